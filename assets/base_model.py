@@ -13,7 +13,10 @@ from resources.workshop import Workshop, outside_name
 
 
 @dg.asset(
-    group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/tiny_base.py", "model_ops/operations/import_base.py")[:12],
 )
 def base_model(
@@ -36,6 +39,12 @@ def base_model(
     else:
         revision = workshop.commit_to_import(base_name, base_revision, config.revision)
         settings = ImportBaseSettings(model=base_name, revision=revision, mtp_layer=policy.drafter_from == "base_model")
-        manifest = workshop.train("base_model", "import_base", settings, {}, context,
-                                  outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]])
+        manifest = workshop.train(
+            "base_model",
+            "import_base",
+            settings,
+            {},
+            context,
+            outside=[outside_name(base_name, base_revision), *model_places(base_name)[1:]],
+        )
     return shown(manifest, workshop)

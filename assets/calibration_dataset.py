@@ -14,7 +14,10 @@ SOURCES = ("resources/composing/calibration.py",)
 
 
 @dg.asset(
-    deps=["sft_dataset"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["sft_dataset"],
+    group_name=DATASETS,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
 def calibration_dataset(
@@ -30,8 +33,12 @@ def calibration_dataset(
     dataset = workshop.current("dataset", "sft_dataset")
     about = {"workload": workshop.workload, "name": "calibration_dataset", "pii": curation_settings.pii}
     manifest = workshop.build(
-        "dataset", "calibration_dataset", op="build_calibration", sources=SOURCES,
-        config={**calibration_dataset_settings.model_dump(mode="json"), "about": about}, inputs=[dataset.as_input()],
+        "dataset",
+        "calibration_dataset",
+        op="build_calibration",
+        sources=SOURCES,
+        config={**calibration_dataset_settings.model_dump(mode="json"), "about": about},
+        inputs=[dataset.as_input()],
         work=lambda output: build_calibration(workshop.directory(dataset), output, calibration_dataset_settings, about),
     )
     tell_shortages(context, manifest)

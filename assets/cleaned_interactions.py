@@ -12,8 +12,13 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
-    group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+    deps=["interactions", "feedback"],
+    partitions_def=DAYS,
+    backfill_policy=ONE_RUN,
+    pool=LAKE_POOL,
+    group_name=TRAFFIC,
+    kinds={"duckdb", "deltalake"},
+    owners=OWNERS,
     code_version=source_digest("resources/curating/cleaning.py")[:12],
 )
 def cleaned_interactions(

@@ -22,8 +22,12 @@ EMBEDDING = ("model_ops/operations/embed.py",)
 
 
 @dg.asset(
-    deps=["cleaned_interactions", "feedback", "judgements", "eval_suite"], group_name=TRAFFIC, kinds={"duckdb", "parquet"},
-    owners=OWNERS, pool=LAKE_POOL, code_version=source_digest(*SOURCES)[:12],
+    deps=["cleaned_interactions", "feedback", "judgements", "eval_suite"],
+    group_name=TRAFFIC,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
+    pool=LAKE_POOL,
+    code_version=source_digest(*SOURCES)[:12],
 )
 def curated_interactions(
     workshop: dg.ResourceParam[Workshop], curation_settings: dg.ResourceParam[CurationSettings]
@@ -41,7 +45,11 @@ def curated_interactions(
     def work(output: Path) -> dict[str, Any]:
         items = workshop.directory(suite) / "items.parquet"
         report = curate(
-            workshop.tables, workshop.workload, output, curation_settings, items,
+            workshop.tables,
+            workshop.workload,
+            output,
+            curation_settings,
+            items,
             embed=lambda texts: workshop.embed(texts, semantic.model or "", semantic.max_length),
         )
         workshop.publish_catalog()
@@ -49,10 +57,14 @@ def curated_interactions(
         return {**report.as_metrics(), "records": asdict(counts)}
 
     manifest = workshop.build(
-        "dataset", "curated_interactions", op="curate", sources=(*SOURCES, *(EMBEDDING if semantic.enabled else ())),
+        "dataset",
+        "curated_interactions",
+        op="curate",
+        sources=(*SOURCES, *(EMBEDDING if semantic.enabled else ())),
         config=curation_settings.as_config(),
         inputs=[
-            *(workshop.slice(name) for name in tables), suite.as_input(),
+            *(workshop.slice(name) for name in tables),
+            suite.as_input(),
             *([external_input(semantic.model)] if semantic.enabled else []),
         ],
         work=work,
@@ -67,20 +79,26 @@ def counts_add_up(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     return dg.AssetCheckResult(
         passed=counts.adds_up,
-        metadata={"read": counts.read, "kept": counts.kept, "dropped": sum(counts.dropped.values()),
-                  "quarantined": sum(counts.quarantined.values())},
+        metadata={
+            "read": counts.read,
+            "kept": counts.kept,
+            "dropped": sum(counts.dropped.values()),
+            "quarantined": sum(counts.quarantined.values()),
+        },
     )
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)
 def enough_rows_are_left(
-    workshop: dg.ResourceParam[Workshop], sources: dg.ResourceParam[dict[str, SourceSettings]],
+    workshop: dg.ResourceParam[Workshop],
+    sources: dg.ResourceParam[dict[str, SourceSettings]],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],
 ) -> dg.AssetCheckResult:
     """Curation leaves rows, and no source of any size is in quarantine as a whole. Blocks the next steps."""
     counts = RecordCounts.of(workshop.current("dataset", "curated_interactions"))
     problem = shortage(workshop.lake, workshop.workload, counts, sources, len(seeds))
     return dg.AssetCheckResult(
-        passed=not problem, description=problem or None,
+        passed=not problem,
+        description=problem or None,
         metadata={"read": counts.read, "kept": counts.kept, "quarantined": sum(counts.quarantined.values())},
     )

@@ -30,8 +30,13 @@ MOST_TOKENS = 512
 
 
 @dg.asset(
-    deps=["cleaned_interactions", "feedback"], partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
-    group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
+    deps=["cleaned_interactions", "feedback"],
+    partitions_def=DAYS,
+    backfill_policy=ONE_RUN,
+    pool=LAKE_POOL,
+    group_name=TRAFFIC,
+    kinds={"duckdb", "deltalake"},
+    owners=OWNERS,
     code_version=source_digest("resources/drifting/drift.py")[:12],
 )
 def drift_report(
@@ -66,14 +71,20 @@ def drift_report(
         context.add_asset_metadata({"alarms": ", ".join(alarms) or "none"}, asset_key=key, partition_key=day.isoformat())
     newest = max((row["dt"] for row in shown), default=None)
     columns = ("test", "window_days", "value", "bound", "p", "alarm", "sessions", "problem")
-    yield dg.MaterializeResult(asset_key=key, metadata={
-        "page": dg.MetadataValue.path(str(page)), "compared_days": len(report.days), "notes": "; ".join(report.notes) or "none",
-        "reference": f"{report.reference.start} to {report.reference.end}" if report.reference else "none yet",
-        "newest_day": newest.isoformat() if newest else "none",
-        "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
-        "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"), "sql": as_metadata(about_table("drift", workload)),
-        **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
-    })
+    yield dg.MaterializeResult(
+        asset_key=key,
+        metadata={
+            "page": dg.MetadataValue.path(str(page)),
+            "compared_days": len(report.days),
+            "notes": "; ".join(report.notes) or "none",
+            "reference": f"{report.reference.start} to {report.reference.end}" if report.reference else "none yet",
+            "newest_day": newest.isoformat() if newest else "none",
+            "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
+            "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"),
+            "sql": as_metadata(about_table("drift", workload)),
+            **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
+        },
+    )
 
 
 def _embedder(workshop: Workshop, settings: DriftSettings) -> Embedder | None:
@@ -92,6 +103,8 @@ def traffic_is_as_the_reference(workshop: dg.ResourceParam[Workshop]) -> dg.Asse
     newest = max((row["dt"] for row in shown), default=None)
     alarms = [f"{row['test']} over {row['window_days']} d" for row in shown if row["alarm"] and row["dt"] == newest]
     return dg.AssetCheckResult(
-        passed=not alarms, severity=dg.AssetCheckSeverity.WARN,
+        passed=not alarms,
+        severity=dg.AssetCheckSeverity.WARN,
         description=f"{newest}: {', '.join(alarms)}" if alarms else None,
-        metadata={"day": newest.isoformat() if newest else "none was compared", "alarms": ", ".join(alarms) or "none"})
+        metadata={"day": newest.isoformat() if newest else "none was compared", "alarms": ", ".join(alarms) or "none"},
+    )

@@ -14,7 +14,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["release_candidate"], group_name=RELEASE, kinds={"json"}, owners=OWNERS, pool=LAKE_POOL,
+    deps=["release_candidate"],
+    group_name=RELEASE,
+    kinds={"json"},
+    owners=OWNERS,
+    pool=LAKE_POOL,
     output_required=False,
     code_version=source_digest("resources/endpoints/endpoints.py", "resources/endpoints/approvals.py")[:12],
 )

@@ -12,20 +12,23 @@ from resources.workshop import Workshop
 @dg.asset(
     group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/composing/eval_suite.py")[:12]
 )
-def eval_suite(
-    workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
-) -> dg.MaterializeResult:
+def eval_suite(workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]) -> dg.MaterializeResult:
     """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain, and as tasks to ask.
 
     Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
     """
     manifest = workshop.build(
-        "dataset", "eval_suite", op="build_eval_suite", sources=("resources/composing/eval_suite.py",),
+        "dataset",
+        "eval_suite",
+        op="build_eval_suite",
+        sources=("resources/composing/eval_suite.py",),
         config={name: settings.model_dump(mode="json", exclude={"uri", "answers"}) for name, settings in evals.items()},
-        inputs=workshop.outside({
-            **{name: settings.uri for name, settings in evals.items()},
-            **{f"{name} answers": settings.answers for name, settings in evals.items() if settings.answers},
-        }),
+        inputs=workshop.outside(
+            {
+                **{name: settings.uri for name, settings in evals.items()},
+                **{f"{name} answers": settings.answers for name, settings in evals.items() if settings.answers},
+            }
+        ),
         work=lambda output: {"items": build_eval_suite(evals, output)},
     )
     return shown(manifest, workshop)

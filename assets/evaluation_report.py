@@ -21,7 +21,10 @@ OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 
 @dg.asset(
     deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "eval_suite"],
-    group_name=RELEASE, kinds={"pytorch", "parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    group_name=RELEASE,
+    kinds={"pytorch", "parquet"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/evaluation/report.py")[:12],
 )
 def evaluation_report(
@@ -44,7 +47,8 @@ def evaluation_report(
     served_now = {"champion": champion.target, "champion_speculator": champion.drafter} if champion else {}
     pinned = {role: model for role, model in served_now.items() if model is not None}
     manifest = workshop.train(
-        "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned)
+        "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned
+    )
     return shown(manifest, workshop, worst_answers=_worst(workshop.directory(manifest)))
 
 
@@ -70,8 +74,17 @@ def _worst(report: Path) -> dg.MetadataValue:
     """The held-out prompts of the approval page, worst first, without what anyone said: an event log may outlive the rows."""
     path = report / SIDE_BY_SIDE
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    return table([{"harm (nats/token)": round(row["change"], 4), "answer": row["marks"].get("target", ""),
-                   "tokens": row["tokens"], "texts": "approval.html of the release"} for row in rows[:WORST]])
+    return table(
+        [
+            {
+                "harm (nats/token)": round(row["change"], 4),
+                "answer": row["marks"].get("target", ""),
+                "tokens": row["tokens"],
+                "texts": "approval.html of the release",
+            }
+            for row in rows[:WORST]
+        ]
+    )
 
 
 @dg.asset_check(asset="evaluation_report", blocking=False, metadata={COMPARES: "sft_model"})

@@ -11,5 +11,7 @@ def nothing_held_out_is_learnt(workshop: Workshop, kind: Kind, name: str) -> dg.
     """The result of the check for the current version of an artefact."""
     leaks = held_out_in_training(workshop.lake, workshop.current(kind, name))
     return dg.AssetCheckResult(
-        passed=not leaks, description="; ".join(map(str, leaks)) or None,
-        metadata={"held_out_rows_in_training": sum(leak.rows for leak in leaks)})
+        passed=not leaks,
+        description="; ".join(map(str, leaks)) or None,
+        metadata={"held_out_rows_in_training": sum(leak.rows for leak in leaks)},
+    )

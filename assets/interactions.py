@@ -18,21 +18,33 @@ CODE = source_digest("resources/reading/ingestion.py")[:12]
 @dg.multi_asset(
     specs=[
         dg.AssetSpec(
-            "interactions", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-            code_version=CODE, description=(
+            "interactions",
+            deps=["logs"],
+            group_name=TRAFFIC,
+            kinds={"duckdb", "deltalake"},
+            owners=OWNERS,
+            code_version=CODE,
+            description=(
                 "One row per logged request and answer, in one schema for all log formats. Made from `logs`, one partition "
                 "a UTC day. Lies in the Delta table `tables/interactions`; lines that cannot be read are in `quarantine`."
             ),
         ),
         dg.AssetSpec(
-            "feedback", deps=["logs"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS,
-            code_version=CODE, description=(
+            "feedback",
+            deps=["logs"],
+            group_name=TRAFFIC,
+            kinds={"duckdb", "deltalake"},
+            owners=OWNERS,
+            code_version=CODE,
+            description=(
                 "Thumbs, scores and rewards that people or programs gave, each with the id of its interaction, or the reason "
                 "why it has none. Made from `logs`, one partition a UTC day. Lies in the Delta table `tables/feedback`."
             ),
         ),
     ],
-    partitions_def=DAYS, backfill_policy=ONE_RUN, pool=LAKE_POOL,
+    partitions_def=DAYS,
+    backfill_policy=ONE_RUN,
+    pool=LAKE_POOL,
 )
 def interactions(
     context: dg.AssetExecutionContext,
@@ -45,16 +57,27 @@ def interactions(
     for note in notes_on(report):
         context.log.warning(note)
         relay({"event": "note", "message": note})
-    if report.total.kept and (unkeyed := unkeyed_sentence()) and workshop.tables.holds(
-        "interactions", workshop.workload, "user_hash"
+    if (
+        report.total.kept
+        and (unkeyed := unkeyed_sentence())
+        and workshop.tables.holds("interactions", workshop.workload, "user_hash")
     ):
-        context.log.warning(f"user ids were hashed without a key: who has a list of ids can find theirs among the hashes. Set "
-                            f"{USER_HASH_KEY} before the first ingest of a lake and keep it: another key gives other hashes")
+        context.log.warning(
+            f"user ids were hashed without a key: who has a list of ids can find theirs among the hashes. Set "
+            f"{USER_HASH_KEY} before the first ingest of a lake and keep it: another key gives other hashes"
+        )
         relay({"event": "note", "message": f"{unkeyed} before a lake's first ingest"})
     workshop.publish_catalog()
     read_now = {day: counts.model_dump(exclude_defaults=True) for day, counts in report.days.items()}
     yield from report_days(context, workshop, "interactions", read_now)
-    yield from report_days(context, workshop, "feedback", {
-        day: {f"{'tied by' if tie in TIES else 'not tied:'} {tie}": count for tie, count in report.ties.get(day, {}).items()}
-        for day in {*report.days, *report.tied_anew, *days_of(context)}
-    })
+    yield from report_days(
+        context,
+        workshop,
+        "feedback",
+        {
+            day: {
+                f"{'tied by' if tie in TIES else 'not tied:'} {tie}": count for tie, count in report.ties.get(day, {}).items()
+            }
+            for day in {*report.days, *report.tied_anew, *days_of(context)}
+        },
+    )

@@ -11,7 +11,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=["cleaned_interactions"], group_name=TRAFFIC, kinds={"duckdb", "deltalake"}, owners=OWNERS, pool=LAKE_POOL,
+    deps=["cleaned_interactions"],
+    group_name=TRAFFIC,
+    kinds={"duckdb", "deltalake"},
+    owners=OWNERS,
+    pool=LAKE_POOL,
     code_version=source_digest("resources/curating/judgements.py")[:12],
 )
 def judgements(

@@ -12,7 +12,11 @@ from resources.workshop import Workshop, length_limits
 
 
 @dg.asset(
-    deps=["base_model", "sft_dataset"], group_name=MODELS, kinds={"parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=["base_model", "sft_dataset"],
+    group_name=MODELS,
+    kinds={"parquet"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/measure_lengths.py")[:12],
 )
 def length_report(
@@ -38,5 +42,6 @@ def length_report(
 def every_stage_has_rows(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     """The limits on length leave rows for every stage of the recipe, evaluation included. Blocks the next steps."""
     problems = workshop.current("dataset", "length_report").metrics["problems"]
-    return dg.AssetCheckResult(passed=not problems, description="; ".join(problems) or None,
-                               metadata={"problems": "; ".join(problems) or "none"})
+    return dg.AssetCheckResult(
+        passed=not problems, description="; ".join(problems) or None, metadata={"problems": "; ".join(problems) or "none"}
+    )

@@ -11,8 +11,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("merged_model"), "base_model", "sft_dataset"], group_name=MODELS,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("merged_model"), "base_model", "sft_dataset"],
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/merge.py")[:12],
 )
 def merged_model(

@@ -1,7 +1,7 @@
 """A dataset of `datasets.named`: conversations with a mixture of their own, for the stages that name it.
 
-    named_dataset(["math-tutor"], "best")            # the asset math-tutor/best, one for each name in the recipe
-    named_dataset_checks(["math-tutor"], "best")     # its blocking checks
+named_dataset(["math-tutor"], "best")            # the asset math-tutor/best, one for each name in the recipe
+named_dataset_checks(["math-tutor"], "best")     # its blocking checks
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,12 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
     """The asset of one named dataset of a recipe. prefix: of its key, the workload."""
 
     @dg.asset(
-        key=[*prefix, name], deps=[dg.AssetKey([*prefix, each]) for each in MADE_OF], group_name=DATASETS,
-        kinds={"duckdb", "parquet"}, owners=OWNERS, code_version=source_digest(*SFT_SOURCES)[:12],
+        key=[*prefix, name],
+        deps=[dg.AssetKey([*prefix, each]) for each in MADE_OF],
+        group_name=DATASETS,
+        kinds={"duckdb", "parquet"},
+        owners=OWNERS,
+        code_version=source_digest(*SFT_SOURCES)[:12],
         description=f"Conversations to train on, as datasets.named.{name} mixes and chooses them.\n\nHeld out is what "
         f"`sft_dataset` holds out. Lies in `datasets/<workload>/{name}/<version>/`, with a card in README.md.",
     )
@@ -40,7 +44,8 @@ def named_dataset(prefix: Sequence[str], name: str) -> dg.AssetsDefinition:
         tokenizers: dg.ResourceParam[dict[str, Path]],
     ) -> dg.MaterializeResult:
         manifest = make_sft_dataset(
-            workshop, sft_dataset_settings, curation_settings, seeds, tokenizers, name, named_dataset_settings[name])
+            workshop, sft_dataset_settings, curation_settings, seeds, tokenizers, name, named_dataset_settings[name]
+        )
         tell_shortages(context, manifest)
         return shown(manifest, workshop, **changes(manifest, workshop))
 

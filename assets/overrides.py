@@ -34,17 +34,21 @@ class BaseOverrides(TrainingOverrides):
     """The same for the base model, which can also be imported anew from the Hub."""
 
     revision: str | None = Field(
-        default=None, description="Of a base model on the Hugging Face Hub: the branch, tag or commit to import instead of the "
-        "commit that it was imported from")
+        default=None,
+        description="Of a base model on the Hugging Face Hub: the branch, tag or commit to import instead of the "
+        "commit that it was imported from",
+    )
 
 
 class DrafterOverrides(TrainingOverrides):
     """The same for the drafter, which can also continue the lake's last one."""
 
     continue_from_last: bool = Field(
-        default=False, description="Continue the lake's last drafter, if it is one of the same target; a new one otherwise")
+        default=False, description="Continue the lake's last drafter, if it is one of the same target; a new one otherwise"
+    )
     step_share: float = Field(
-        default=1.0, gt=0, le=1, description="Share of the recipe's steps or epochs of a drafter that continues the last one")
+        default=1.0, gt=0, le=1, description="Share of the recipe's steps or epochs of a drafter that continues the last one"
+    )
 
     def drafter(self, settings: SpeculatorSettings, may_continue: bool) -> SpeculatorSettings:
         """may_continue: whether the last drafter is one of the same target. Without, it is trained as the recipe says."""
@@ -59,7 +63,8 @@ class SftOverrides(TrainingOverrides):
     has."""
 
     continue_from_last: bool = Field(
-        default=False, description="Continue the lake's last fine-tuned model of the same base on rows that it has not learnt")
+        default=False, description="Continue the lake's last fine-tuned model of the same base on rows that it has not learnt"
+    )
     replay: float = Field(default=0.5, ge=0, description="Rows that it has learnt, for each one that it has not")
 
     def model(self, settings: SftSettings, may_continue: bool) -> SftSettings:
@@ -74,7 +79,8 @@ class AnswersOverrides(dg.Config):
     """For this run only: whether answers of the same target to the same prompts are taken from the last version."""
 
     reuse: bool = Field(
-        default=False, description="Take the last version's answers to prompts that it has, if the target is the same")
+        default=False, description="Take the last version's answers to prompts that it has, if the target is the same"
+    )
 
 
 class EvaluationOverrides(dg.Config):
@@ -82,7 +88,8 @@ class EvaluationOverrides(dg.Config):
 
     share: float = Field(default=1.0, gt=0, le=100, description="Times the recipe's rows, prompts and items")
     only_the_drafter: bool = Field(
-        default=False, description="Leave out how the student drafts for its teacher: neither has changed")
+        default=False, description="Leave out how the student drafts for its teacher: neither has changed"
+    )
 
     def applied_to(self, settings: EvaluateSettings) -> EvaluateSettings:
         found = settings

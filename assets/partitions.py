@@ -50,9 +50,12 @@ def report_days(
     for day in sorted(set(numbers) - set(chosen)):
         metadata = {"dagster/partition_row_count": rows.get(day, 0), **numbers[day]}
         context.log_event(dg.AssetMaterialization(key, partition=day.isoformat(), metadata=metadata))
-    shape = {"dagster/column_schema": column_schema(SCHEMAS[name], name), **column_lineage(f"{workshop.workload}/{name}"),
-             "sql": as_metadata(about_table(name, workshop.workload)),
-             **_newest_rows(workshop, name, {*chosen, *numbers} & rows.keys())}
+    shape = {
+        "dagster/column_schema": column_schema(SCHEMAS[name], name),
+        **column_lineage(f"{workshop.workload}/{name}"),
+        "sql": as_metadata(about_table(name, workshop.workload)),
+        **_newest_rows(workshop, name, {*chosen, *numbers} & rows.keys()),
+    }
     yield dg.MaterializeResult(asset_key=key, metadata=shape)
 
 

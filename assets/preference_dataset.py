@@ -13,8 +13,11 @@ SOURCES = ("resources/composing/preferences.py",)
 
 
 @dg.asset(
-    deps=["curated_interactions", "sft_dataset", "teacher_answers"], group_name=DATASETS, kinds={"duckdb", "parquet"},
-    owners=OWNERS, code_version=source_digest(*SOURCES)[:12],
+    deps=["curated_interactions", "sft_dataset", "teacher_answers"],
+    group_name=DATASETS,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
+    code_version=source_digest(*SOURCES)[:12],
 )
 def preference_dataset(
     workshop: dg.ResourceParam[Workshop],
@@ -35,12 +38,28 @@ def preference_dataset(
     least = curation_settings.feedback.least
     splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
     manifest = workshop.build(
-        "dataset", "preference_dataset", op="build_preferences", sources=SOURCES,
+        "dataset",
+        "preference_dataset",
+        op="build_preferences",
+        sources=SOURCES,
         config={**preference_dataset_settings.model_dump(mode="json"), "splits": splits, "about": about, "least": least},
-        inputs=[curated.as_input(), sft.as_input(), *([teacher.as_input()] if teacher else []),
-                *(workshop.slice(name) for name in ("cleaned_interactions", "interactions", "feedback"))],
+        inputs=[
+            curated.as_input(),
+            sft.as_input(),
+            *([teacher.as_input()] if teacher else []),
+            *(workshop.slice(name) for name in ("cleaned_interactions", "interactions", "feedback")),
+        ],
         work=lambda output: build_preferences(
-            workshop.tables, workshop.workload, output, preference_dataset_settings, sft_dataset_settings, curated.version,
-            sft.metrics.get("lent"), workshop.directory(teacher) / "preferences.parquet" if teacher else None, about, least),
+            workshop.tables,
+            workshop.workload,
+            output,
+            preference_dataset_settings,
+            sft_dataset_settings,
+            curated.version,
+            sft.metrics.get("lent"),
+            workshop.directory(teacher) / "preferences.parquet" if teacher else None,
+            about,
+            least,
+        ),
     )
     return shown(manifest, workshop, **changes(manifest, workshop))

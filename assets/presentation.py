@@ -1,6 +1,6 @@
 """Dagster metadata of an artefact: numbers, small tables, plots, the path.
 
-    return shown(manifest, workshop)        # a MaterializeResult
+return shown(manifest, workshop)        # a MaterializeResult
 """
 
 from __future__ import annotations
@@ -89,8 +89,10 @@ def _counted_rows(manifest: Manifest, directory: Path) -> dict[str, Any]:
 def described(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> dict[str, Any]:
     """Statistics of a query's columns and a few of its rows, both without texts of users: Dagster's event log keeps them.
     hidden: columns that the preview leaves out."""
-    return {"preview": table(rows_without_texts(connection, query, hidden)),
-            "column_statistics": table(column_statistics(connection, query, with_texts=False)[1])}
+    return {
+        "preview": table(rows_without_texts(connection, query, hidden)),
+        "column_statistics": table(column_statistics(connection, query, with_texts=False)[1]),
+    }
 
 
 def _when(manifest: Manifest, workshop: Workshop, told: Collection[str]) -> dict[str, Any]:
@@ -100,7 +102,9 @@ def _when(manifest: Manifest, workshop: Workshop, told: Collection[str]) -> dict
         return {"reused": False, **found}
     maker = {"made_by_run": dg.MetadataValue.dagster_run(manifest.run_id)} if manifest.run_id else {}
     return {
-        "reused": True, "made_at": dg.MetadataValue.timestamp(manifest.created_at), **maker,
+        "reused": True,
+        "made_at": dg.MetadataValue.timestamp(manifest.created_at),
+        **maker,
         **{name: value for name, value in found.items() if not name.rpartition("/")[2].startswith(OF_ONE_RUN)},
     }
 
@@ -155,8 +159,11 @@ def training_curves(metrics: Path) -> bytes:
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]
     figure = Figure(figsize=(6, 5), dpi=90, layout="constrained")
     loss, rate, speed = figure.subplots(3, sharex=True, height_ratios=(3, 1, 1))
-    for axes, name, label in ((loss, "loss", "loss"), (rate, "learning_rate", "learning rate"),
-                              (speed, "tokens_per_second", "tokens/s")):
+    for axes, name, label in (
+        (loss, "loss", "loss"),
+        (rate, "learning_rate", "learning rate"),
+        (speed, "tokens_per_second", "tokens/s"),
+    ):
         said = [step for step in steps if step.get(name) is not None]
         axes.plot([step["step"] for step in said], [step[name] for step in said], linewidth=1, label="training")
         axes.set_ylabel(label)
@@ -193,4 +200,3 @@ def column_lineage(name: str) -> dict[str, dg.TableColumnLineage]:
 def _inputs_table(manifest: Manifest) -> str:
     lines = [f"- {item.kind} **{item.name}** {item.version or item.digest[:12]}" for item in manifest.inputs]
     return "\n".join(lines) or "nothing: it starts here"
-

@@ -12,7 +12,10 @@ from resources.workshop import Workshop
 
 @dg.asset(
     deps=[parent_of("quantized_model"), "sft_dataset", "calibration_dataset", "served_answers", "length_report"],
-    group_name=MODELS, kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/quantize.py")[:12],
 )
 def quantized_model(
@@ -31,7 +34,6 @@ def quantized_model(
     inputs = {"model": model}
     if quantize_settings.reads_rows:
         rows = "sft_dataset" if "calibration_dataset" in policy.disabled else "calibration_dataset"
-        inputs |= {"dataset": workshop.current("dataset", rows),
-                   "served": workshop.current("dataset", "served_answers")}
+        inputs |= {"dataset": workshop.current("dataset", rows), "served": workshop.current("dataset", "served_answers")}
     manifest = workshop.train("quantized_model", "quantize", quantize_settings, inputs, context)
     return shown(manifest, workshop)

@@ -14,27 +14,29 @@ from resources.manifests import Manifest
 
 _OF_TABLES = {
     "interactions": "select dt, count(*) as requests, count(*) filter (where status <> 'success') as failed,\n"
-                    "    sum(completion_tokens) as answer_tokens, median(latency_ms) as latency_ms\n"
-                    "from interactions\nwhere workload = {workload}\ngroup by dt\norder by dt desc",
+    "    sum(completion_tokens) as answer_tokens, median(latency_ms) as latency_ms\n"
+    "from interactions\nwhere workload = {workload}\ngroup by dt\norder by dt desc",
     "feedback": "select dt, name, count(*) as given, avg(value) as mean\n"
-                "from feedback\nwhere workload = {workload}\ngroup by dt, name\norder by dt desc, given desc",
+    "from feedback\nwhere workload = {workload}\ngroup by dt, name\norder by dt desc, given desc",
     "cleaned_interactions": "select status, count(*) as rows, count(distinct session_id) as sessions\n"
-                            "from cleaned_interactions\nwhere workload = {workload}\ngroup by status\norder by rows desc",
+    "from cleaned_interactions\nwhere workload = {workload}\ngroup by status\norder by rows desc",
     "judgements": "select dt, name, avg(score) as mean, count(score) as judged\n"
-                  "from judgements\nwhere workload = {workload}\ngroup by dt, name\norder by dt desc",
+    "from judgements\nwhere workload = {workload}\ngroup by dt, name\norder by dt desc",
     "drift": "select dt, window_days, test, value, bound, p, sessions\n"
-             "from drift\nwhere workload = {workload} and alarm\norder by dt desc",
+    "from drift\nwhere workload = {workload} and alarm\norder by dt desc",
 }
 _OF_KINDS = {
     "dataset": "select version, relation, row_count, created_at\nfrom datasets\nwhere name = {name}\norder by created_at desc",
     "trained": "select step, metric, value\nfrom metrics\nwhere name = {name} and version = {version} and metric = 'loss'\n"
-             "order by step",
+    "order by step",
     "model": "select metric, value\nfrom metrics\nwhere name = {name} and version = {version} and step is null\n"
-             "order by metric",
+    "order by metric",
     "release": "select name, wanted, measured, low, high, passed, why\nfrom gates\nwhere release = {version}\norder by name",
 }
-_OF_ENDPOINT = ("select served_from, served_until, release, began_by, promoted_by, reason\nfrom champions\n"
-                "where workload = {workload}\norder by served_from desc")
+_OF_ENDPOINT = (
+    "select served_from, served_until, release, began_by, promoted_by, reason\nfrom champions\n"
+    "where workload = {workload}\norder by served_from desc"
+)
 
 
 def about_table(name: str, workload: str) -> str:

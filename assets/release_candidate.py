@@ -20,8 +20,12 @@ from resources.workshop import RELEASE_SOURCES, Workshop, make_release
 
 
 @dg.asset(
-    deps=[last_model(), "speculator", "evaluation_report"], group_name=RELEASE, kinds={"json"}, owners=OWNERS,
-    pool=LAKE_POOL, code_version=source_digest(*RELEASE_SOURCES)[:12],
+    deps=[last_model(), "speculator", "evaluation_report"],
+    group_name=RELEASE,
+    kinds={"json"},
+    owners=OWNERS,
+    pool=LAKE_POOL,
+    code_version=source_digest(*RELEASE_SOURCES)[:12],
 )
 def release_candidate(
     context: dg.AssetExecutionContext,
@@ -38,19 +42,34 @@ def release_candidate(
     """
     manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
     directory = workshop.directory(manifest)
-    return shown(manifest, workshop, first={
-        "verdict": f"{verdict_of(gates).sentence}.", "gates": table(_gate_rows(gates)),
-        **{page: dg.MetadataValue.path(str(directory / name))
-           for page, name in (("report", "report.html"), ("approval_page", APPROVAL_PAGE))},
-        **{job: dg.MetadataValue.url(_form(context, job, manifest)) for job in ("approve", "reject")},
-        "dashboard": dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload)))})
+    return shown(
+        manifest,
+        workshop,
+        first={
+            "verdict": f"{verdict_of(gates).sentence}.",
+            "gates": table(_gate_rows(gates)),
+            **{
+                page: dg.MetadataValue.path(str(directory / name))
+                for page, name in (("report", "report.html"), ("approval_page", APPROVAL_PAGE))
+            },
+            **{job: dg.MetadataValue.url(_form(context, job, manifest)) for job in ("approve", "reject")},
+            "dashboard": dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload))),
+        },
+    )
 
 
 def _gate_rows(gates: Sequence[GateResult]) -> list[dict[str, str]]:
-    return [{"gate": gate.name,
-             "state": "nothing to compare" if gate.nothing_to_compare else "holds" if gate.passed else "missed",
-             "measured": "" if gate.measured is None else f"{gate.measured:z.4f}", "interval": gate.interval_text,
-             "wanted": gate.wanted_text, "about": gate.reason or gate.compared_text} for gate in gates]
+    return [
+        {
+            "gate": gate.name,
+            "state": "nothing to compare" if gate.nothing_to_compare else "holds" if gate.passed else "missed",
+            "measured": "" if gate.measured is None else f"{gate.measured:z.4f}",
+            "interval": gate.interval_text,
+            "wanted": gate.wanted_text,
+            "about": gate.reason or gate.compared_text,
+        }
+        for gate in gates
+    ]
 
 
 def _form(context: dg.AssetExecutionContext, job: str, release: Manifest) -> str:
@@ -72,7 +91,11 @@ def gates_hold(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
     problems = recheck_unsigned(workshop.lake, directory) + superseded(workshop.lake, directory)
     release = read_release(directory)
     return dg.AssetCheckResult(
-        passed=not problems, description="; ".join(problems) or None,
-        metadata={"gates": table(_gate_rows(release.gates)), "problems": "; ".join(problems) or "none",
-                  "rows_learnt_and_erased_since": erased_rows(workshop.lake, release)}
+        passed=not problems,
+        description="; ".join(problems) or None,
+        metadata={
+            "gates": table(_gate_rows(release.gates)),
+            "problems": "; ".join(problems) or "none",
+            "rows_learnt_and_erased_since": erased_rows(workshop.lake, release),
+        },
     )

@@ -13,7 +13,10 @@ SOURCES = ("resources/composing/rl_prompts.py",)
 
 
 @dg.asset(
-    deps=["cleaned_interactions", "eval_suite", "sft_dataset"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["cleaned_interactions", "eval_suite", "sft_dataset"],
+    group_name=DATASETS,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
 def rl_prompts(
@@ -33,20 +36,38 @@ def rl_prompts(
     splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
     lent = lent_by(version.metrics for version in workshop.registry.versions("dataset", "sft_dataset"))
     manifest = workshop.build(
-        "dataset", "rl_prompts", op="build_rl_prompts", sources=SOURCES,
+        "dataset",
+        "rl_prompts",
+        op="build_rl_prompts",
+        sources=SOURCES,
         config={
             "tasks": {name: task.model_dump(mode="json", exclude={"uri", "answers"}) for name, task in sorted(tasks.items())},
-            "max_rows": rl_prompts_dataset_settings.max_rows, "splits": splits, "lent": lent, "about": about,
+            "max_rows": rl_prompts_dataset_settings.max_rows,
+            "splits": splits,
+            "lent": lent,
+            "about": about,
             "decontamination": curation_settings.decontamination.model_dump(mode="json"),
         },
         inputs=[
-            suite.as_input(), *(workshop.slice(name) for name in ("cleaned_interactions", "interactions")),
-            *workshop.outside({
-                **{name: task.uri for name, task in tasks.items()},
-                **{f"{name} answers": task.answers for name, task in tasks.items() if task.answers}}),
+            suite.as_input(),
+            *(workshop.slice(name) for name in ("cleaned_interactions", "interactions")),
+            *workshop.outside(
+                {
+                    **{name: task.uri for name, task in tasks.items()},
+                    **{f"{name} answers": task.answers for name, task in tasks.items() if task.answers},
+                }
+            ),
         ],
         work=lambda output: build_rl_prompts(
-            workshop.tables, workshop.workload, output, rl_prompts_dataset_settings, sft_dataset_settings,
-            workshop.directory(suite) / "items.parquet", curation_settings.decontamination, about, lent),
+            workshop.tables,
+            workshop.workload,
+            output,
+            rl_prompts_dataset_settings,
+            sft_dataset_settings,
+            workshop.directory(suite) / "items.parquet",
+            curation_settings.decontamination,
+            about,
+            lent,
+        ),
     )
     return shown(manifest, workshop, **changes(manifest, workshop))

@@ -14,8 +14,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("second_sft_model"), "sft_dataset", "served_answers", "length_report"], group_name=MODELS,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("second_sft_model"), "sft_dataset", "served_answers", "length_report"],
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def second_sft_model(
@@ -37,8 +40,7 @@ def second_sft_model(
         "dataset": workshop.current("dataset", policy.rows_of("second_sft_model")),
         "served": workshop.current("dataset", "served_answers"),
     }
-    manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context,
-                              facts=facts)
+    manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context, facts=facts)
     return shown(manifest, workshop)
 
 

@@ -15,9 +15,7 @@ from resources.workshop import Workshop
 SOURCES = ("resources/composing/seeds.py", "resources/composing/dropped_seeds.py")
 
 
-@dg.asset(
-    deps=["eval_suite"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12]
-)
+@dg.asset(deps=["eval_suite"], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, code_version=source_digest(*SOURCES)[:12])
 def seed_examples(
     workshop: dg.ResourceParam[Workshop],
     seeds: dg.ResourceParam[dict[str, SeedSettings]],
@@ -43,15 +41,21 @@ def seed_examples(
         return {**metrics, "contaminated": drop_contaminated_seeds(output, items, settings)}
 
     manifest = workshop.build(
-        "dataset", "seed_examples", op="import_seeds", sources=SOURCES,
+        "dataset",
+        "seed_examples",
+        op="import_seeds",
+        sources=SOURCES,
         config={
-            "seeds": {name: seed.model_dump(exclude={"uri", "workloads", "dataset", "version"}, exclude_defaults=True)
-                      for name, seed in sorted(seeds.items())},
+            "seeds": {
+                name: seed.model_dump(exclude={"uri", "workloads", "dataset", "version"}, exclude_defaults=True)
+                for name, seed in sorted(seeds.items())
+            },
             "decontamination": settings.model_dump(mode="json"),
             **({"tombstones": erased.digest} if erased.digest else {}),
         },
         inputs=[
-            *workshop.outside(places), suite.as_input(),
+            *workshop.outside(places),
+            suite.as_input(),
             *(manifest.as_input().model_copy(update={"pinned": True}) for manifest in taken.values()),
         ],
         work=work,

@@ -13,12 +13,13 @@ SOURCES = ("resources/composing/served_answers.py",)
 
 
 @dg.asset(
-    deps=["sft_dataset", "interactions"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["sft_dataset", "interactions"],
+    group_name=DATASETS,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
-def served_answers(
-    workshop: dg.ResourceParam[Workshop], policy: dg.ResourceParam[ModelPolicy]
-) -> dg.MaterializeResult:
+def served_answers(workshop: dg.ResourceParam[Workshop], policy: dg.ResourceParam[ModelPolicy]) -> dg.MaterializeResult:
     """How each logged answer was sampled (temperature, top_p, ...), and its exact token ids if the log has them.
 
     Token ids are kept only for rows in which no personal data was replaced. Made from `sft_dataset`, the named datasets that
@@ -26,7 +27,10 @@ def served_answers(
     """
     datasets = [workshop.current("dataset", name) for name in ("sft_dataset", *policy.named_datasets)]
     manifest = workshop.build(
-        "dataset", "served_answers", op="build_served_answers", sources=SOURCES,
+        "dataset",
+        "served_answers",
+        op="build_served_answers",
+        sources=SOURCES,
         config={},
         inputs=[*(dataset.as_input() for dataset in datasets), workshop.slice("interactions", as_served=True)],
         work=lambda output: build_served_answers(

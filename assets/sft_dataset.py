@@ -15,7 +15,10 @@ from resources.workshop import SFT_SOURCES, Workshop, make_sft_dataset
 
 
 @dg.asset(
-    deps=["curated_interactions", "seed_examples"], group_name=DATASETS, kinds={"duckdb", "parquet"}, owners=OWNERS,
+    deps=["curated_interactions", "seed_examples"],
+    group_name=DATASETS,
+    kinds={"duckdb", "parquet"},
+    owners=OWNERS,
     code_version=source_digest(*SFT_SOURCES)[:12],
 )
 def sft_dataset(

@@ -14,8 +14,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("sft_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"], group_name=MODELS,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("sft_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"],
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/sft.py")[:12],
 )
 def sft_model(
@@ -41,9 +44,16 @@ def sft_model(
     learnt = workshop.learnt_before("model", "sft_model", inputs, same="model", dataset="dataset") if asked else None
     settings = config.model(sft_settings, may_continue=learnt is not None)
     continues = settings.continue_from == "last" and learnt is not None
-    manifest = workshop.train("sft_model", "sft", settings, inputs, context, continue_from="last" if continues else None,
-                              pinned={"learnt": learnt} if continues and learnt is not None else None,
-                              facts=facts)
+    manifest = workshop.train(
+        "sft_model",
+        "sft",
+        settings,
+        inputs,
+        context,
+        continue_from="last" if continues else None,
+        pinned={"learnt": learnt} if continues and learnt is not None else None,
+        facts=facts,
+    )
     return shown(manifest, workshop)
 
 

@@ -14,8 +14,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"], group_name=DRAFTER,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[*stage("speculator").may_start_from, last_model(), "speculator_dataset"],
+    group_name=DRAFTER,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/speculators/operation.py")[:12],
 )
 def speculator(
@@ -42,8 +45,16 @@ def speculator(
         inputs[start.key] = workshop.current("model", policy.drafter_from)
     elif start is not None:
         outside = [place] if (place := getattr(settings, start.key)) else []
-    manifest = workshop.train("speculator", "speculator", settings, inputs, context, outside=outside,
-                              continue_from=settings.continue_from, facts=facts)
+    manifest = workshop.train(
+        "speculator",
+        "speculator",
+        settings,
+        inputs,
+        context,
+        outside=outside,
+        continue_from=settings.continue_from,
+        facts=facts,
+    )
     return shown(manifest, workshop)
 
 

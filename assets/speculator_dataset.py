@@ -12,8 +12,12 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[last_model(), "sft_dataset", "served_answers", "length_report"], group_name=DRAFTER, kinds={"pytorch", "parquet"},
-    owners=OWNERS, pool=WORKER_POOL, code_version=source_digest("model_ops/operations/generate.py")[:12],
+    deps=[last_model(), "sft_dataset", "served_answers", "length_report"],
+    group_name=DRAFTER,
+    kinds={"pytorch", "parquet"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/generate.py")[:12],
 )
 def speculator_dataset(
     context: dg.AssetExecutionContext,
@@ -28,7 +32,8 @@ def speculator_dataset(
     `sft_dataset` and `served_answers`. Lies in `datasets/<workload>/speculator_dataset/<version>/` (Parquet).
     """
     inputs = {
-        "target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "sft_dataset"),
+        "target": workshop.current("model", policy.served),
+        "dataset": workshop.current("dataset", "sft_dataset"),
         "served": workshop.current("dataset", "served_answers"),
     }
     answers = speculator_settings.answers

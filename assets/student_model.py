@@ -14,8 +14,11 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("student_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"], group_name=MODELS,
-    kinds={"pytorch", "huggingface"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=[parent_of("student_model"), "sft_dataset", "served_answers", "teacher_answers", "length_report"],
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest("model_ops/operations/distill.py")[:12],
 )
 def student_model(

@@ -16,7 +16,11 @@ SAMPLES = "model_ops/operations/sample_answers.py"
 
 
 @dg.asset(
-    deps=["sft_dataset", parent_of("student_model")], group_name=DATASETS, kinds={"parquet"}, owners=OWNERS, pool=WORKER_POOL,
+    deps=["sft_dataset", parent_of("student_model")],
+    group_name=DATASETS,
+    kinds={"parquet"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
     code_version=source_digest(*SOURCES, SAMPLES)[:12],
 )
 def teacher_answers(
@@ -48,10 +52,17 @@ def teacher_answers(
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
         with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
             report = build_teacher_answers(
-                workshop.directory(dataset), output, teacher_settings, kept, context.log.info, judge, teacher)
+                workshop.directory(dataset), output, teacher_settings, kept, context.log.info, judge, teacher
+            )
         return report.as_metrics()
 
     manifest = workshop.build(
-        "dataset", "teacher_answers", op=stage("teacher_answers").operation, sources=(*SOURCES, *([SAMPLES] if base else [])),
-        config={**teacher_settings.counted(), **judged_by}, inputs=[dataset.as_input(), *taken], work=work)
+        "dataset",
+        "teacher_answers",
+        op=stage("teacher_answers").operation,
+        sources=(*SOURCES, *([SAMPLES] if base else [])),
+        config={**teacher_settings.counted(), **judged_by},
+        inputs=[dataset.as_input(), *taken],
+        work=work,
+    )
     return shown(manifest, workshop)

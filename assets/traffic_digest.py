@@ -13,7 +13,11 @@ READ = ("interactions", "feedback", "cleaned_interactions")
 
 
 @dg.asset(
-    deps=[*READ], group_name=TRAFFIC, kinds={"deltalake"}, owners=OWNERS, pool=LAKE_POOL,
+    deps=[*READ],
+    group_name=TRAFFIC,
+    kinds={"deltalake"},
+    owners=OWNERS,
+    pool=LAKE_POOL,
     code_version=source_digest("resources/digests/slices.py")[:12],
 )
 def traffic_digest(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult:
@@ -30,8 +34,11 @@ def traffic_digest(workshop: dg.ResourceParam[Workshop]) -> dg.MaterializeResult
     whole = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in sorted(digests.items())).encode()).hexdigest()
     return dg.MaterializeResult(
         metadata={
-            "days": len(rows), "first_day": min(rows).isoformat() if rows else "none",
-            "last_day": max(rows).isoformat() if rows else "none", "dagster/row_count": sum(rows.values()),
+            "days": len(rows),
+            "first_day": min(rows).isoformat() if rows else "none",
+            "last_day": max(rows).isoformat() if rows else "none",
+            "dagster/row_count": sum(rows.values()),
             **{f"digest_of/{name}": digest[:12] for name, digest in digests.items()},
         },
-        data_version=dg.DataVersion(whole))
+        data_version=dg.DataVersion(whole),
+    )

@@ -39,8 +39,10 @@ def main() -> None:
         home = Path(folder)
         os.environ.update(server.environment)
         server.bucket("bench")
-        found = {"disk": _raced(home, str(home / "lake"), changes, processes),
-                 "s3": _raced(home, "s3://bench/lake", changes, processes)}
+        found = {
+            "disk": _raced(home, str(home / "lake"), changes, processes),
+            "s3": _raced(home, "s3://bench/lake", changes, processes),
+        }
     lost = sum(each["lost"] for each in found.values())
     record("aliases", {"changes": changes, "lost": lost, "processes": processes, **found}, keep=not given.quick)
 
@@ -48,8 +50,10 @@ def main() -> None:
 def _raced(home: Path, lake: str, changes: int, processes: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     begin, end, results = context.Barrier(processes + 1), context.Event(), context.SimpleQueue()
-    workers = [context.Process(target=_change, args=(home, lake, number, changes // processes, begin, results))
-               for number in range(processes)]
+    workers = [
+        context.Process(target=_change, args=(home, lake, number, changes // processes, begin, results))
+        for number in range(processes)
+    ]
     reader = context.Process(target=_read, args=(home, lake, end, results))
     for process in (*workers, reader):
         process.start()
@@ -64,8 +68,14 @@ def _raced(home: Path, lake: str, changes: int, processes: int) -> dict[str, Any
         if process.exitcode:
             raise SystemExit("a process of the race failed: its error stands above")
     confirmed = [change for change in made if change[-1] == "confirmed"]
-    return {"confirmed": len(confirmed), "lost": _lost(home, lake, confirmed), "told": len(made) - len(confirmed),
-            "sentences": sorted({change[-1] for change in made} - {"confirmed"}), "reads": reads, "seconds": round(seconds, 1)}
+    return {
+        "confirmed": len(confirmed),
+        "lost": _lost(home, lake, confirmed),
+        "told": len(made) - len(confirmed),
+        "sentences": sorted({change[-1] for change in made} - {"confirmed"}),
+        "reads": reads,
+        "seconds": round(seconds, 1),
+    }
 
 
 def _change(home: Path, lake: str, worker: int, count: int, begin: Any, results: Any) -> None:

@@ -68,12 +68,13 @@ class Bench:
         self.model, self.folder, self.quick = House(shared, folder / "house").target, folder, quick
         train = gsm8k(shared, "train", plain=True)
         chosen = random.Random(0).sample(train, 16 if quick else ROWS)
-        rest = [row for row in train if row not in chosen][:40 if quick else 1_600]
+        rest = [row for row in train if row not in chosen][: 40 if quick else 1_600]
         for name, rows in (("calibration", chosen), ("training", rest)):
             (folder / name).mkdir()
-            pq.write_table(pa.table({"row_id": [row.row_id for row in rows],
-                                     "messages": [json.dumps(row.messages) for row in rows]}),
-                           folder / name / "train.parquet")
+            pq.write_table(
+                pa.table({"row_id": [row.row_id for row in rows], "messages": [json.dumps(row.messages) for row in rows]}),
+                folder / name / "train.parquet",
+            )
         test = gsm8k(shared, "test", 20 if quick else HELD_OUT, plain=True)
         held_out, _ = tokenize(test, load_tokenizer(self.model), LENGTH)
         cache = TeacherCache.write(folder / "float", scored_model(self.model), held_out, TOP_K, 1.0, "float32")
@@ -86,15 +87,26 @@ class Bench:
         for scheme in UNIFORM:
             uniform, size, _ = self.quantized({"scheme": scheme}, "calibration")
             mixed, its_size, told = self.quantized(
-                {"scheme": "auto", "budget": size / whole, "candidates": CANDIDATES}, "calibration")
-            found[scheme] = {"divergence": [round(mean_divergence(rows), 6) for rows in (uniform, mixed)],
-                             "gain": gain(uniform, mixed), "bytes": [size, its_size], "units": told["units_by_scheme"]}
+                {"scheme": "auto", "budget": size / whole, "candidates": CANDIDATES}, "calibration"
+            )
+            found[scheme] = {
+                "divergence": [round(mean_divergence(rows), 6) for rows in (uniform, mixed)],
+                "gain": gain(uniform, mixed),
+                "bytes": [size, its_size],
+                "units": told["units_by_scheme"],
+            }
             print(scheme, found[scheme], flush=True)
         rounded, _, _ = self.quantized({"scheme": "w4a16", "method": "rtn"}, "calibration")
-        distilled, _, _ = self.quantized({"scheme": "w4a16", "distil": {**DISTIL, **({"steps": 2} if self.quick else {})}},
-                                         "training")
-        return {"at": found, "rounded": round(mean_divergence(rounded), 6), "distilled": round(mean_divergence(distilled), 6),
-                "held_out_rows": len(self.taught), "held_out_tokens": sum(row.tokens for row in rounded)}
+        distilled, _, _ = self.quantized(
+            {"scheme": "w4a16", "distil": {**DISTIL, **({"steps": 2} if self.quick else {})}}, "training"
+        )
+        return {
+            "at": found,
+            "rounded": round(mean_divergence(rounded), 6),
+            "distilled": round(mean_divergence(distilled), 6),
+            "held_out_rows": len(self.taught),
+            "held_out_tokens": sum(row.tokens for row in rounded),
+        }
 
     def quantized(self, settings: dict[str, Any], rows: str) -> tuple[list[RowDivergence], int, dict[str, Any]]:
         """(divergence of each held-out row, bytes of all tensors, metrics) of one way to quantize."""
@@ -104,8 +116,15 @@ class Bench:
             (output / ".work" / "auto").mkdir(parents=True)
             shutil.copyfile(before[-1], output / ".work" / "auto" / "costs.json")
         inputs = {"model": self.model, "dataset": self.folder / rows}
-        told = quantize.run(Job(operation="quantize", output=output, inputs=inputs, settings={
-            "calibration_rows": ROWS, "calibration_length": LENGTH, **settings}), Progress())
+        told = quantize.run(
+            Job(
+                operation="quantize",
+                output=output,
+                inputs=inputs,
+                settings={"calibration_rows": ROWS, "calibration_length": LENGTH, **settings},
+            ),
+            Progress(),
+        )
         size = sum(len(header.read()) for header in read_directory(output).values())
         return row_divergences(scored_model(output), self.taught), size, told
 

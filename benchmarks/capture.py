@@ -46,15 +46,33 @@ PATH = "/v1/chat/completions"
 QUESTION = "a question of this length " * 20
 WORDS = "and its answer " * 130
 USAGE = {"prompt_tokens": 120, "completion_tokens": 390}
-WHOLE = json.dumps({"id": "c", "object": "chat.completion", "model": "m", "usage": USAGE, "choices": [
-    {"index": 0, "message": {"role": "assistant", "content": WORDS}, "finish_reason": "stop"}]}).encode()
-EVENTS = b"".join(f"data: {json.dumps(chunk)}\n\n".encode() for chunk in (
-    {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": end}]}
-    for text, end in (("and ", None), ("its ", None), ("answer", "stop")))) + b"data: [DONE]\n\n"
+WHOLE = json.dumps(
+    {
+        "id": "c",
+        "object": "chat.completion",
+        "model": "m",
+        "usage": USAGE,
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": WORDS}, "finish_reason": "stop"}],
+    }
+).encode()
+EVENTS = (
+    b"".join(
+        f"data: {json.dumps(chunk)}\n\n".encode()
+        for chunk in (
+            {
+                "id": "c",
+                "object": "chat.completion.chunk",
+                "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": end}],
+            }
+            for text, end in (("and ", None), ("its ", None), ("answer", "stop"))
+        )
+    )
+    + b"data: [DONE]\n\n"
+)
 ANSWERS = {
     False: b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(WHOLE), WHOLE),
-    True: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (
-        len(EVENTS), EVENTS),
+    True: b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    % (len(EVENTS), EVENTS),
 }
 
 
@@ -86,9 +104,13 @@ def added(place: str, rounds: int, requests: int, burst: int) -> dict[str, objec
             list(threads.map(lambda _: _milliseconds(through, burst // AT_A_TIME), range(AT_A_TIME)))
         asked = burst // AT_A_TIME * AT_A_TIME
         wall, worked = time.perf_counter() - began, sum(process.cpu_times()[:2]) - worked
-    return {"added_ms_p50": round(median(found["p50"]), 2), "added_ms_p99": round(median(found["p99"]), 2),
-            "spread": {f"added_ms_{name}": [round(min(each), 2), round(max(each), 2)] for name, each in found.items()},
-            "requests_per_s": round(asked / wall), "requests_per_cpu_s": round(asked / worked)}
+    return {
+        "added_ms_p50": round(median(found["p50"]), 2),
+        "added_ms_p99": round(median(found["p99"]), 2),
+        "spread": {f"added_ms_{name}": [round(min(each), 2), round(max(each), 2)] for name, each in found.items()},
+        "requests_per_s": round(asked / wall),
+        "requests_per_cpu_s": round(asked / worked),
+    }
 
 
 def killed(place: str, kills: int, lives_s: tuple[float, float] = LIVES_S) -> dict[str, int]:
@@ -110,8 +132,12 @@ def killed(place: str, kills: int, lives_s: tuple[float, float] = LIVES_S) -> di
         with layer(store, place):
             pass
         found = Counter(_numbers(store))
-    return {"kills": kills, "answered": len(answered), "lost": len(answered - found.keys()),
-            "twice": sum(count > 1 for count in found.values())}
+    return {
+        "kills": kills,
+        "answered": len(answered),
+        "lost": len(answered - found.keys()),
+        "twice": sum(count > 1 for count in found.values()),
+    }
 
 
 def _ask_until(place: str, over: threading.Event, first: int) -> set[int]:
@@ -139,8 +165,16 @@ def _numbers(store: Path) -> Iterator[int]:
 
 
 def _body(number: int, streamed: bool = False) -> bytes:
-    return json.dumps({"model": "m", "messages": [{"role": "user", "content": QUESTION}], "temperature": 0.7, "user": "u",
-                       "seed": number, **({"stream": True} if streamed else {})}).encode()
+    return json.dumps(
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": QUESTION}],
+            "temperature": 0.7,
+            "user": "u",
+            "seed": number,
+            **({"stream": True} if streamed else {}),
+        }
+    ).encode()
 
 
 def _milliseconds(place: str, requests: int) -> list[float]:
@@ -177,7 +211,9 @@ def layer(store: Path, server: str, kill: bool = False) -> Iterator[tuple[str, p
         port = free.getsockname()[1]
     started = subprocess.Popen(
         python_module("pipelines.cli", "capture", str(store), "--to", f"http://{server}", "--port", str(port), "--every", "1"),
-        env=child_environment(), stdout=subprocess.DEVNULL)
+        env=child_environment(),
+        stdout=subprocess.DEVNULL,
+    )
     cores = os.sched_getaffinity(started.pid)
     if len(os.sched_getaffinity(0)) == 1:  # in `one_core`: this process goes on with the others, if there are any
         others = set(range(os.cpu_count() or 1)) - cores
@@ -206,8 +242,13 @@ def _wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def server() -> Iterator[str]:
     """The stand-in for an inference server; yields its host:port."""
-    with subprocess.Popen(python_module("benchmarks.capture", "--server"), env=child_environment(), stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        python_module("benchmarks.capture", "--server"),
+        env=child_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
 
@@ -225,7 +266,7 @@ class _Answering(asyncio.Protocol):
             length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
             if len(self._waiting) < end + 4 + length:
                 return
-            body, self._waiting = self._waiting[end + 4:end + 4 + length], self._waiting[end + 4 + length:]
+            body, self._waiting = self._waiting[end + 4 : end + 4 + length], self._waiting[end + 4 + length :]
             self._transport.write(ANSWERS[b'"stream"' in body])
 
 

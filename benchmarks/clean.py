@@ -41,10 +41,18 @@ can out other were all your when up use how said an each she which do their time
 would like so these her long make thing see him two has look more day could go come did my sound no most who over know
 than call first people may down side been now find
 """
-TOOLS = json.dumps([
-    {"type": "function", "function": {"name": "find_order", "description": "Looks an order up by its number.",
-     "parameters": {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]}}},
-])
+TOOLS = json.dumps(
+    [
+        {
+            "type": "function",
+            "function": {
+                "name": "find_order",
+                "description": "Looks an order up by its number.",
+                "parameters": {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]},
+            },
+        },
+    ]
+)
 
 
 def main() -> None:
@@ -62,17 +70,23 @@ def main() -> None:
             size += sum(chunk[name].nbytes for name in ("messages", "tools", "completion"))
             del chunk, number
         days = sorted(tables.rows_by_day("interactions", WORKLOAD))
-        clean(tables, WORKLOAD, days[:1], CurationSettings())   # imports and compilation are not measured
+        clean(tables, WORKLOAD, days[:1], CurationSettings())  # imports and compilation are not measured
         before, began = time.process_time(), time.monotonic()
         report = clean(tables, WORKLOAD, days, CurationSettings())
         seconds, processor = time.monotonic() - began, time.process_time() - before
     record(
         "clean",
         {
-            "rows_per_s": round(rows / seconds), "mb_per_s": round(size / seconds / 1e6, 1), "rows": rows,
-            "bytes_per_row": round(size / rows), "seconds": round(seconds, 2), "processor_seconds": round(processor, 2),
-            "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024), "kept": report.kept,
-            "dropped": report.dropped, "pii": report.pii,
+            "rows_per_s": round(rows / seconds),
+            "mb_per_s": round(size / seconds / 1e6, 1),
+            "rows": rows,
+            "bytes_per_row": round(size / rows),
+            "seconds": round(seconds, 2),
+            "processor_seconds": round(processor, 2),
+            "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+            "kept": report.kept,
+            "dropped": report.dropped,
+            "pii": report.pii,
         },
         keep=not (given.quick or given.rows),
     )
@@ -96,8 +110,13 @@ def traffic(wanted: int, days: int = 4):
             rows.append(_row(made, session, messages, answer, draw, turn, made * days // wanted))
             messages = [*messages, answer]
             if answer.get("tool_calls"):
-                messages.append({"role": "tool", "tool_call_id": answer["tool_calls"][0]["id"],
-                                 "content": json.dumps({"state": "sent", "weight": draw.random()})})
+                messages.append(
+                    {
+                        "role": "tool",
+                        "tool_call_id": answer["tool_calls"][0]["id"],
+                        "content": json.dumps({"state": "sent", "weight": draw.random()}),
+                    }
+                )
             made += 1
         if len(rows) >= 20_000:
             yield _table(rows)
@@ -108,8 +127,9 @@ def traffic(wanted: int, days: int = 4):
 
 def _vocabulary(draw: random.Random) -> list[str]:
     common = COMMON.split()
-    rare = ["".join(draw.choice("bcdfghklmnprstvw") + draw.choice("aeiou") for _ in range(draw.randint(2, 4)))
-            for _ in range(4000)]
+    rare = [
+        "".join(draw.choice("bcdfghklmnprstvw") + draw.choice("aeiou") for _ in range(draw.randint(2, 4))) for _ in range(4000)
+    ]
     return common * 30 + rare
 
 
@@ -128,12 +148,17 @@ def _question(draw: random.Random, words: list[str]) -> str:
 def _answer(draw: random.Random, words: list[str], number: int) -> dict:
     kind = draw.random()
     if kind < 0.1:
-        call = {"id": f"c{number}", "type": "function",
-                "function": {"name": "find_order", "arguments": json.dumps({"number": str(draw.randint(10**7, 10**8))})}}
+        call = {
+            "id": f"c{number}",
+            "type": "function",
+            "function": {"name": "find_order", "arguments": json.dumps({"number": str(draw.randint(10**7, 10**8))})},
+        }
         return {"role": "assistant", "content": None, "tool_calls": [call]}
     if kind < 0.25:
-        lines = [f"    {draw.choice(words)}_{n} = {draw.choice(words)}({draw.randint(0, 99)}, \"{draw.choice(words)}\")"
-                 for n in range(draw.randint(4, 12))]
+        lines = [
+            f'    {draw.choice(words)}_{n} = {draw.choice(words)}({draw.randint(0, 99)}, "{draw.choice(words)}")'
+            for n in range(draw.randint(4, 12))
+        ]
         return {"role": "assistant", "content": "Here it is:\n\n```python\ndef work():\n" + "\n".join(lines) + "\n```\n"}
     if kind < 0.4:
         points = [f"{n}. **{draw.choice(words)}**: {' '.join(draw.choices(words, k=12))}" for n in range(1, draw.randint(4, 9))]
@@ -148,11 +173,26 @@ def _row(number, session, messages, answer, draw, turn, day) -> dict:
     row = dict.fromkeys(SCHEMAS["interactions"].names)
     digest = hashlib.sha256(f"{number}{text}{completion}".encode()).hexdigest()
     return row | {
-        "workload": WORKLOAD, "dt": (START + timedelta(days=day)).date(), "ts": ts, "interaction_id": digest,
-        "content_sha256": digest, "request_id": f"chatcmpl-{number}", "choice_index": 0, "source": "gateway",
-        "source_format": "openai_pairs", "source_uri": "log.jsonl", "source_row": number, "session_id": session,
-        "client": "shop", "model": "m", "messages": text, "completion": completion, "tools": TOOLS if number % 4 == 0 else None,
-        "finish_reason": "length" if draw.random() < 0.02 else "stop", "cache_hit": False, "status": "success",
+        "workload": WORKLOAD,
+        "dt": (START + timedelta(days=day)).date(),
+        "ts": ts,
+        "interaction_id": digest,
+        "content_sha256": digest,
+        "request_id": f"chatcmpl-{number}",
+        "choice_index": 0,
+        "source": "gateway",
+        "source_format": "openai_pairs",
+        "source_uri": "log.jsonl",
+        "source_row": number,
+        "session_id": session,
+        "client": "shop",
+        "model": "m",
+        "messages": text,
+        "completion": completion,
+        "tools": TOOLS if number % 4 == 0 else None,
+        "finish_reason": "length" if draw.random() < 0.02 else "stop",
+        "cache_hit": False,
+        "status": "success",
     }
 
 

@@ -71,20 +71,34 @@ def main() -> None:
             for peer in PEERS:
                 turns[peer].append(_theirs(pythons[peer], peer, documents, Path(folder) / f"{peer}.json"))
                 print(json.dumps({"millrace": turns["millrace"][-1], peer: turns[peer][-1]}), flush=True)
-    best = {side: {name: min(each[name] for each in found) for name in ("seconds", "processor_seconds")}
-            for side, found in turns.items()}
+    best = {
+        side: {name: min(each[name] for each in found) for name in ("seconds", "processor_seconds")}
+        for side, found in turns.items()
+    }
     ours = best["millrace"]
-    record("curation_peers", {
-        "peers": {peer: {
-            "speed_ratio": round(best[peer]["seconds"] / ours["seconds"], 1),
-            "processor_ratio": round(best[peer]["processor_seconds"] / ours["processor_seconds"], 1),
-            "seconds": round(best[peer]["seconds"], 1), "processor_seconds": round(best[peer]["processor_seconds"], 1),
-            "kept": turns[peer][0]["kept"], "version": turns[peer][0]["version"],
-        } for peer in PEERS},
-        "rows": rows, "documents": texts, "seconds": round(ours["seconds"], 2),
-        "processor_seconds": round(ours["processor_seconds"], 2), "kept": turns["millrace"][0]["kept"],
-        "every_turn": {side: [round(each["seconds"], 2) for each in found] for side, found in turns.items()},
-    }, keep=not given.quick)
+    record(
+        "curation_peers",
+        {
+            "peers": {
+                peer: {
+                    "speed_ratio": round(best[peer]["seconds"] / ours["seconds"], 1),
+                    "processor_ratio": round(best[peer]["processor_seconds"] / ours["processor_seconds"], 1),
+                    "seconds": round(best[peer]["seconds"], 1),
+                    "processor_seconds": round(best[peer]["processor_seconds"], 1),
+                    "kept": turns[peer][0]["kept"],
+                    "version": turns[peer][0]["version"],
+                }
+                for peer in PEERS
+            },
+            "rows": rows,
+            "documents": texts,
+            "seconds": round(ours["seconds"], 2),
+            "processor_seconds": round(ours["processor_seconds"], 2),
+            "kept": turns["millrace"][0]["kept"],
+            "every_turn": {side: [round(each["seconds"], 2) for each in found] for side, found in turns.items()},
+        },
+        keep=not given.quick,
+    )
 
 
 def _ours(logs: Path, lake: Path) -> dict[str, Any]:
@@ -95,8 +109,9 @@ def _ours(logs: Path, lake: Path) -> dict[str, Any]:
 def _theirs(python: Path, peer: str, documents: Path, into: Path) -> dict[str, Any]:
     workers = len(os.sched_getaffinity(0))
     words = [python, Path(__file__).with_name("curation_tools.py"), peer, documents, into, workers]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=PEER_SECONDS,
-                          cwd=documents.parent)
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=PEER_SECONDS, cwd=documents.parent
+    )
     if done.returncode:
         raise SystemExit(f"{peer} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1][:200]}")
     return json.loads(into.read_text())
@@ -139,8 +154,13 @@ def write_pairs(rows: Sequence[Row], logs: Path) -> None:
     with (logs / "pairs.jsonl").open("w", encoding="utf-8") as pairs:
         for number, (session, messages, answer) in enumerate(rows):
             request = {"model": "m", "messages": messages, "metadata": {"session_id": session}}
-            response = {"id": f"chatcmpl-{number}", "object": "chat.completion", "model": "m", "created": FIRST_SECOND + number,
-                        "choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]}
+            response = {
+                "id": f"chatcmpl-{number}",
+                "object": "chat.completion",
+                "model": "m",
+                "created": FIRST_SECOND + number,
+                "choices": [{"index": 0, "message": answer, "finish_reason": "stop"}],
+            }
             pairs.write(json.dumps({"request": request, "response": response}) + "\n")
 
 
@@ -175,8 +195,11 @@ def conversations(data: Path) -> Iterator[Row]:
     for name in ("gsm8k_train.jsonl", "gsm8k_test.jsonl"):
         for number, line in enumerate((data / name).read_text(encoding="utf-8").splitlines()):
             item = json.loads(line)
-            yield (f"{name}-{number}", [{"role": "user", "content": item["question"]}],
-                   {"role": "assistant", "content": item["answer"]})
+            yield (
+                f"{name}-{number}",
+                [{"role": "user", "content": item["question"]}],
+                {"role": "assistant", "content": item["answer"]},
+            )
     for number, run in enumerate(json.loads((data / "tau_airline.json").read_text(encoding="utf-8"))):
         for place, message in enumerate(run["traj"]):
             if message["role"] == "assistant":

@@ -48,9 +48,22 @@ class Datatrove:
         from datatrove.pipeline.readers import JsonlReader
         from datatrove.pipeline.writers import JsonlWriter
 
-        self.steps = {each.__name__: each for each in (
-            MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature, MinhashConfig,
-            GopherRepetitionFilter, LambdaFilter, LanguageFilter, PIIFormatter, JsonlReader, JsonlWriter)}
+        self.steps = {
+            each.__name__: each
+            for each in (
+                MinhashDedupBuckets,
+                MinhashDedupCluster,
+                MinhashDedupFilter,
+                MinhashDedupSignature,
+                MinhashConfig,
+                GopherRepetitionFilter,
+                LambdaFilter,
+                LanguageFilter,
+                PIIFormatter,
+                JsonlReader,
+                JsonlWriter,
+            )
+        }
 
     def prepare(self, documents: Path, folder: Path, workers: int) -> None:
         """One file for each worker."""
@@ -69,17 +82,30 @@ class Datatrove:
 
         def run(name: str, pipeline: list, tasks: int) -> None:
             # forked workers need no imports of their own, and their processor time can be read
-            LocalPipelineExecutor(pipeline, tasks=tasks, workers=workers, logging_dir=f"{folder}/logs/{name}",
-                                  start_method="fork").run()
+            LocalPipelineExecutor(
+                pipeline, tasks=tasks, workers=workers, logging_dir=f"{folder}/logs/{name}", start_method="fork"
+            ).run()
 
-        run("filter", [
-            step["JsonlReader"](f"{folder}/in"), step["PIIFormatter"](), language, step["LambdaFilter"](of_good_length),
-            step["GopherRepetitionFilter"](), step["JsonlWriter"](filtered), step["MinhashDedupSignature"](signatures, config),
-        ], workers)
+        run(
+            "filter",
+            [
+                step["JsonlReader"](f"{folder}/in"),
+                step["PIIFormatter"](),
+                language,
+                step["LambdaFilter"](of_good_length),
+                step["GopherRepetitionFilter"](),
+                step["JsonlWriter"](filtered),
+                step["MinhashDedupSignature"](signatures, config),
+            ],
+            workers,
+        )
         run("buckets", [step["MinhashDedupBuckets"](signatures, buckets, config=config)], config.num_buckets)
         run("cluster", [step["MinhashDedupCluster"](buckets, remove, config)], 1)
-        run("remove", [step["JsonlReader"](filtered), step["MinhashDedupFilter"](remove), step["JsonlWriter"](f"{folder}/out")],
-            workers)
+        run(
+            "remove",
+            [step["JsonlReader"](filtered), step["MinhashDedupFilter"](remove), step["JsonlWriter"](f"{folder}/out")],
+            workers,
+        )
 
     def kept(self, folder: Path) -> int:
         count = 0
@@ -104,19 +130,36 @@ class DataJuicer:
 
     def prepare(self, documents: Path, folder: Path, workers: int) -> None:
         (folder / "in.jsonl").symlink_to(documents)
-        (folder / "process.yaml").write_text(json.dumps({
-            "project_name": "curation", "dataset_path": f"{folder}/in.jsonl", "export_path": f"{folder}/out/kept.jsonl",
-            "np": workers, "op_fusion": True, "fusion_strategy": "greedy", "use_cache": False, "open_monitor": False,
-            "work_dir": f"{folder}/work", "text_keys": "text",
-            "process": [
-                {"pii_redaction_mapper": {}},
-                {"language_id_score_filter": {"min_score": 0.0}},
-                {"text_length_filter": {"min_len": SHORTEST, "max_len": LONGEST}},
-                {"character_repetition_filter": {}},
-                {"word_repetition_filter": {}},
-                {"document_minhash_deduplicator": {"tokenization": "space", "window_size": 5, "jaccard_threshold": 0.7}},
-            ],
-        }))
+        (folder / "process.yaml").write_text(
+            json.dumps(
+                {
+                    "project_name": "curation",
+                    "dataset_path": f"{folder}/in.jsonl",
+                    "export_path": f"{folder}/out/kept.jsonl",
+                    "np": workers,
+                    "op_fusion": True,
+                    "fusion_strategy": "greedy",
+                    "use_cache": False,
+                    "open_monitor": False,
+                    "work_dir": f"{folder}/work",
+                    "text_keys": "text",
+                    "process": [
+                        {"pii_redaction_mapper": {}},
+                        {"language_id_score_filter": {"min_score": 0.0}},
+                        {"text_length_filter": {"min_len": SHORTEST, "max_len": LONGEST}},
+                        {"character_repetition_filter": {}},
+                        {"word_repetition_filter": {}},
+                        {
+                            "document_minhash_deduplicator": {
+                                "tokenization": "space",
+                                "window_size": 5,
+                                "jaccard_threshold": 0.7,
+                            }
+                        },
+                    ],
+                }
+            )
+        )
 
     def curate(self, folder: Path, workers: int) -> None:
         self.executor(self.init_configs(["--config", f"{folder}/process.yaml"])).run()
@@ -136,8 +179,11 @@ def main() -> None:
         models = folder / "models"
         models.mkdir()
         (models / "lid.176.bin").symlink_to(language_model())
-        os.environ |= {"DATA_JUICER_MODELS_CACHE": str(models), "HF_ASSETS_CACHE": str(folder / "assets"),
-                       "HF_DATASETS_CACHE": str(folder / "datasets")}
+        os.environ |= {
+            "DATA_JUICER_MODELS_CACHE": str(models),
+            "HF_ASSETS_CACHE": str(folder / "assets"),
+            "HF_DATASETS_CACHE": str(folder / "datasets"),
+        }
         peer = PEERS[name]()
         few = folder / "few.jsonl"
         few.write_text("\n".join(documents.read_text(encoding="utf-8").splitlines()[:FEW]) + "\n", encoding="utf-8")
@@ -150,8 +196,16 @@ def main() -> None:
         peer.curate(folder, workers)
         seconds, processor = time.perf_counter() - began, processor_seconds() - used
         kept = peer.kept(folder)
-    into.write_text(json.dumps({"seconds": seconds, "processor_seconds": processor, "kept": kept,
-                                "version": importlib.metadata.version(peer.distribution)}))
+    into.write_text(
+        json.dumps(
+            {
+                "seconds": seconds,
+                "processor_seconds": processor,
+                "kept": kept,
+                "version": importlib.metadata.version(peer.distribution),
+            }
+        )
+    )
 
 
 def processor_seconds() -> float:

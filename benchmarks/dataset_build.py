@@ -53,16 +53,33 @@ def main() -> None:
         rows = _write(path, curated)
         for _ in range(1 if given.once else 3):
             for side, turns in found.items():
-                command = [sys.executable, "-m", "benchmarks.dataset_build", "--side", side, "--curated", str(path),
-                           "--wanted", str(wanted)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "benchmarks.dataset_build",
+                    "--side",
+                    side,
+                    "--curated",
+                    str(path),
+                    "--wanted",
+                    str(wanted),
+                ]
                 turns.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     best = {side: min(turn["seconds"] for turn in turns) for side, turns in found.items()}
-    record("dataset_build", {
-        "ratio": round(best["ours"] / best["plain"], 3), "peak_mib": max(turn["peak_mib"] for turn in found["ours"]),
-        "seconds": round(best["ours"], 2), "plain_seconds": round(best["plain"], 2),
-        "plain_peak_mib": max(turn["peak_mib"] for turn in found["plain"]), "curated_rows": rows,
-        "rows": found["ours"][0]["rows"], "plain_rows": found["plain"][0]["rows"],
-    }, keep=not given.quick)
+    record(
+        "dataset_build",
+        {
+            "ratio": round(best["ours"] / best["plain"], 3),
+            "peak_mib": max(turn["peak_mib"] for turn in found["ours"]),
+            "seconds": round(best["ours"], 2),
+            "plain_seconds": round(best["plain"], 2),
+            "plain_peak_mib": max(turn["peak_mib"] for turn in found["plain"]),
+            "curated_rows": rows,
+            "rows": found["ours"][0]["rows"],
+            "plain_rows": found["plain"][0]["rows"],
+        },
+        keep=not given.quick,
+    )
 
 
 def _write(path: Path, wanted: int) -> int:
@@ -70,12 +87,33 @@ def _write(path: Path, wanted: int) -> int:
     written, writer = 0, None
     for table in traffic(wanted):
         shapes = pa.array([f"shape{number % 40}" for number in range(len(table))])
-        columns = {name: table[name] for name in (
-            "interaction_id", "workload", "dt", "ts", "source", "session_id", "messages", "tools", "completion",
-            "content_sha256")}
-        empty = {name: pa.nulls(len(table), kind) for name, kind in {
-            **NO_TEXT, "feedback": pa.float64(), "quality": pa.float64(), "difficulty": pa.float64(),
-            "token_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32()), "signature": pa.list_(pa.int32())}.items()}
+        columns = {
+            name: table[name]
+            for name in (
+                "interaction_id",
+                "workload",
+                "dt",
+                "ts",
+                "source",
+                "session_id",
+                "messages",
+                "tools",
+                "completion",
+                "content_sha256",
+            )
+        }
+        empty = {
+            name: pa.nulls(len(table), kind)
+            for name, kind in {
+                **NO_TEXT,
+                "feedback": pa.float64(),
+                "quality": pa.float64(),
+                "difficulty": pa.float64(),
+                "token_ids": pa.list_(pa.int32()),
+                "labels": pa.list_(pa.int32()),
+                "signature": pa.list_(pa.int32()),
+            }.items()
+        }
         rows = pa.table({**columns, **empty, "prompt_shape": shapes, "was_cut": pa.array([False] * len(table))})
         writer = writer or pq.ParquetWriter(path, rows.schema, compression="zstd")
         writer.write_table(rows)

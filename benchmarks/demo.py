@@ -51,7 +51,9 @@ def main() -> None:
             "share_of_steps": run["share_of_steps"],
             "peak_memory_mb": round(run["peak_memory_mb"]),
             "rows": {
-                "read": summary.records.read, "kept": summary.records.kept, "dropped": summary.records.dropped,
+                "read": summary.records.read,
+                "kept": summary.records.kept,
+                "dropped": summary.records.dropped,
                 "quarantined": summary.records.quarantined,
             },
             "loss": {name: round(found["loss"], 4) for name, found in evaluation["models"].items()}
@@ -59,10 +61,23 @@ def main() -> None:
             "recovery": round(find(measurements_of(evaluation), "recovery").value, 4),
             "num_speculative_tokens": evaluation["settings"]["num_speculative_tokens"],
             "acceptance": [
-                {key: found[key] for key in
-                 ("drafter", "num_speculative_tokens", "sampling", "temperature", "tau", "tau_low", "tau_high", "prompts",
-                  "tokens", "looping_share")}
-                for found in evaluation["acceptance"] if found["drafter"] != "none"
+                {
+                    key: found[key]
+                    for key in (
+                        "drafter",
+                        "num_speculative_tokens",
+                        "sampling",
+                        "temperature",
+                        "tau",
+                        "tau_low",
+                        "tau_high",
+                        "prompts",
+                        "tokens",
+                        "looping_share",
+                    )
+                }
+                for found in evaluation["acceptance"]
+                if found["drafter"] != "none"
             ],
         },
         keep=True,
@@ -79,13 +94,20 @@ def _plain_sft_student(lake: LakeLayout, folder: Path) -> float:
     rows = registry.current("dataset", "evaluation_report").config["rows"]
     with LocalLauncher() as launcher:
         launcher.run(
-            Job(operation="distill", output=folder / "student", inputs={"teacher": teacher, "dataset": dataset},
-                settings=settings.model_dump(mode="json"))
+            Job(
+                operation="distill",
+                output=folder / "student",
+                inputs={"teacher": teacher, "dataset": dataset},
+                settings=settings.model_dump(mode="json"),
+            )
         )
         metrics = launcher.run(
-            Job(operation="evaluate", output=folder / "evaluation",
+            Job(
+                operation="evaluate",
+                output=folder / "evaluation",
                 inputs={"target": folder / "student", "dataset": dataset},
-                settings=EvaluateSettings(rows=rows, prompts=1, max_new_tokens=1).model_dump(mode="json"))
+                settings=EvaluateSettings(rows=rows, prompts=1, max_new_tokens=1).model_dump(mode="json"),
+            )
         )
     return metrics["loss_target"]
 

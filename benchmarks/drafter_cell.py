@@ -81,8 +81,12 @@ def cell_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
     parser.add_argument("--side-by-side", type=int, default=2, help="trainings at once, one thread each")
     parser.add_argument("--steps", type=int, help=f"of every training; open: {FULL.steps}, one and a half times through all")
-    parser.add_argument("--precision", choices=("bfloat16", "float32"), default=FULL.precision,
-                        help="of training's products: float32 is the faster one on some processors without AMX")
+    parser.add_argument(
+        "--precision",
+        choices=("bfloat16", "float32"),
+        default=FULL.precision,
+        help="of training's products: float32 is the faster one on some processors without AMX",
+    )
 
 
 def size_of(given: argparse.Namespace) -> Size:
@@ -99,8 +103,10 @@ def measured(cells: Sequence[Cell], size: Size, house: House, side_by_side: int)
             _states(house, size, *kind)
         list(pool.map(lambda cell: _keep(cell, size, house), missing))
     found = {cell: json.loads(_file(house, cell, size).read_text()) for cell in cells}
-    return {cell: Found({way: [AcceptanceRow(**row) for row in rows] for way, rows in said["rows"].items()}, said["training"])
-            for cell, said in found.items()}
+    return {
+        cell: Found({way: [AcceptanceRow(**row) for row in rows] for way, rows in said["rows"].items()}, said["training"])
+        for cell, said in found.items()
+    }
 
 
 def tau(rows: Sequence[AcceptanceRow], workload: str | None = None) -> float:
@@ -110,7 +116,7 @@ def tau(rows: Sequence[AcceptanceRow], workload: str | None = None) -> float:
 
 def decoded(house: House, drafters: dict[str, Drafter], temperature: float, size: Size) -> list[AcceptanceRow]:
     """The drafters on the held-out prompts of all workloads."""
-    prompts = [prompt for workload in WORKLOADS for prompt in house.prompts[workload][:size.prompts]]
+    prompts = [prompt for workload in WORKLOADS for prompt in house.prompts[workload][: size.prompts]]
     return house.measured(drafters, prompts, temperature, max_new_tokens=size.max_new_tokens)
 
 
@@ -121,9 +127,20 @@ def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
     return speculator_settings(
-        architecture=cell.drafter, loss=cell.loss, seed=cell.seed, **OPTIMIZER, precision=size.precision, steps=size.steps,
-        tokens_per_step=size.tokens_per_step, max_length=2_048, num_speculative_tokens=K, ttt_steps=K, step_decay=1.0,
-        warmup_share=0.04, checkpoint_every=100_000).resolved()
+        architecture=cell.drafter,
+        loss=cell.loss,
+        seed=cell.seed,
+        **OPTIMIZER,
+        precision=size.precision,
+        steps=size.steps,
+        tokens_per_step=size.tokens_per_step,
+        max_length=2_048,
+        num_speculative_tokens=K,
+        ttt_steps=K,
+        step_decay=1.0,
+        warmup_share=0.04,
+        checkpoint_every=100_000,
+    ).resolved()
 
 
 def _file(house: House, cell: Cell, size: Size) -> Path:
@@ -152,11 +169,21 @@ def _run(cell: Cell, size: Size, house: House) -> dict[str, Any]:
         ways["t0"] = (0.0, False)
         if cell.drafter in SERVED and not cell.workloads:
             ways["t1_greedy"] = (1.0, True)
-    rows = {way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]
-            for way, (temperature, greedy) in ways.items()}
-    return {"rows": rows, "training": {
-        "steps": result.steps, "precision": size.precision, "tokens": result.tokens, "seconds": round(seconds, 1),
-        "loss": round(result.loss, 4), "draft_vocab_size": len(model.target_ids)}}
+    rows = {
+        way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]
+        for way, (temperature, greedy) in ways.items()
+    }
+    return {
+        "rows": rows,
+        "training": {
+            "steps": result.steps,
+            "precision": size.precision,
+            "tokens": result.tokens,
+            "seconds": round(seconds, 1),
+            "loss": round(result.loss, 4),
+            "draft_vocab_size": len(model.target_ids),
+        },
+    }
 
 
 def main() -> None:

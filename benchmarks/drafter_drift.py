@@ -59,12 +59,21 @@ def figures(house: House, size: dict[str, int], precision: str, work: Path) -> d
     few = max(1, int(size["steps"] * STEP_SHARE))
 
     def settings(steps: int) -> SpeculatorSettings:
-        return speculator_settings(steps=steps, tokens_per_step=size["tokens_per_step"], ttt_steps=size["ttt_steps"],
-                                  **OPTIMIZER, precision=precision, warmup_share=0.05, max_length=2_048,
-                                  num_speculative_tokens=K, step_decay=1.0, checkpoint_every=10 * size["steps"]).resolved()
+        return speculator_settings(
+            steps=steps,
+            tokens_per_step=size["tokens_per_step"],
+            ttt_steps=size["ttt_steps"],
+            **OPTIMIZER,
+            precision=precision,
+            warmup_share=0.05,
+            max_length=2_048,
+            num_speculative_tokens=K,
+            step_decay=1.0,
+            checkpoint_every=10 * size["steps"],
+        ).resolved()
 
     old_rows, new_rows = house.rows(*BEFORE, share=size["share"]), house.rows(AFTER, share=size["share"])
-    prompts = house.prompts[AFTER][:size["prompts"]]
+    prompts = house.prompts[AFTER][: size["prompts"]]
     plans = {
         "served": (old_rows, size["steps"], None),
         "from_scratch": (new_rows, size["steps"], None),
@@ -75,21 +84,37 @@ def figures(house: House, size: dict[str, int], precision: str, work: Path) -> d
     for name, (rows, steps, goes_on_from) in plans.items():
         model, result = house.trained(rows, settings(steps), work / name, models.get(goes_on_from))
         models[name] = model
-        measured[name] = {temperature: house.measured({"drafter": model.drafter()}, prompts, temperature)
-                          for temperature in TEMPERATURES}
-        runs[name] = {"steps": result.steps, "seconds": round(result.seconds, 1), "tokens": result.tokens,
-                      "draft_vocab_size": len(model.target_ids)}
-    taus = {name: {f"t{temperature:g}": {key: round(value, 4) for key, value in summarize(rows).items()
-                                         if key in ("tau", "tau_low", "tau_high")}
-                   for temperature, rows in by_temperature.items()} for name, by_temperature in measured.items()}
-    shares = {f"t{temperature:g}": tau_share(measured["continued"][temperature], measured["from_scratch"][temperature])
-              for temperature in TEMPERATURES}
+        measured[name] = {
+            temperature: house.measured({"drafter": model.drafter()}, prompts, temperature) for temperature in TEMPERATURES
+        }
+        runs[name] = {
+            "steps": result.steps,
+            "seconds": round(result.seconds, 1),
+            "tokens": result.tokens,
+            "draft_vocab_size": len(model.target_ids),
+        }
+    taus = {
+        name: {
+            f"t{temperature:g}": {
+                key: round(value, 4) for key, value in summarize(rows).items() if key in ("tau", "tau_low", "tau_high")
+            }
+            for temperature, rows in by_temperature.items()
+        }
+        for name, by_temperature in measured.items()
+    }
+    shares = {
+        f"t{temperature:g}": tau_share(measured["continued"][temperature], measured["from_scratch"][temperature])
+        for temperature in TEMPERATURES
+    }
     worst = min(shares, key=lambda name: shares[name][0])
     return {
-        "tau_share": round(shares[worst][0], 4), "step_share": round(few / size["steps"], 4),
+        "tau_share": round(shares[worst][0], 4),
+        "step_share": round(few / size["steps"], 4),
         "tau_share_low": round(shares[worst][1], 4),
-        "tau_shares": {name: [round(value, 4) for value in share] for name, share in shares.items()}, "taus": taus,
-        "runs": runs, "prompts": len(measured["continued"][1.0]),
+        "tau_shares": {name: [round(value, 4) for value in share] for name, share in shares.items()},
+        "taus": taus,
+        "runs": runs,
+        "prompts": len(measured["continued"][1.0]),
         "answer_tokens": {"before": sum(row.window for row in old_rows), "after": sum(row.window for row in new_rows)},
     }
 

@@ -43,8 +43,16 @@ from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.step import optimizer_step
 
 LENGTHS, QUICK_LENGTHS = (4_096, 8_192, 16_384), (512, 1_024, 2_048)
-SHAPE = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 10, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 8_192, "max_position_embeddings": 32_768}
+SHAPE = {
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 10,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 8_192,
+    "max_position_embeddings": 32_768,
+}
 QUICK_SHAPE = {**SHAPE, "hidden_size": 64, "intermediate_size": 192, "num_attention_heads": 4, "head_dim": 16}
 DRAFT_VOCAB, STEPS, PROMPT_SHARE = 2_048, 4, 0.25
 SHORT = 256
@@ -63,9 +71,11 @@ def main() -> None:
     for tokens in QUICK_LENGTHS if given.quick else LENGTHS:
         rows.append(one_case("drafter_length", "--case", {"tokens": tokens, "quick": given.quick}))
         print(json.dumps(rows[-1]), flush=True)
-    figures = {"exponent": round(slope([row["tokens"] for row in rows], [row["step_mb"] for row in rows]), 3),
-               "seconds_exponent": round(slope([row["tokens"] for row in rows], [row["seconds"] for row in rows]), 3),
-               "rows": rows}
+    figures = {
+        "exponent": round(slope([row["tokens"] for row in rows], [row["step_mb"] for row in rows]), 3),
+        "seconds_exponent": round(slope([row["tokens"] for row in rows], [row["seconds"] for row in rows]), 3),
+        "rows": rows,
+    }
     if not given.quick:
         plot(rows, figures["exponent"])
     record("drafter_length", figures, keep=not given.quick)
@@ -102,9 +112,15 @@ def measure(tokens: int, quick: bool) -> dict[str, Any]:
 
     step(SHORT, "warm-up")
     grown_mb, seconds, window = step(tokens, f"{tokens} tokens")
-    return {"tokens": tokens, "supervised": window, "step_mb": round(grown_mb, 1),
-            "scores_mb": round(window * tokens * target.num_attention_heads * 4 / 2**20),
-            "seconds": round(seconds, 2), "tokens_per_s": round(tokens / seconds), "threads": torch.get_num_threads()}
+    return {
+        "tokens": tokens,
+        "supervised": window,
+        "step_mb": round(grown_mb, 1),
+        "scores_mb": round(window * tokens * target.num_attention_heads * 4 / 2**20),
+        "seconds": round(seconds, 2),
+        "tokens_per_s": round(tokens / seconds),
+        "threads": torch.get_num_threads(),
+    }
 
 
 class _RandomStates:
@@ -157,8 +173,9 @@ def plot(rows: list[dict[str, Any]], exponent: float) -> None:
     axes.loglog(tokens, measured, "o-", base=2, label=f"measured, exponent {exponent:.2f}")
     axes.loglog(tokens, [measured[0] * length / tokens[0] for length in tokens], ":", base=2, label="linear")
     axes.loglog(tokens, [measured[0] * (length / tokens[0]) ** 2 for length in tokens], "--", base=2, label="quadratic")
-    axes.set(xlabel="tokens of a row", ylabel="MiB of a training step beyond the model's own",
-             title="EAGLE-3, training-time test")
+    axes.set(
+        xlabel="tokens of a row", ylabel="MiB of a training step beyond the model's own", title="EAGLE-3, training-time test"
+    )
     axes.set_xticks(tokens, [f"{length:,}" for length in tokens])
     axes.set_yticks(measured, [f"{value:,.0f}" for value in measured])
     axes.minorticks_off()

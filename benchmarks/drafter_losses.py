@@ -50,7 +50,7 @@ def main() -> None:
 
 def untrained(house: House, size: Size) -> dict[str, dict[str, list[AcceptanceRow]]]:
     """Rows of the look-up drafters, by drafter and temperature."""
-    answers = [row.ids[row.prompt_tokens:] for row in house.rows(share=size.share)]
+    answers = [row.ids[row.prompt_tokens :] for row in house.rows(share=size.share)]
     found: dict[str, dict[str, list[AcceptanceRow]]] = {}
     for temperature in (0.0, 1.0):
         cold = baselines()
@@ -62,21 +62,32 @@ def untrained(house: House, size: Size) -> dict[str, dict[str, list[AcceptanceRo
 
 def figures(found: dict[Cell, Found], untrained: dict[str, dict[str, list[AcceptanceRow]]], size: Size) -> dict[str, Any]:
     runs: dict[str, dict[str, list[dict[str, list[AcceptanceRow]]]]] = {
-        drafter: {UNTRAINED: [by_temperature]} for drafter, by_temperature in untrained.items()}
+        drafter: {UNTRAINED: [by_temperature]} for drafter, by_temperature in untrained.items()
+    }
     for cell, said in found.items():
         runs.setdefault(cell.drafter, {}).setdefault(cell.loss, []).append(said.rows)
-    gains = {drafter: (paired_gain(*_kl_and_lk(by_loss)), [paired_gain([kl], [lk]) for kl, lk in
-                                                           zip(*_kl_and_lk(by_loss), strict=True)])
-             for drafter, by_loss in runs.items() if "kl" in by_loss}
+    gains = {
+        drafter: (
+            paired_gain(*_kl_and_lk(by_loss)),
+            [paired_gain([kl], [lk]) for kl, lk in zip(*_kl_and_lk(by_loss), strict=True)],
+        )
+        for drafter, by_loss in runs.items()
+        if "kl" in by_loss
+    }
     return {
         "tau": {drafter: {loss: taus(seeds) for loss, seeds in by_loss.items()} for drafter, by_loss in runs.items()},
         "lk_gain_t1": {drafter: round(whole.share, 4) for drafter, (whole, _) in gains.items()},
         "lk_gain_t1_interval": {drafter: _rounded(whole)[1:] for drafter, (whole, _) in gains.items()},
         "lk_gain_t1_seeds": {drafter: [_rounded(each) for each in seeds] for drafter, (_, seeds) in gains.items()},
-        "by_workload": {drafter: {loss: {workload: taus(seeds, workload) for workload in WORKLOADS}
-                                  for loss, seeds in by_loss.items()} for drafter, by_loss in runs.items()},
+        "by_workload": {
+            drafter: {loss: {workload: taus(seeds, workload) for workload in WORKLOADS} for loss, seeds in by_loss.items()}
+            for drafter, by_loss in runs.items()
+        },
         "training": {f"{cell.drafter} {cell.loss} {cell.seed}": said.training for cell, said in found.items()},
-        "prompts": len(untrained["ngram"]["t1"]), "k": K, "max_new_tokens": size.max_new_tokens, "optimizer": OPTIMIZER,
+        "prompts": len(untrained["ngram"]["t1"]),
+        "k": K,
+        "max_new_tokens": size.max_new_tokens,
+        "optimizer": OPTIMIZER,
         "intervals": SEED_INTERVALS,
     }
 

@@ -33,8 +33,9 @@ IN_A_STATE = CAPTURED + 2
 def write_rows(rows: Sequence[AnswerRow], path: Path) -> None:
     """Tokens of every row and where its answer begins, for a peer that is to make a dataset of them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"row_id": row.row_id, "ids": row.ids, "prompt_tokens": row.prompt_tokens}) + "\n"
-                            for row in rows))
+    path.write_text(
+        "".join(json.dumps({"row_id": row.row_id, "ids": row.ids, "prompt_tokens": row.prompt_tokens}) + "\n" for row in rows)
+    )
 
 
 def write_for_speculators(rows: Sequence[AnswerRow], states: HiddenStates, folder: Path) -> None:
@@ -42,8 +43,10 @@ def write_for_speculators(rows: Sequence[AnswerRow], states: HiddenStates, folde
     (folder / "hidden_states").mkdir(parents=True, exist_ok=True)
     for place, row in enumerate(rows):
         of_row = states.row(place)[0].unflatten(-1, (IN_A_STATE, -1))
-        save_file({"token_ids": torch.tensor(row.ids), "hidden_states": of_row[:, :CAPTURED + 1].contiguous()},
-                  folder / "hidden_states" / f"hs_{place}.safetensors")
+        save_file(
+            {"token_ids": torch.tensor(row.ids), "hidden_states": of_row[:, : CAPTURED + 1].contiguous()},
+            folder / "hidden_states" / f"hs_{place}.safetensors",
+        )
 
 
 def write_for_specforge(rows: Sequence[AnswerRow], states: HiddenStates, folder: Path) -> None:
@@ -52,18 +55,23 @@ def write_for_specforge(rows: Sequence[AnswerRow], states: HiddenStates, folder:
     folder.mkdir(parents=True, exist_ok=True)
     for place, row in enumerate(rows):
         of_row = states.row(place)[0].unflatten(-1, (IN_A_STATE, -1))
-        torch.save({
-            "input_ids": torch.tensor(row.ids), "loss_mask": (torch.arange(len(row.ids)) >= row.prompt_tokens).long(),
-            "aux_hidden_state": of_row[None, :, :CAPTURED].flatten(2).contiguous(),
-            "hidden_state": of_row[None, :, -1].contiguous(),
-        }, folder / f"{place:08d}.ckpt")
+        torch.save(
+            {
+                "input_ids": torch.tensor(row.ids),
+                "loss_mask": (torch.arange(len(row.ids)) >= row.prompt_tokens).long(),
+                "aux_hidden_state": of_row[None, :, :CAPTURED].flatten(2).contiguous(),
+                "hidden_state": of_row[None, :, -1].contiguous(),
+            },
+            folder / f"{place:08d}.ckpt",
+        )
 
 
 class NormedLayer(DraftLayer):
     """The first layer with its residual normalised, as speculators trains it by default."""
 
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+    def finish(
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads*head_dim"]
+    ) -> Float[Tensor, "*tokens hidden"]:
         return super().finish(self.hidden_norm(residual), attended)
 
 
@@ -87,8 +95,13 @@ def read_speculators_head(checkpoint: Path, target: Any) -> NormedEagle3:
     """
     raw = json.loads((checkpoint / "config.json").read_text())
     weights = load_file(checkpoint / "model.safetensors")
-    config = Eagle3Config.for_target(target, raw["draft_vocab_size"], fc_norm=raw["fc_norm"], norm_output=raw["norm_output"],
-                                     num_layers=raw["transformer_layer_config"]["num_hidden_layers"])
+    config = Eagle3Config.for_target(
+        target,
+        raw["draft_vocab_size"],
+        fc_norm=raw["fc_norm"],
+        norm_output=raw["norm_output"],
+        num_layers=raw["transformer_layer_config"]["num_hidden_layers"],
+    )
     config = config.model_copy(update={"layer_ids": tuple(raw["eagle_aux_hidden_state_layer_ids"])})
     model = NormedEagle3(config, raw["norm_before_fc"], raw["norm_before_residual"])
     renamed = {name.replace("layers.0.", "midlayer.", 1): tensor for name, tensor in weights.items()}
@@ -105,7 +118,10 @@ def read_specforge_head(directory: Path, target: Any, layer_ids: tuple[int, int,
 
 def _filled(model: Eagle3, weights: dict[str, Tensor], config: Eagle3Config) -> Eagle3:
     if "d2t" not in weights and config.draft_vocab_size == config.vocab_size:
-        weights = {**weights, "d2t": torch.zeros(config.vocab_size, dtype=torch.int64),
-                   "t2d": torch.ones(config.vocab_size, dtype=torch.bool)}
+        weights = {
+            **weights,
+            "d2t": torch.zeros(config.vocab_size, dtype=torch.int64),
+            "t2d": torch.ones(config.vocab_size, dtype=torch.bool),
+        }
     model.load_state_dict({name: weights[name] for name in model.state_dict()})
     return model.float().eval().requires_grad_(False)

@@ -106,8 +106,12 @@ class Run:
 
     def told(self) -> dict[str, Any]:
         few = max(1, len(self.losses) // 10)
-        return {"tokens_per_s": round(self.tokens_per_s, 1), "peak_mb": round(self.peak_mb), "steps": len(self.losses),
-                "loss": [round(sum(part) / few, 3) for part in (self.losses[:few], self.losses[-few:])]}
+        return {
+            "tokens_per_s": round(self.tokens_per_s, 1),
+            "peak_mb": round(self.peak_mb),
+            "steps": len(self.losses),
+            "loss": [round(sum(part) / few, 3) for part in (self.losses[:few], self.losses[-few:])],
+        }
 
 
 Way = Callable[[float, int], Run]
@@ -135,8 +139,10 @@ class Measured:
     rows: dict[str, list[list[AcceptanceRow]]]
 
     def told(self) -> dict[str, Any]:
-        return {"runs": [run.told() for run in self.runs],
-                "tau": {name: [round(summarize(rows)["tau"], 3) for rows in seeds] for name, seeds in self.rows.items()}}
+        return {
+            "runs": [run.told() for run in self.runs],
+            "tau": {name: [round(summarize(rows)["tau"], 3) for rows in seeds] for name, seeds in self.rows.items()},
+        }
 
 
 def main() -> None:
@@ -181,7 +187,7 @@ class Bench:
         self.rows = rows_for(house.rows(), size["steps"] * TOKENS_PER_STEP)
         self.lengths = [len(row.ids) for row in self.rows]
         self.pairs: dict[str, Callable[[int], tuple[Run, Run]]] = {}
-        self.held_out = read_answers(house.answers() / "validation.parquet", MAX_LENGTH)[0][:4 if self.quick else None]
+        self.held_out = read_answers(house.answers() / "validation.parquet", MAX_LENGTH)[0][: 4 if self.quick else None]
 
     @property
     def quick(self) -> bool:
@@ -198,11 +204,19 @@ class Bench:
             print(json.dumps({peer: found[peer]}), flush=True)
         for peer, pair in self.pairs.items():
             timed = [pair(number) for number in range(self.size["pairs"])]
-            found[peer] |= {"speed_ratio": mean_and_range([ours.tokens_per_s / theirs.tokens_per_s for ours, theirs in timed]),
-                            "tokens_per_s": [[round(run.tokens_per_s) for run in each] for each in timed]}
-        return {**found, "rows": len(self.rows), "tokens": sum(self.lengths), "threads": self.threads,
-                "prompts": len(WORKLOADS) * self.size["prompts"], "validation_rows": len(self.held_out),
-                "intervals": SEED_INTERVALS}
+            found[peer] |= {
+                "speed_ratio": mean_and_range([ours.tokens_per_s / theirs.tokens_per_s for ours, theirs in timed]),
+                "tokens_per_s": [[round(run.tokens_per_s) for run in each] for each in timed],
+            }
+        return {
+            **found,
+            "rows": len(self.rows),
+            "tokens": sum(self.lengths),
+            "threads": self.threads,
+            "prompts": len(WORKLOADS) * self.size["prompts"],
+            "validation_rows": len(self.held_out),
+            "intervals": SEED_INTERVALS,
+        }
 
     def against(self, peer: str, ways: dict[str, Way]) -> dict[str, Any]:
         """One peer at the best of its ways and rates, and ours on its rows."""
@@ -212,9 +226,14 @@ class Bench:
         theirs = [first, *(ways[best](tuned[best].rate, seed) for seed in self.seeds[1:])]
         sides = {peer: self.measured(peer, theirs)}
         rates = {name: {"rate": each.rate, "validation_tau_by_rate": each.by_rate} for name, each in tuned.items()}
-        plans = {"ours": OURS, "ours_peer_start": {**OURS, "start": peer}, "lk_lambda": {**OURS, "loss": "lk_lambda"},
-                 "ours_adamw": {**OURS, "architecture": "eagle3", "optimizer": "adamw"}}
+        plans = {
+            "ours": OURS,
+            "ours_peer_start": {**OURS, "start": peer},
+            "lk_lambda": {**OURS, "loss": "lk_lambda"},
+            "ours_adamw": {**OURS, "architecture": "eagle3", "optimizer": "adamw"},
+        }
         for name, settings in plans.items():
+
             def train(rate: float, seed: int, name: str = name, settings: dict[str, Any] = settings) -> Run:
                 return self.ours(f"{peer}-{name}-{rate:g}-{seed}", theirs[seed].batches, seed, learning_rate=rate, **settings)
 
@@ -222,20 +241,27 @@ class Bench:
             rates[name] = {"rate": chosen.rate, "validation_tau_by_rate": chosen.by_rate}
             runs = [chosen.run, *(train(chosen.rate, seed) for seed in self.seeds[1:])]
             sides[name] = self.measured("ours", runs)
-        own = partial(self.ours, batches=first.batches[:self.size["timed"]], seed=SEEDS[0],
-                      learning_rate=rates["ours"]["rate"], **OURS)
+        own = partial(
+            self.ours, batches=first.batches[: self.size["timed"]], seed=SEEDS[0], learning_rate=rates["ours"]["rate"], **OURS
+        )
         self.pairs[peer] = partial(self.pair, peer, own, partial(ways[best], tuned[best].rate, SEEDS[0]))
         others = {name: side for name, side in sides.items() if name != peer}
-        return {"way": best, "rates": rates,
-                "memory_ratio": mean_and_range([ours.peak_mb / other.peak_mb
-                                                for ours, other in zip(sides["ours"].runs, theirs, strict=True)]),
-                "tau_gain": {name: gains(side.rows, sides[peer].rows) for name, side in others.items()},
-                "sides": {name: side.told() for name, side in sides.items()}}
+        return {
+            "way": best,
+            "rates": rates,
+            "memory_ratio": mean_and_range(
+                [ours.peak_mb / other.peak_mb for ours, other in zip(sides["ours"].runs, theirs, strict=True)]
+            ),
+            "tau_gain": {name: gains(side.rows, sides[peer].rows) for name, side in others.items()},
+            "sides": {name: side.told() for name, side in sides.items()},
+        }
 
     def pair(self, peer: str, own: Callable[..., Run], theirs: Callable[..., Run], number: int) -> tuple[Run, Run]:
         """Ours and the peer's in a short training each, one after the other; they take turns at being the first."""
-        sides = {"ours": lambda: own(f"{peer}-timed-{number}"),
-                 "theirs": lambda: theirs(steps=self.size["timed"], again=number + 1)}
+        sides = {
+            "ours": lambda: own(f"{peer}-timed-{number}"),
+            "theirs": lambda: theirs(steps=self.size["timed"], again=number + 1),
+        }
         runs = {side: sides[side]() for side in sorted(sides, reverse=number % 2 == 1)}
         return runs["ours"], runs["theirs"]
 
@@ -266,12 +292,13 @@ class Bench:
     def measured(self, side: str, runs: list[Run]) -> Measured:
         """The heads of these runs on the held-out prompts, in the exact decoder."""
         rows: dict[str, list[list[AcceptanceRow]]] = {name: [] for name in TEMPERATURES}
-        prompts = [prompt for workload in WORKLOADS for prompt in self.house.prompts[workload][:self.size["prompts"]]]
+        prompts = [prompt for workload in WORKLOADS for prompt in self.house.prompts[workload][: self.size["prompts"]]]
         for run in runs:
             drafter = self.head(side, run).ready_to_draft(self.house.runner.dtype).drafter()
             for name, temperature in TEMPERATURES.items():
-                rows[name].append(self.house.measured({"drafter": drafter}, prompts, temperature,
-                                                      max_new_tokens=self.size["max_new_tokens"]))
+                rows[name].append(
+                    self.house.measured({"drafter": drafter}, prompts, temperature, max_new_tokens=self.size["max_new_tokens"])
+                )
         return Measured(runs, rows)
 
     def write_material(self) -> None:
@@ -292,6 +319,7 @@ class Bench:
 
     def speculators(self) -> dict[str, Way]:
         """Its two ways, with the attention that is faster here."""
+
         def train(name: str, attention: str, rate: float, seed: int, steps: int, again: int = 0) -> Run:
             flags = [text.format(rate=rate, tenth=rate / 10) for text in SPECULATORS[name]]
             return self.speculators_run(f"{name}-{attention}-{rate:g}-{seed}-{steps}-{again}", attention, flags, seed, steps)
@@ -304,16 +332,39 @@ class Bench:
         data, output = self.folder / "speculators", self.folder / f"speculators-{name}"
         train_share = (len(self.rows) + 0.5) / (len(self.rows) + 1)
         words = {
-            "verifier-name-or-path": self.house.target, "data-path": data, "hidden-states-path": data / "hidden_states",
-            "on-missing": "raise", "speculator-type": "eagle3", "target-layer-ids": self.layer_ids, "ttt-steps": TTT_STEPS,
-            "total-seq-len": TOKENS_PER_STEP, "train-data-ratio": train_share, "num-workers": 0, "draft-attn-impl": attention,
-            "loss-implementation": "eager", "seed": seed, "save-path": output, "log-dir": self.folder / "logs",
+            "verifier-name-or-path": self.house.target,
+            "data-path": data,
+            "hidden-states-path": data / "hidden_states",
+            "on-missing": "raise",
+            "speculator-type": "eagle3",
+            "target-layer-ids": self.layer_ids,
+            "ttt-steps": TTT_STEPS,
+            "total-seq-len": TOKENS_PER_STEP,
+            "train-data-ratio": train_share,
+            "num-workers": 0,
+            "draft-attn-impl": attention,
+            "loss-implementation": "eager",
+            "seed": seed,
+            "save-path": output,
+            "log-dir": self.folder / "logs",
         }
-        told = [text for word, value in words.items()
-                for text in (f"--{word}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))]
-        result = self.peer("speculators", name, {
-            "rows": str(data / "rows.jsonl"), "data": str(data), "steps": steps, "seed": seed,
-            "total_seq_len": TOKENS_PER_STEP, "flags": [*told, *flags]})
+        told = [
+            text
+            for word, value in words.items()
+            for text in (f"--{word}", *(map(str, value) if isinstance(value, tuple) else [str(value)]))
+        ]
+        result = self.peer(
+            "speculators",
+            name,
+            {
+                "rows": str(data / "rows.jsonl"),
+                "data": str(data),
+                "steps": steps,
+                "seed": seed,
+                "total_seq_len": TOKENS_PER_STEP,
+                "flags": [*told, *flags],
+            },
+        )
         newest = max((path for path in output.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         return self.run(result, newest)
 
@@ -330,34 +381,65 @@ class Bench:
         ways = ("eagle3",) if self.quick else ("eagle3", "fc_norm")
         return {way: partial(train, way, batch, steps=self.size["steps"]) for way in ways}
 
-    def specforge_run(self, name: str, fc_norm: bool, batch_size: int, accumulation: int, rate: float, seed: int,
-                      steps: int) -> Run:
-        output, target, draft = (self.folder / f"specforge-{name}", self.folder / "indexed-target",
-                                 self.folder / f"specforge-{name}.draft.json")
+    def specforge_run(
+        self, name: str, fc_norm: bool, batch_size: int, accumulation: int, rate: float, seed: int, steps: int
+    ) -> Run:
+        output, target, draft = (
+            self.folder / f"specforge-{name}",
+            self.folder / "indexed-target",
+            self.folder / f"specforge-{name}.draft.json",
+        )
         index_target(self.house.target, target)
         draft.write_text(json.dumps(specforge_draft(read_config(target), self.layer_ids, fc_norm)))
         config = self.folder / f"specforge-{name}.config.json"
         head = "lm_head.weight" if not self.config.tie_word_embeddings else "model.embed_tokens.weight"
-        config.write_text(json.dumps({
-            "model": {"target_model_path": str(target), "draft_model_config": str(draft), "lm_head_key": head},
-            "data": {"hidden_states_path": str(self.folder / "specforge"), "max_length": TOKENS_PER_STEP,
-                     "cache_dir": str(self.folder / "specforge-cache")},
-            "training": {"strategy": "eagle3", "max_steps": steps, "batch_size": batch_size, "accumulation_steps": accumulation,
-                         "num_epochs": math.ceil(steps * batch_size * accumulation / len(self.rows)) + 1,
-                         "fsdp_sharding": "NO_SHARD", "learning_rate": rate, "ttt_length": TTT_STEPS,
-                         "attention_backend": "sdpa", "log_interval": 1, "seed": seed},
-            "run_id": "peer", "output_dir": str(output),
-        }))
+        config.write_text(
+            json.dumps(
+                {
+                    "model": {"target_model_path": str(target), "draft_model_config": str(draft), "lm_head_key": head},
+                    "data": {
+                        "hidden_states_path": str(self.folder / "specforge"),
+                        "max_length": TOKENS_PER_STEP,
+                        "cache_dir": str(self.folder / "specforge-cache"),
+                    },
+                    "training": {
+                        "strategy": "eagle3",
+                        "max_steps": steps,
+                        "batch_size": batch_size,
+                        "accumulation_steps": accumulation,
+                        "num_epochs": math.ceil(steps * batch_size * accumulation / len(self.rows)) + 1,
+                        "fsdp_sharding": "NO_SHARD",
+                        "learning_rate": rate,
+                        "ttt_length": TTT_STEPS,
+                        "attention_backend": "sdpa",
+                        "log_interval": 1,
+                        "seed": seed,
+                    },
+                    "run_id": "peer",
+                    "output_dir": str(output),
+                }
+            )
+        )
         result = self.peer("specforge", name, {"config": str(config), "head": str(output / "head")})
         return self.run(result, output / "head")
 
     def ours(self, name: str, batches: list[list[int]], seed: int, start: str = "ours", **settings: Any) -> Run:
         output = self.folder / f"ours-{name}"
         states = self.house.states(self.rows, self.layer_ids)
-        result = self.child([sys.executable, "-m", "benchmarks.our_drafter"], f"ours-{name}", {
-            "target": str(self.house.target), "rows": str(self.folder / "rows.jsonl"), "states": str(states.folder.parent),
-            "batches": batches, "output": str(output), "start": start,
-            "settings": {**SAME, "seed": seed, **settings, "draft_vocab_size": self.config.vocab_size}}, {})
+        result = self.child(
+            [sys.executable, "-m", "benchmarks.our_drafter"],
+            f"ours-{name}",
+            {
+                "target": str(self.house.target),
+                "rows": str(self.folder / "rows.jsonl"),
+                "states": str(states.folder.parent),
+                "batches": batches,
+                "output": str(output),
+                "start": start,
+                "settings": {**SAME, "seed": seed, **settings, "draft_vocab_size": self.config.vocab_size},
+            },
+            {},
+        )
         return self.run({**result, "batches": batches}, output)
 
     def faster(self, ways: dict[str, Callable[..., Run]]) -> str:
@@ -369,16 +451,29 @@ class Bench:
     def peer(self, peer: str, name: str, job: dict[str, Any]) -> dict[str, Any]:
         script = PROJECT / "benchmarks" / f"{peer}_peer.py"
         home = self.pythons[peer].parent.parent
-        return self.child([str(self.pythons[peer]), str(script)], f"{peer}-{name}", job, {
-            "PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "hugging-face"),
-            "TORCHINDUCTOR_CACHE_DIR": str(home / "compiled")})
+        return self.child(
+            [str(self.pythons[peer]), str(script)],
+            f"{peer}-{name}",
+            job,
+            {
+                "PYTHONPATH": "",
+                "HF_HUB_OFFLINE": "1",
+                "HF_HOME": str(self.folder / "hugging-face"),
+                "TORCHINDUCTOR_CACHE_DIR": str(home / "compiled"),
+            },
+        )
 
     def child(self, command: list[str], name: str, job: dict[str, Any], variables: dict[str, str]) -> dict[str, Any]:
         """A training in a process of its own. Raises SystemExit with its last line of output if it fails."""
         paths = [self.folder / f"{name}.job.json", self.folder / f"{name}.result.json"]
         paths[0].write_text(json.dumps({**job, "threads": self.threads}))
-        done = subprocess.run([*command, *map(str, paths)], cwd=PROJECT, capture_output=True, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": str(self.threads), **variables})
+        done = subprocess.run(
+            [*command, *map(str, paths)],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(self.threads), **variables},
+        )
         if done.returncode or not paths[1].exists():
             raise SystemExit(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
         return json.loads(paths[1].read_text())
@@ -387,8 +482,13 @@ class Bench:
         """Speed over the steps after the first few, in tokens of the rows."""
         steady = slice(min(self.size["warm"], len(result["steps"]) - 1), None)
         tokens = sum(self.lengths[row] for batch in result["batches"][steady] for row in batch)
-        return Run(tokens / sum(step["seconds"] for step in result["steps"][steady]), result["peak_mb"],
-                   [step["loss"] for step in result["steps"]], result["batches"], head)
+        return Run(
+            tokens / sum(step["seconds"] for step in result["steps"][steady]),
+            result["peak_mb"],
+            [step["loss"] for step in result["steps"]],
+            result["batches"],
+            head,
+        )
 
     def head(self, side: str, run: Run) -> DraftModel:
         if side == "speculators":
@@ -433,16 +533,36 @@ def index_target(target: Path, folder: Path) -> None:
 
 def specforge_draft(target: dict[str, Any], layer_ids: tuple[int, int, int], fc_norm: bool) -> dict[str, Any]:
     """The draft config that specforge derives from a target by itself, but for the whole vocabulary and `fc_norm`."""
-    copied = ("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-              "max_position_embeddings", "rms_norm_eps", "hidden_act", "initializer_range", "attention_bias", "head_dim",
-              "rope_parameters", "bos_token_id", "eos_token_id")
+    copied = (
+        "vocab_size",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "intermediate_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "hidden_act",
+        "initializer_range",
+        "attention_bias",
+        "head_dim",
+        "rope_parameters",
+        "bos_token_id",
+        "eos_token_id",
+    )
     return {
-        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1,
-        "draft_vocab_size": target["vocab_size"], "tie_word_embeddings": False, "use_cache": True, "pad_token_id": 0,
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "num_hidden_layers": 1,
+        "draft_vocab_size": target["vocab_size"],
+        "tie_word_embeddings": False,
+        "use_cache": True,
+        "pad_token_id": 0,
         "fc_norm": fc_norm,
         **{name: target[name] for name in copied if target.get(name) is not None},
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in layer_ids],
-                         "use_aux_hidden_state": True},
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in layer_ids],
+            "use_aux_hidden_state": True,
+        },
     }
 
 

@@ -41,8 +41,15 @@ QUICK_PROMPT = 300
 """Tokens: a quick run's prompts are shorter."""
 EPSILON = 0.25
 """Logits; two steps of bfloat16 between 16 and 32, where this model's largest logits lie."""
-SETTINGS = {"num_speculative_tokens": K, "loss": "lk_lambda", **OPTIMIZER, "tokens_per_step": 2_048, "max_length": 2_048,
-            "ttt_steps": K, "step_decay": 1.0}
+SETTINGS = {
+    "num_speculative_tokens": K,
+    "loss": "lk_lambda",
+    **OPTIMIZER,
+    "tokens_per_step": 2_048,
+    "max_length": 2_048,
+    "ttt_steps": K,
+    "step_decay": 1.0,
+}
 SAMPLED = {"draft_sample_method": "probabilistic", "rejection_sample_method": "standard"}
 
 
@@ -65,13 +72,21 @@ def main() -> None:
             trained(folder, target, house.answers(rows=400 if given.quick else None), steps)
         else:
             copied(given.drafter, folder / "drafter", target)
-        prompts = mixed({name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not given.quick]
-                         for name, found in house.prompts.items()}, count)
+        prompts = mixed(
+            {
+                name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not given.quick]
+                for name, found in house.prompts.items()
+            },
+            count,
+        )
         (folder / "prompts.json").write_text(json.dumps([[prompt.row_id, prompt.ids] for prompt in prompts]))
         case = {"folder": str(folder), "max_tokens": max_tokens, "seeds": 1 if given.quick else SEEDS}
         decoded = one_case("drafter_served", "--offline", case, OMP_NUM_THREADS=str(THREADS))
-        record("drafter_served", measured(folder, python, [prompt.ids for prompt in prompts], max_tokens, decoded, given.quick),
-               keep=not given.quick)
+        record(
+            "drafter_served",
+            measured(folder, python, [prompt.ids for prompt in prompts], max_tokens, decoded, given.quick),
+            keep=not given.quick,
+        )
 
 
 def serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,14 +97,17 @@ def serving_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vllm", type=Path, default=HOME, help="vLLM's environment; made there where it is missing")
 
 
-def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: int, decoded: dict[str, Any],
-             quick: bool) -> dict[str, Any]:
+def measured(
+    folder: Path, python: Path, prompts: list[list[int]], max_tokens: int, decoded: dict[str, Any], quick: bool
+) -> dict[str, Any]:
     """Serves the prompts in every form, and compares."""
     options = ["--max-model-len", str(MAX_MODEL_LEN)]
     options_of_both = {"num_speculative_tokens": K, **SAMPLED}
     beside = json.dumps({"method": "eagle3", "model": "drafter", **options_of_both})
-    started = {"midlayer": ("target", "--speculative-config", beside),
-               "speculators": ("drafter/speculators", "--speculative-config", json.dumps(options_of_both))}
+    started = {
+        "midlayer": ("target", "--speculative-config", beside),
+        "speculators": ("drafter/speculators", "--speculative-config", json.dumps(options_of_both)),
+    }
     if quick:
         del started["speculators"]
     asked = {"concurrency": CONCURRENCY, "max_tokens": max_tokens}
@@ -100,24 +118,39 @@ def measured(folder: Path, python: Path, prompts: list[list[int]], max_tokens: i
     for form, words in started.items():
         with vllm_server(python, *words, *options, folder=folder) as server:
             greedy = measure_served(server, prompts, temperature=0, **asked)
-            sampled = [measure_served(server, prompts, temperature=1, seed=1_000 * number, **asked)
-                       for number in range(passes)]
-        differing = [place for place, (one, other) in enumerate(zip(alone.replies, greedy.replies, strict=True))
-                     if one.token_ids != other.token_ids]
-        differences += [{"form": form, **first_difference(folder, prompts[place], alone.replies[place].token_ids,
-                                                           greedy.replies[place].token_ids)} for place in differing]
+            sampled = [measure_served(server, prompts, temperature=1, seed=1_000 * number, **asked) for number in range(passes)]
+        differing = [
+            place
+            for place, (one, other) in enumerate(zip(alone.replies, greedy.replies, strict=True))
+            if one.token_ids != other.token_ids
+        ]
+        differences += [
+            {
+                "form": form,
+                **first_difference(folder, prompts[place], alone.replies[place].token_ids, greedy.replies[place].token_ids),
+            }
+            for place in differing
+        ]
         forms[form] = {
-            "loads": True, "greedy_identical_share": 1 - len(differing) / len(prompts),
-            "t0": against(greedy, 1, decoded["t0"]), "t1": against(sampled, passes, decoded["t1"]),
-            "sample_t0": greedy.replies[0].text[:200], "sample_t1": sampled[0].replies[0].text[:200],
+            "loads": True,
+            "greedy_identical_share": 1 - len(differing) / len(prompts),
+            "t0": against(greedy, 1, decoded["t0"]),
+            "t1": against(sampled, passes, decoded["t1"]),
+            "sample_t0": greedy.replies[0].text[:200],
+            "sample_t1": sampled[0].replies[0].text[:200],
         }
     return {
         "greedy_identical": not differences,
         "gap_t0": max((form["t0"]["gap"] for form in forms.values()), key=abs),
         "gap_t1": max((form["t1"]["gap"] for form in forms.values()), key=abs),
-        "forms": forms, "first_differences": differences, "epsilon": EPSILON,
+        "forms": forms,
+        "first_differences": differences,
+        "epsilon": EPSILON,
         "differences_within_epsilon": all(found["logit_gap"] < EPSILON for found in differences),
-        "decoder": decoded, "prompts": len(prompts), "max_tokens": max_tokens, "k": K,
+        "decoder": decoded,
+        "prompts": len(prompts),
+        "max_tokens": max_tokens,
+        "k": K,
     }
 
 
@@ -127,20 +160,31 @@ def against(runs: ServedMeasure | list[ServedMeasure], passes: int, decoded: dic
     drafts, accepted = sum(found.drafts for found in counted), sum(found.accepted for found in counted)
     positions = [sum(each) / drafts for each in zip(*(found.accepted_at for found in counted), strict=True)]
     tau = 1 + accepted / drafts
-    return {"tau": tau, "gap": tau / decoded["tau"] - 1, "drafts": drafts, "passes": passes,
-            "accepted_by_position": [round(share, 4) for share in positions],
-            # the server's passes vary as the decoder's seeds do
-            "gap_standard_error": decoded["standard_error"] and 2**0.5 * decoded["standard_error"] / decoded["tau"]}
+    return {
+        "tau": tau,
+        "gap": tau / decoded["tau"] - 1,
+        "drafts": drafts,
+        "passes": passes,
+        "accepted_by_position": [round(share, 4) for share in positions],
+        # the server's passes vary as the decoder's seeds do
+        "gap_standard_error": decoded["standard_error"] and 2**0.5 * decoded["standard_error"] / decoded["tau"],
+    }
 
 
 def trained(folder: Path, target: Path, answers: Path, steps: int | None) -> None:
     """A drafter in folder/drafter, trained by the project's own worker."""
     job = folder / "speculator.json"
-    job.write_text(json.dumps({
-        "operation": "speculator", "output": str(folder / "drafter"), "threads": THREADS,
-        "inputs": {"target": str(target), "dataset": str(answers)},
-        "settings": {**SETTINGS, **({"steps": steps} if steps else {"epochs": 2.0})},
-    }))
+    job.write_text(
+        json.dumps(
+            {
+                "operation": "speculator",
+                "output": str(folder / "drafter"),
+                "threads": THREADS,
+                "inputs": {"target": str(target), "dataset": str(answers)},
+                "settings": {**SETTINGS, **({"steps": steps} if steps else {"epochs": 2.0})},
+            }
+        )
+    )
     done = subprocess.run([sys.executable, "-m", "model_ops.worker", str(job)], cwd=PROJECT, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"the drafter was not trained: {done.stdout.splitlines()[-1] if done.stdout else done.stderr[-500:]}")
@@ -176,8 +220,17 @@ def offline(case: dict[str, Any]) -> dict[str, Any]:
         seeds = case["seeds"] if temperature else 1
         drafts, accepted = np.zeros((seeds, len(prompts))), np.zeros((seeds, len(prompts)))
         for seed in range(seeds):
-            answers = decode(runner, prompts, row_ids, eos_ids=end_of_text_ids(folder / "target"), temperature=temperature,
-                             max_new_tokens=case["max_tokens"], drafter=model.drafter(), num_speculative_tokens=K, seed=seed)
+            answers = decode(
+                runner,
+                prompts,
+                row_ids,
+                eos_ids=end_of_text_ids(folder / "target"),
+                temperature=temperature,
+                max_new_tokens=case["max_tokens"],
+                drafter=model.drafter(),
+                num_speculative_tokens=K,
+                seed=seed,
+            )
             drafts[seed], accepted[seed] = zip(*((answer.drafts, answer.accepted) for answer in answers), strict=True)
         tau = tau_of(drafts.sum(), accepted.sum())
         error = None  # of one seed nothing can be said
@@ -199,8 +252,11 @@ def first_difference(folder: Path, prompt: list[int], one: list[int], other: lis
         return {"token": place, "logit_gap": float("inf")}
     with torch.no_grad():
         logits = load_model(folder / "target", attention="sdpa")(torch.tensor([[*prompt, *one[:place]]])).logits[0, -1]
-    return {"token": place, "logit_gap": float(abs(logits[one[place]] - logits[other[place]])),
-            "largest_logit": float(logits.max())}
+    return {
+        "token": place,
+        "logit_gap": float(abs(logits[one[place]] - logits[other[place]])),
+        "largest_logit": float(logits.max()),
+    }
 
 
 if __name__ == "__main__":

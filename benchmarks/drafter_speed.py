@@ -73,8 +73,14 @@ def pair(folder: Path, python: Path, target: str, prompts: dict[str, list], quic
                 for concurrency in CONCURRENCIES:
                     asked = [prompt.ids for prompt in mixed(prompts, counts[concurrency])]
                     runs[name][temperature, concurrency] = measure_served(
-                        server, asked, concurrency=concurrency, max_tokens=max_tokens, temperature=temperature, seed=0,
-                        ignore_eos=True)
+                        server,
+                        asked,
+                        concurrency=concurrency,
+                        max_tokens=max_tokens,
+                        temperature=temperature,
+                        seed=0,
+                        ignore_eos=True,
+                    )
     return [row(target, *key, runs["without"][key], runs["with"][key]) for key in runs["without"]]
 
 
@@ -83,14 +89,23 @@ def row(target: str, temperature: int, concurrency: int, without: ServedMeasure,
     tau = with_it.acceptance.tau
     needed = tau / ratio
     return {
-        "target": target, "temperature": temperature, "concurrency": concurrency, "ratio": round(ratio, 3),
+        "target": target,
+        "temperature": temperature,
+        "concurrency": concurrency,
+        "ratio": round(ratio, 3),
         "tokens_per_second": {"without": round(without.tokens_per_second, 1), "with": round(with_it.tokens_per_second, 1)},
         "latency_s": {"without": _rounded(without.latency_s), "with": _rounded(with_it.latency_s)},
         "latency_ratio": {name: round(without.latency_s[name] / with_it.latency_s[name], 3) for name in without.latency_s},
-        "tau": round(tau, 3), "tau_needed": round(needed, 3), "pays": tau > needed, "disturbed": needed < 1,
-        "draft_step_cost": round((needed - 1) / K, 3), "requests": len(with_it.replies),
-        "same_greedy_text": None if temperature else sum(
-            one.text == other.text for one, other in zip(without.replies, with_it.replies, strict=True)) / len(with_it.replies),
+        "tau": round(tau, 3),
+        "tau_needed": round(needed, 3),
+        "pays": tau > needed,
+        "disturbed": needed < 1,
+        "draft_step_cost": round((needed - 1) / K, 3),
+        "requests": len(with_it.replies),
+        "same_greedy_text": None
+        if temperature
+        else sum(one.text == other.text for one, other in zip(without.replies, with_it.replies, strict=True))
+        / len(with_it.replies),
         "sample": with_it.replies[0].text[:160],
     }
 

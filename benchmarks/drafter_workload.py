@@ -45,15 +45,26 @@ def figures(found: dict[Cell, Found]) -> dict[str, Any]:
         return [round(gain.share, 4), round(gain.low, 4), round(gain.high, 4)]
 
     gains = {workload: {way: against_generic(workload, workload, way) for way in ("t0", "t1")} for workload in WORKLOADS}
-    elsewhere = {special: {tested: {way: against_generic(special, tested, way) for way in ("t0", "t1")}
-                           for tested in WORKLOADS if tested != special} for special in WORKLOADS}
+    elsewhere = {
+        special: {
+            tested: {way: against_generic(special, tested, way) for way in ("t0", "t1")}
+            for tested in WORKLOADS
+            if tested != special
+        }
+        for special in WORKLOADS
+    }
     lost = [-by_way["t1"][0] for by_tested in elsewhere.values() for by_way in by_tested.values()]
     return {
         "gain": round(sum(by_way["t1"][0] for by_way in gains.values()) / len(gains), 4),
-        "loss_elsewhere": round(sum(lost) / len(lost), 4), "gains": gains, "elsewhere": elsewhere,
-        "tau": {name: {tested: {way: tau(found[cell].rows[way], tested) for way in ("t0", "t1")} for tested in WORKLOADS}
-                for name, cell in {"generic": GENERIC, **SPECIAL}.items()},
-        "training": {name: found[cell].training for name, cell in {"generic": GENERIC, **SPECIAL}.items()}, "k": K,
+        "loss_elsewhere": round(sum(lost) / len(lost), 4),
+        "gains": gains,
+        "elsewhere": elsewhere,
+        "tau": {
+            name: {tested: {way: tau(found[cell].rows[way], tested) for way in ("t0", "t1")} for tested in WORKLOADS}
+            for name, cell in {"generic": GENERIC, **SPECIAL}.items()
+        },
+        "training": {name: found[cell].training for name, cell in {"generic": GENERIC, **SPECIAL}.items()},
+        "k": K,
     }
 
 

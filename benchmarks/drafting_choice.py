@@ -87,8 +87,13 @@ def main() -> None:
             trained(folder, folder / "house", house.answers(rows=400 if given.quick else None), 30 if given.quick else None)
         else:
             copied(given.drafter, folder / "drafter", folder / "house")
-        prompts = {name: [(prompt.row_id.rpartition("-")[0] if name == "airline" else prompt.row_id, prompt.ids)
-                          for prompt in house.prompts[name]] for name in ("math", "airline")}
+        prompts = {
+            name: [
+                (prompt.row_id.rpartition("-")[0] if name == "airline" else prompt.row_id, prompt.ids)
+                for prompt in house.prompts[name]
+            ]
+            for name in ("math", "airline")
+        }
         run = Run(folder, python, {**prompts, "oasst": oasst(given.shared)}, given.quick)
         record("drafting_choice", run.figures(), keep=not given.quick)
 
@@ -103,8 +108,9 @@ class Run:
         self.requests = 4 if quick else 16
         self.max_tokens = 16 if quick else 48
         self.rounds = 2 if quick else ROUNDS
-        self.prompts = {(name, half): each[:self.requests] for name, found in prompts.items()
-                        for half, each in halves(found).items()}
+        self.prompts = {
+            (name, half): each[: self.requests] for name, found in prompts.items() for half, each in halves(found).items()
+        }
         self.measured: dict[Drafting, dict[Cell, ServedMeasure]] = {}
         self.spreads: list[float] = []
 
@@ -118,16 +124,20 @@ class Run:
         as_if = self._by_turns([NO_DRAFTING, heads[-1]], as_if_tau=AS_IF_TAU)
         rows = [self._row(workload, concurrency) for workload in WORKLOADS for concurrency in self.concurrencies]
         return {
-            "rows": rows, "chosen_is_best": sum(row["ratio"] >= NEAR for row in rows), "of": len(rows),
+            "rows": rows,
+            "chosen_is_best": sum(row["ratio"] >= NEAR for row in rows),
+            "of": len(rows),
             "lowest_ratio": min(row["ratio"] for row in rows),
-            "spread": round(median(self.spreads), 3), "rounds": self.rounds,
+            "spread": round(median(self.spreads), 3),
+            "rounds": self.rounds,
             "by_batch_size": by_batch_size and {**by_batch_size.model_dump(), "ratio_to_best": self._of_best(by_batch_size)},
             "as_if": self._as_if(heads[-1], as_if[heads[-1]], as_if[NO_DRAFTING]),
             "break_even": {workload: self._break_even(workload) for workload in WORKLOADS},
             "tau": {workload: self._taus(workload) for workload in WORKLOADS},
             "replayed": {workload: self._replayed(workload, lookups) for workload in WORKLOADS},
             "same_greedy_text": {drafting.label: self._same_text(drafting) for drafting in self.measured},
-            "requests": self.requests, "max_tokens": self.max_tokens,
+            "requests": self.requests,
+            "max_tokens": self.max_tokens,
             "sample": self.measured[NO_DRAFTING][("math", 1, HALVES[0])].replies[0].text[:200],
         }
 
@@ -135,11 +145,16 @@ class Run:
         """A drafting that is measured after the others, as if beside them: by turns with the server without drafting, whose
         time then and now says how much slower the machine has become."""
         found = self._by_turns([NO_DRAFTING, drafting])
-        return {cell: _scaled(each, found[NO_DRAFTING][cell].seconds / self.measured[NO_DRAFTING][cell].seconds)
-                for cell, each in found[drafting].items()}
+        return {
+            cell: _scaled(each, found[NO_DRAFTING][cell].seconds / self.measured[NO_DRAFTING][cell].seconds)
+            for cell, each in found[drafting].items()
+        }
 
-    def _by_turns(self, draftings: Sequence[Drafting], as_if_tau: float | None = None,
-                  ) -> dict[Drafting, dict[Cell, ServedMeasure]]:
+    def _by_turns(
+        self,
+        draftings: Sequence[Drafting],
+        as_if_tau: float | None = None,
+    ) -> dict[Drafting, dict[Cell, ServedMeasure]]:
         """Every workload, concurrency and half, in one server for each drafting. as_if_tau: of those that draft."""
         started = time.monotonic()
         with ExitStack() as stack:
@@ -154,8 +169,17 @@ class Run:
                         cell = workload, concurrency, half
                         for drafting, parts in self._rounds(cell, servers).items():
                             found[drafting][cell] = _joined(parts)
-        print(json.dumps({"draftings": [each.label for each in draftings], "as_if_tau": as_if_tau,
-                          "started_s": round(ready - started), "measured_s": round(time.monotonic() - ready)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "draftings": [each.label for each in draftings],
+                    "as_if_tau": as_if_tau,
+                    "started_s": round(ready - started),
+                    "measured_s": round(time.monotonic() - ready),
+                }
+            ),
+            flush=True,
+        )
         return found
 
     def _rounds(self, cell: Cell, servers: dict[Drafting, ServedModel]) -> dict[Drafting, list[ServedMeasure]]:
@@ -176,9 +200,22 @@ class Run:
 
     def _server(self, drafting: Drafting, as_if_tau: float | None) -> AbstractContextManager[ServedModel]:
         used = serving_of(drafting, SERVING)
-        words = [] if used is None else ["--speculative-config", json.dumps(speculative_config(
-            used.vllm, "drafter" if drafting.method == "drafter" else None, drafting.num_speculative_tokens,
-            drafting.by_batch_size, as_if_tau))]
+        words = (
+            []
+            if used is None
+            else [
+                "--speculative-config",
+                json.dumps(
+                    speculative_config(
+                        used.vllm,
+                        "drafter" if drafting.method == "drafter" else None,
+                        drafting.num_speculative_tokens,
+                        drafting.by_batch_size,
+                        as_if_tau,
+                    )
+                ),
+            ]
+        )
         return vllm_server(self.python, "house", *words, "--max-model-len", str(MAX_MODEL_LEN), folder=self.folder)
 
     def _asked(self, server: ServedModel, prompts: Sequence[list[int]], concurrency: int, max_tokens: int) -> ServedMeasure:
@@ -186,10 +223,17 @@ class Run:
 
     def _of(self, workload: str, half: str) -> list[MeasuredDrafting]:
         """Every drafting on one half of a workload."""
-        return [MeasuredDrafting(drafting, {at: Rate(cells[workload, at, half].tokens_per_second,
-                                                     _tail(cells[workload, at, half])) for at in self.concurrencies},
-                                 _tau([cells[workload, at, half] for at in self.concurrencies]))
-                for drafting, cells in self.measured.items()]
+        return [
+            MeasuredDrafting(
+                drafting,
+                {
+                    at: Rate(cells[workload, at, half].tokens_per_second, _tail(cells[workload, at, half]))
+                    for at in self.concurrencies
+                },
+                _tau([cells[workload, at, half] for at in self.concurrencies]),
+            )
+            for drafting, cells in self.measured.items()
+        ]
 
     def _pooled(self, half: str) -> list[MeasuredDrafting]:
         """Every drafting on all workloads together."""
@@ -198,31 +242,44 @@ class Run:
             rates = {}
             for at in self.concurrencies:
                 each = [cells[workload, at, half] for workload in WORKLOADS]
-                rates[at] = Rate(sum(one.tokens for one in each) / sum(one.seconds for one in each),
-                                 max(map(_tail, each)))
+                rates[at] = Rate(sum(one.tokens for one in each) / sum(one.seconds for one in each), max(map(_tail, each)))
             found.append(MeasuredDrafting(drafting, rates))
         return found
 
     def _row(self, workload: str, concurrency: int) -> dict[str, Any]:
         choice = choose_in_server(self._of(workload, HALVES[0]), [concurrency])
-        speeds = {drafting: [cells[workload, concurrency, half].tokens_per_second for half in HALVES]
-                  for drafting, cells in self.measured.items()}
+        speeds = {
+            drafting: [cells[workload, concurrency, half].tokens_per_second for half in HALVES]
+            for drafting, cells in self.measured.items()
+        }
         judged = {drafting: cells[workload, concurrency, HALVES[1]] for drafting, cells in self.measured.items()}
         longest = (1 + P99_ABOVE) * _tail(judged[NO_DRAFTING])
         best = max((each for each in speeds if _tail(judged[each]) <= longest), key=lambda each: speeds[each][1])
         return {
-            "workload": workload, "concurrency": concurrency, "chosen": choice.drafting.label, "best": best.label,
+            "workload": workload,
+            "concurrency": concurrency,
+            "chosen": choice.drafting.label,
+            "best": best.label,
             "ratio": round(speeds[choice.drafting][1] / speeds[best][1], 3),
-            "over_none": round(speeds[choice.drafting][1] / speeds[NO_DRAFTING][1], 3), "reason": choice.reason,
+            "over_none": round(speeds[choice.drafting][1] / speeds[NO_DRAFTING][1], 3),
+            "reason": choice.reason,
             "tokens_per_second": {each.label: [round(speed, 1) for speed in found] for each, found in speeds.items()},
             "p99_s": {each.label: round(_tail(found), 3) for each, found in judged.items()},
         }
 
     def _of_best(self, drafting: Drafting) -> float:
         """A drafting's tokens/s over those of the best drafting, on the second half, geometric mean over all rows."""
-        return round(_mean([self.measured[drafting][workload, at, HALVES[1]].tokens_per_second / max(
-            cells[workload, at, HALVES[1]].tokens_per_second for cells in self.measured.values())
-            for workload in WORKLOADS for at in self.concurrencies]), 3)
+        return round(
+            _mean(
+                [
+                    self.measured[drafting][workload, at, HALVES[1]].tokens_per_second
+                    / max(cells[workload, at, HALVES[1]].tokens_per_second for cells in self.measured.values())
+                    for workload in WORKLOADS
+                    for at in self.concurrencies
+                ]
+            ),
+            3,
+        )
 
     def _as_if(self, drafting: Drafting, as_if: dict[Cell, ServedMeasure], beside: dict[Cell, ServedMeasure]) -> dict[str, Any]:
         """How well the trained drafter's tau_needed predicts the speed of one with another acceptance length. beside: without
@@ -233,8 +290,13 @@ class Run:
             with_it, plain = self.measured[drafting][cell], self.measured[NO_DRAFTING][cell]
             needed = _tau([with_it]) * plain.tokens_per_second / with_it.tokens_per_second
             ratios.append(_tau([found]) / needed * beside[cell].tokens_per_second / found.tokens_per_second)
-        return {"asked_tau": AS_IF_TAU, "tau": round(counted, 3), "predicted": round(_mean(ratios), 3),
-                "lowest": round(min(ratios), 3), "highest": round(max(ratios), 3)}
+        return {
+            "asked_tau": AS_IF_TAU,
+            "tau": round(counted, 3),
+            "predicted": round(_mean(ratios), 3),
+            "lowest": round(min(ratios), 3),
+            "highest": round(max(ratios), 3),
+        }
 
     def _break_even(self, workload: str) -> dict[str, str]:
         plain, *others = self._of(workload, HALVES[1])
@@ -249,16 +311,22 @@ class Run:
         answers = self.measured[NO_DRAFTING][workload, 1, HALVES[0]].replies
         prompts, found = self.prompts[workload, HALVES[0]], {}
         for drafting in lookups:
-            counts = [replay(NgramIndex(prompt), reply.token_ids, [], drafting.num_speculative_tokens)
-                      for prompt, reply in zip(prompts, answers, strict=True)]
-            found[drafting.label] = round(tau_of(sum(each.drafts for each in counts),
-                                                 sum(sum(each.accepted_at) for each in counts)), 3)
+            counts = [
+                replay(NgramIndex(prompt), reply.token_ids, [], drafting.num_speculative_tokens)
+                for prompt, reply in zip(prompts, answers, strict=True)
+            ]
+            found[drafting.label] = round(
+                tau_of(sum(each.drafts for each in counts), sum(sum(each.accepted_at) for each in counts)), 3
+            )
         return found
 
     def _same_text(self, drafting: Drafting) -> float:
         """Share of greedy answers, over all cells, that are those without drafting."""
-        same = [one.token_ids == other.token_ids for cell, found in self.measured[drafting].items()
-                for one, other in zip(found.replies, self.measured[NO_DRAFTING][cell].replies, strict=True)]
+        same = [
+            one.token_ids == other.token_ids
+            for cell, found in self.measured[drafting].items()
+            for one, other in zip(found.replies, self.measured[NO_DRAFTING][cell].replies, strict=True)
+        ]
         return round(sum(same) / len(same), 4)
 
 
@@ -286,9 +354,16 @@ def oasst(shared: Path) -> list[tuple[str, list[int]]]:
 def _joined(parts: Sequence[ServedMeasure]) -> ServedMeasure:
     """Several measurements of one server as one."""
     counted = [each.acceptance for each in parts if each.acceptance is not None]
-    acceptance = ServedAcceptance(
-        sum(each.drafts for each in counted), sum(each.drafted for each in counted), sum(each.accepted for each in counted),
-        [sum(each) for each in zip_longest(*(one.accepted_at for one in counted), fillvalue=0)]) if counted else None
+    acceptance = (
+        ServedAcceptance(
+            sum(each.drafts for each in counted),
+            sum(each.drafted for each in counted),
+            sum(each.accepted for each in counted),
+            [sum(each) for each in zip_longest(*(one.accepted_at for one in counted), fillvalue=0)],
+        )
+        if counted
+        else None
+    )
     return ServedMeasure([reply for each in parts for reply in each.replies], sum(each.seconds for each in parts), acceptance)
 
 

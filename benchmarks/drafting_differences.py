@@ -62,19 +62,40 @@ def main() -> None:
             trained(folder, folder / "int8", house.answers(rows=400 if given.quick else None), 30 if given.quick else None)
         else:
             copied(given.drafter, folder / "drafter", folder / "int8")
-        prompts = [each.ids for each in mixed({name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or
-                                                      not given.quick] for name, found in house.prompts.items()}, count)]
+        prompts = [
+            each.ids
+            for each in mixed(
+                {
+                    name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not given.quick]
+                    for name, found in house.prompts.items()
+                },
+                count,
+            )
+        ]
         forms = {}
         for weights in ("float", "int8"):
             told = answers(python, folder, weights, prompts, max_tokens)
             case = {"folder": str(folder), "weights": weights, "prompts": prompts, "told": told}
             (folder / "case.json").write_text(json.dumps(case))
             forms[weights] = one_case("drafting_differences", "--judge", {"case": str(folder / "case.json")})
-            print(weights, json.dumps({name: {key: found[key] for key in ("identical", "ties")}
-                                       for name, found in forms[weights].items()}), flush=True)
-        record("drafting_differences", {
-            "forms": forms, "not_ties": sum(len(found["drafter"]["others"]) for found in forms.values()),
-            "prompts": len(prompts), "max_tokens": max_tokens, "k": K}, keep=not given.quick)
+            print(
+                weights,
+                json.dumps(
+                    {name: {key: found[key] for key in ("identical", "ties")} for name, found in forms[weights].items()}
+                ),
+                flush=True,
+            )
+        record(
+            "drafting_differences",
+            {
+                "forms": forms,
+                "not_ties": sum(len(found["drafter"]["others"]) for found in forms.values()),
+                "prompts": len(prompts),
+                "max_tokens": max_tokens,
+                "k": K,
+            },
+            keep=not given.quick,
+        )
 
 
 def answers(python: Path, folder: Path, weights: str, prompts: Sequence[list[int]], max_tokens: int) -> Told:
@@ -85,7 +106,7 @@ def answers(python: Path, folder: Path, weights: str, prompts: Sequence[list[int
     for drafted in (False, True):
         drafts = ["--speculative-config", config] if drafted else []
         with vllm_server(python, weights, *words, *drafts, folder=folder) as server:
-            for concurrency in ((CONCURRENCY,) if drafted else (1, CONCURRENCY)):
+            for concurrency in (CONCURRENCY,) if drafted else (1, CONCURRENCY):
                 run = measure_served(server, prompts, concurrency=concurrency, max_tokens=max_tokens, temperature=0)
                 found["drafted" if drafted else f"alone {concurrency}"] = [reply.token_ids for reply in run.replies]
     return found
@@ -101,19 +122,25 @@ def judged(given: Mapping[str, Any]) -> dict[str, Any]:
     directory = Path(case["folder"]) / case["weights"]
     exact = scored_model(directory)
     rounded = scored_model(directory, torch.bfloat16)
-    told = {name: {str(place): (prompt, ids) for place, (prompt, ids) in enumerate(zip(case["prompts"], each, strict=True))}
-            for name, each in case["told"].items()}
+    told = {
+        name: {str(place): (prompt, ids) for place, (prompt, ids) in enumerate(zip(case["prompts"], each, strict=True))}
+        for name, each in case["told"].items()
+    }
     pairs = {"batch": ("alone 1", f"alone {CONCURRENCY}"), "drafter": (f"alone {CONCURRENCY}", "drafted")}
     found = {}
     for name, (one, other) in pairs.items():
         differences = first_differences(exact, told[one], told[other])
         in_bfloat16 = {each.row_id: each for each in first_differences(rounded, told[one], told[other])}
-        noise = {each.row_id: abs((each.signed_gap or 0.0) - (in_bfloat16[each.row_id].signed_gap or 0.0))
-                 for each in differences if each.gap is not None}
+        noise = {
+            each.row_id: abs((each.signed_gap or 0.0) - (in_bfloat16[each.row_id].signed_gap or 0.0))
+            for each in differences
+            if each.gap is not None
+        }
         others = [each for each in differences if not each.is_tie]
         moved = sorted(noise.values())
         found[name] = {
-            "prompts": len(told[one]), "identical": len(told[one]) - len(differences),
+            "prompts": len(told[one]),
+            "identical": len(told[one]) - len(differences),
             "ties": sum(each.is_tie for each in differences),
             "others": [{**asdict(each), "gap": each.gap, "noise": noise.get(each.row_id)} for each in others],
             "gaps": sorted(round(each.gap / each.bound, 3) for each in differences if each.gap is not None),

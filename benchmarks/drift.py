@@ -105,7 +105,9 @@ def measured(pools: dict[str, Pools], quick: bool) -> dict[str, Any]:
     return {
         "delay_days": {f"{share:.2f}": round(float(np.mean(found)), 2) for share, found in delays.items()},
         "false_alarms_per_1000_days": round(1_000 * alarms / days, 2),
-        "quiet_days": days, "false_alarms": alarms, "false_alarms_by_test": by_test,
+        "quiet_days": days,
+        "false_alarms": alarms,
+        "false_alarms_by_test": by_test,
         "longest_delay_days": {f"{share:.2f}": max(found) for share, found in delays.items()},
         "delay_days_by_pair": by_pair,
         "runs_of_a_share": len(delays[SHARES[0]]),
@@ -195,8 +197,13 @@ def _acceptance(settings: DriftSettings, repeats: int) -> dict[str, Any]:
         fallen = _served(rng, reference + MOST_DAYS, reference)
         found = acceptance(fallen, settings, rate, fallen[-1].hour + timedelta(hours=1), str(repeat)).days
         delays.append(next((place for place, day in enumerate(found, 1) if day.alarm), MOST_DAYS))
-    return {"false_alarms_per_1000_days": round(1_000 * alarms / days, 2), "quiet_days": days, "fall": DROP,
-            "delay_days": round(float(np.mean(delays)), 2), "longest_delay_days": max(delays)}
+    return {
+        "false_alarms_per_1000_days": round(1_000 * alarms / days, 2),
+        "quiet_days": days,
+        "fall": DROP,
+        "delay_days": round(float(np.mean(delays)), 2),
+        "longest_delay_days": max(delays),
+    }
 
 
 def _served(rng: np.random.Generator, days: int, falls_on: int | None) -> list[HourlyDrafts]:
@@ -244,8 +251,11 @@ def _of(rows: pa.Table, kind: str, held: bool) -> pa.Table:
 
 def _on(rows: pa.Table, day: date) -> pa.Table:
     """The rows as of one day."""
-    return rows.set_column(rows.schema.get_field_index("dt"), "dt", pa.array([day] * len(rows), pa.date32())).select(
-        SCHEMAS["cleaned_interactions"].names).cast(SCHEMAS["cleaned_interactions"])
+    return (
+        rows.set_column(rows.schema.get_field_index("dt"), "dt", pa.array([day] * len(rows), pa.date32()))
+        .select(SCHEMAS["cleaned_interactions"].names)
+        .cast(SCHEMAS["cleaned_interactions"])
+    )
 
 
 if __name__ == "__main__":

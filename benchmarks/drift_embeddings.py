@@ -53,12 +53,18 @@ def main() -> None:
     references, prompts = (1, 64) if given.quick else (3, 300)
     quiet = [alarms_of(seed, 0.0, 0.1, 10) for seed in range(10 * references)]
     found = {share: [alarms_of(100 + seed, share, 0.001, 40) for seed in range(references)] for share in SHARES}
-    record("drift_embeddings", {
-        "found": {f"{share:.2f}": round(sum(alarms) / (40 * references), 3) for share, alarms in found.items()},
-        "days_of_a_share": 40 * references,
-        "quiet": round(sum(quiet) / (100 * references), 3), "quiet_days": 100 * references, "quiet_rate": 0.1,
-        "cost": cost(given.model, prompts),
-    }, keep=not given.quick)
+    record(
+        "drift_embeddings",
+        {
+            "found": {f"{share:.2f}": round(sum(alarms) / (40 * references), 3) for share, alarms in found.items()},
+            "days_of_a_share": 40 * references,
+            "quiet": round(sum(quiet) / (100 * references), 3),
+            "quiet_days": 100 * references,
+            "quiet_rate": 0.1,
+            "cost": cost(given.model, prompts),
+        },
+        keep=not given.quick,
+    )
 
 
 def alarms_of(seed: int, share: float, rate: float, windows: int) -> int:
@@ -71,8 +77,13 @@ def alarms_of(seed: int, share: float, rate: float, windows: int) -> int:
     days = [FIRST + timedelta(place) for place in range(VOCABULARY + COMPARED)]
     reference = Reference(days[0], days[-1], tuple(days[:VOCABULARY]), tuple(days[VOCABULARY:]))
     comparison = WindowComparison(
-        reference, {day: counts(day_of(rng, topics, new, 0.0), known, usual) for day in reference.comparison},
-        [Columns("novelty_embeddings", "rise", 0, 2)], DriftSettings(windows=[1]), rate, f"simulated {seed}")
+        reference,
+        {day: counts(day_of(rng, topics, new, 0.0), known, usual) for day in reference.comparison},
+        [Columns("novelty_embeddings", "rise", 0, 2)],
+        DriftSettings(windows=[1]),
+        rate,
+        f"simulated {seed}",
+    )
     found = 0
     for place in range(windows):
         day = days[-1] + timedelta(1 + place)
@@ -83,8 +94,9 @@ def alarms_of(seed: int, share: float, rate: float, windows: int) -> int:
 
 def day_of(rng: np.random.Generator, topics: np.ndarray, new: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of a day's prompts, and the session of each."""
-    about = np.where(rng.random(SESSIONS) < share, TOPICS + rng.integers(NEW_TOPICS, size=SESSIONS),
-                     rng.integers(TOPICS, size=SESSIONS))
+    about = np.where(
+        rng.random(SESSIONS) < share, TOPICS + rng.integers(NEW_TOPICS, size=SESSIONS), rng.integers(TOPICS, size=SESSIONS)
+    )
     lengths = rng.integers(1, 6, SESSIONS)
     centres = np.concatenate([topics, new])[np.repeat(about, lengths)]
     return _unit(centres + SPREAD * rng.standard_normal(centres.shape)), np.repeat(np.arange(SESSIONS), lengths)
@@ -108,8 +120,12 @@ def cost(model: Path, prompts: int) -> dict[str, Any]:
     known = _unit(rng.standard_normal((MOST_KNOWN, 384)))
     begun = time.process_time()
     nearest(known[:1_000], known)
-    return {"embedding_cpu_s_per_1000": round(1_000 * each, 1), "loading_cpu_s": round(max(0.0, small - few * each), 1),
-            "nearest_cpu_s_per_1000": round(time.process_time() - begun, 2), "parameters": _parameters(model)}
+    return {
+        "embedding_cpu_s_per_1000": round(1_000 * each, 1),
+        "loading_cpu_s": round(max(0.0, small - few * each), 1),
+        "nearest_cpu_s_per_1000": round(time.process_time() - begun, 2),
+        "parameters": _parameters(model),
+    }
 
 
 def _embedded(model: Path, texts: Sequence[str]) -> float:
@@ -118,8 +134,13 @@ def _embedded(model: Path, texts: Sequence[str]) -> float:
         pq.write_table(pa.table({"text": pa.array(texts)}), Path(folder) / "texts.parquet")
         output = Path(folder) / "vectors"
         output.mkdir()
-        job = Job(operation="embed", output=output, inputs={"model": model, "texts": Path(folder)},
-                  settings={"max_length": 512}, threads=1)
+        job = Job(
+            operation="embed",
+            output=output,
+            inputs={"model": model, "texts": Path(folder)},
+            settings={"max_length": 512},
+            threads=1,
+        )
         begun = time.process_time()
         run(job, Progress())
         return time.process_time() - begun

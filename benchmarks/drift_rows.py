@@ -50,8 +50,12 @@ def _timed(tables: Tables, today: date) -> dict[str, Any]:
     began, used = time.perf_counter(), time.process_time()
     now = datetime(today.year, today.month, today.day, tzinfo=UTC)
     report = compare_traffic(tables, WORKLOAD, DriftSettings(), TestInputs(), now=now)
-    return {"seconds": round(time.perf_counter() - began, 1), "processor_seconds": round(time.process_time() - used, 1),
-            "compared_days": len(report.days), "alarms": sum(row["alarm"] for row in report.rows)}
+    return {
+        "seconds": round(time.perf_counter() - began, 1),
+        "processor_seconds": round(time.process_time() - used, 1),
+        "compared_days": len(report.days),
+        "alarms": sum(row["alarm"] for row in report.rows),
+    }
 
 
 def _store(tables: Tables, day: date, count: int, rng: np.random.Generator) -> int:
@@ -66,12 +70,24 @@ def _store(tables: Tables, day: date, count: int, rng: np.random.Generator) -> i
             messages.append({"role": "user", "content": prompt})
             text, number = json.dumps(messages), len(rows)
             answer = {"role": "assistant", "content": prompt[:200]}
-            rows.append({
-                "workload": WORKLOAD, "dt": day, "ts": noon, "interaction_id": f"{day}-{number}",
-                "content_sha256": f"{day}-{number}", "session_id": session, "source": "made", "messages": text,
-                "completion": json.dumps(answer), "status": "ok",
-                "language": "en", "prompt_characters": len(text), "completion_characters": 200,
-                "prompt_shape": f"ask#{rng.integers(200)}"})
+            rows.append(
+                {
+                    "workload": WORKLOAD,
+                    "dt": day,
+                    "ts": noon,
+                    "interaction_id": f"{day}-{number}",
+                    "content_sha256": f"{day}-{number}",
+                    "session_id": session,
+                    "source": "made",
+                    "messages": text,
+                    "completion": json.dumps(answer),
+                    "status": "ok",
+                    "language": "en",
+                    "prompt_characters": len(text),
+                    "completion_characters": 200,
+                    "prompt_shape": f"ask#{rng.integers(200)}",
+                }
+            )
             messages.append(answer)
     tables.append("cleaned_interactions", pa.Table.from_pylist(rows, SCHEMAS["cleaned_interactions"]))
     return len(rows)

@@ -93,8 +93,15 @@ class Trainings:
 
     def settings(self, rule: EarlyEndOfDrafter) -> Eagle3Settings:
         return Eagle3Settings(
-            steps=self.size.steps, tokens_per_step=self.size.tokens_per_step, max_length=2_048, num_speculative_tokens=K,
-            ttt_steps=K, **OPTIMIZER, checkpoint_every=100_000, early_end=rule).resolved()
+            steps=self.size.steps,
+            tokens_per_step=self.size.tokens_per_step,
+            max_length=2_048,
+            num_speculative_tokens=K,
+            ttt_steps=K,
+            **OPTIMIZER,
+            checkpoint_every=100_000,
+            early_end=rule,
+        ).resolved()
 
     def train(self, name: str, rule: EarlyEndOfDrafter) -> Trained:
         """Trains once. The target's hidden states are computed before its clock runs."""
@@ -112,8 +119,9 @@ class Trainings:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.early_end", description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="where answers and hidden states are kept; open: nowhere")
-    parser.add_argument("--shared", type=Path, default=Path(__file__).parents[2] / "shared",
-                        help="holds models/house and data/")
+    parser.add_argument(
+        "--shared", type=Path, default=Path(__file__).parents[2] / "shared", help="holds models/house and data/"
+    )
     parser.add_argument("--quick", action="store_true", help="a few steps: the figures mean nothing")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
@@ -131,8 +139,10 @@ def figures(trainings: Trainings) -> dict[str, Any]:
     whole = trainings.train("whole", trainings.rule())
     seconds_a_step = whole.cpu_s / whole.result.steps
     answer_tokens = sum(row.window for row in trainings.rows) / len(trainings.rows)
-    known = {"trained_tokens_per_second": whole.result.tokens / whole.cpu_s,
-             "decode_hours_at_tau": whole.result.validation[TAU]}
+    known = {
+        "trained_tokens_per_second": whole.result.tokens / whole.cpu_s,
+        "decode_hours_at_tau": whole.result.validation[TAU],
+    }
 
     def hours(requests: int) -> float:
         return requests * answer_tokens / TOKENS_PER_SECOND / 3600
@@ -144,42 +154,77 @@ def figures(trainings: Trainings) -> dict[str, Any]:
     for requests in _three(ended):
         runs[requests] = trainings.train(f"{requests} requests a day", rules[requests])
         if runs[requests].result.steps != ended[requests]:
-            raise RuntimeError(f"with {requests} requests a day {runs[requests].result.steps} steps were trained; by "
-                               f"the whole training's measurements it is {ended[requests]}")
+            raise RuntimeError(
+                f"with {requests} requests a day {runs[requests].result.steps} steps were trained; by "
+                f"the whole training's measurements it is {ended[requests]}"
+            )
     by_curve = possible_ends(whole.log, settings, trainings.rule(), every)
-    lifts = {end.decided: run.result.validation[TAU] - end.tau for run in runs.values() for end in by_curve[:-1]
-             if end.steps == run.result.steps}
+    lifts = {
+        end.decided: run.result.validation[TAU] - end.tau
+        for run in runs.values()
+        for end in by_curve[:-1]
+        if end.steps == run.result.steps
+    }
     ends = possible_ends(whole.log, settings, trainings.rule(), every, lift_between(lifts)) if lifts else by_curve
 
     worth = {requests: DecodingWorth(hours(requests), DAYS, known["decode_hours_at_tau"]) for requests in TRAFFIC}
     later = {requests: hindsight(ends, ended[requests], worth[requests], seconds_a_step) for requests in TRAFFIC}
-    paid = {requests: last_paying(whole.log, ends, every, settings.decay_share, worth[requests], seconds_a_step)
-            for requests in TRAFFIC}
+    paid = {
+        requests: last_paying(whole.log, ends, every, settings.decay_share, worth[requests], seconds_a_step)
+        for requests in TRAFFIC
+    }
     decided = {end.steps: end.decided for end in ends}
     of_the_whole = _measured(trainings.house, whole, size)
     return {
         "regret_share": {str(requests): _rounded(later[requests].regret_share) for requests in runs},
         "seconds_saved_share": {str(requests): round(1 - run.result.steps / size.steps, 4) for requests, run in runs.items()},
-        "worst_regret_share": _rounded(max((found.regret_share for found in later.values() if found.regret_share is not None),
-                                           default=None)),
-        "whole": {"steps": whole.result.steps, "seconds": round(whole.cpu_s, 1), "tokens": whole.result.tokens,
-                  "seconds_a_step": round(seconds_a_step, 4), "validation_tau": round(whole.result.validation[TAU], 4),
-                  "tau": of_the_whole, "curve": {str(line["step"]): round(line[TAU], 4) for line in whole.log if TAU in line}},
-        "trained": {str(requests): {
-            "steps": run.result.steps, "seconds": round(run.result.steps * seconds_a_step, 1),
-            "seconds_saved": round((size.steps - run.result.steps) * seconds_a_step, 1),
-            "validation_tau": round(run.result.validation[TAU], 4),
-            "validation_tau_lost": round(whole.result.validation[TAU] - run.result.validation[TAU], 4),
-            "tau": _measured(trainings.house, run, size), "says": run.result.early_end} for requests, run in runs.items()},
+        "worst_regret_share": _rounded(
+            max((found.regret_share for found in later.values() if found.regret_share is not None), default=None)
+        ),
+        "whole": {
+            "steps": whole.result.steps,
+            "seconds": round(whole.cpu_s, 1),
+            "tokens": whole.result.tokens,
+            "seconds_a_step": round(seconds_a_step, 4),
+            "validation_tau": round(whole.result.validation[TAU], 4),
+            "tau": of_the_whole,
+            "curve": {str(line["step"]): round(line[TAU], 4) for line in whole.log if TAU in line},
+        },
+        "trained": {
+            str(requests): {
+                "steps": run.result.steps,
+                "seconds": round(run.result.steps * seconds_a_step, 1),
+                "seconds_saved": round((size.steps - run.result.steps) * seconds_a_step, 1),
+                "validation_tau": round(run.result.validation[TAU], 4),
+                "validation_tau_lost": round(whole.result.validation[TAU] - run.result.validation[TAU], 4),
+                "tau": _measured(trainings.house, run, size),
+                "says": run.result.early_end,
+            }
+            for requests, run in runs.items()
+        },
         "lift_of_the_fall": {str(decided): round(lift, 4) for decided, lift in sorted(lifts.items())},
-        "by_requests": {str(requests): {
-            "ended_at": found.ended_at, "best_end": found.best_end, "decided": decided[found.ended_at],
-            "last_paying": paid[requests], "net_s": round(found.net_s, 1), "best_net_s": round(found.best_net_s, 1),
-            "regret_s": round(found.regret_s, 1), "regret_share": _rounded(found.regret_share)}
-            for requests, found in later.items()},
-        "possible_ends": [end.steps for end in ends], "every": every, "answer_tokens": round(answer_tokens, 1),
-        "tokens_per_second": TOKENS_PER_SECOND, "days": DAYS, "k": K, "rows": len(trainings.rows),
-        "held_out": len(trainings.held_out), "prompts": size.prompts,
+        "by_requests": {
+            str(requests): {
+                "ended_at": found.ended_at,
+                "best_end": found.best_end,
+                "decided": decided[found.ended_at],
+                "last_paying": paid[requests],
+                "net_s": round(found.net_s, 1),
+                "best_net_s": round(found.best_net_s, 1),
+                "regret_s": round(found.regret_s, 1),
+                "regret_share": _rounded(found.regret_share),
+            }
+            for requests, found in later.items()
+        },
+        "possible_ends": [end.steps for end in ends],
+        "every": every,
+        "answer_tokens": round(answer_tokens, 1),
+        "tokens_per_second": TOKENS_PER_SECOND,
+        "days": DAYS,
+        "k": K,
+        "rows": len(trainings.rows),
+        "held_out": len(trainings.held_out),
+        "prompts": size.prompts,
     }
 
 
@@ -193,8 +238,9 @@ def _three(ended: dict[int, int]) -> list[int]:
 def _measured(house: House, run: Trained, size: Size) -> dict[str, float]:
     """Acceptance length on held-out prompts in the exact decoder, at T = 1, with its 95 % interval."""
     prompts = mixed({workload: house.prompts[workload] for workload in WORKLOADS}, size.prompts)
-    rows = house.measured({"eagle3": run.model.drafter()}, prompts, 1.0, num_speculative_tokens=K,
-                          max_new_tokens=size.max_new_tokens)
+    rows = house.measured(
+        {"eagle3": run.model.drafter()}, prompts, 1.0, num_speculative_tokens=K, max_new_tokens=size.max_new_tokens
+    )
     return {name: round(value, 4) for name, value in summarize(rows).items() if name in ("tau", "tau_low", "tau_high")}
 
 

@@ -49,8 +49,13 @@ def replayed(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEndOfDr
     return schedule
 
 
-def possible_ends(log: Sequence[Line], settings: TrainingSettings, rule: EarlyEndOfDrafter, every: int,
-                  lift: Callable[[int], float] = lambda decided: 0.0) -> list[End]:
+def possible_ends(
+    log: Sequence[Line],
+    settings: TrainingSettings,
+    rule: EarlyEndOfDrafter,
+    every: int,
+    lift: Callable[[int], float] = lambda decided: 0.0,
+) -> list[End]:
     """Every end that the rule may choose, the whole training as the last one. lift: added to the measurement then."""
     found, share = [], rule.least_share
     while True:
@@ -92,8 +97,9 @@ def hindsight(ends: Sequence[End], ended_at: int, worth: DecodingWorth, seconds_
     return Hindsight(ended_at, best, values[ended_at], values[best])
 
 
-def last_paying(log: Sequence[Line], ends: Sequence[End], every: int, decay_share: float, worth: DecodingWorth,
-                seconds_a_step: float) -> int:
+def last_paying(
+    log: Sequence[Line], ends: Sequence[End], every: int, decay_share: float, worth: DecodingWorth, seconds_a_step: float
+) -> int:
     """Steps at the end of the last interval that paid: by the rule's formula, with the gain that was measured in place of the
     predicted one. 0 where none paid after the first possible end."""
     measured = [(line["step"], line[TAU]) for line in log if TAU in line and line["step"] >= ends[0].decided]

@@ -43,8 +43,11 @@ def main() -> None:
             began = time.perf_counter()
             found[name] = try_operations(name, Path(folder) / name, material, verify)
             failed = {operation: why for operation, why in found[name].items() if why is not None}
-            print(f"{name}: {'; '.join(f'{one}: {why}' for one, why in failed.items()) or 'whole'} "
-                  f"({time.perf_counter() - began:.1f} s)", flush=True)
+            print(
+                f"{name}: {'; '.join(f'{one}: {why}' for one, why in failed.items()) or 'whole'} "
+                f"({time.perf_counter() - began:.1f} s)",
+                flush=True,
+            )
     if not quick:
         record_trials(found)
     works = {one: [sum(of[one] is None for of in found.values()), len(found)] for one in TRIALS}

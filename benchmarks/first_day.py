@@ -39,15 +39,32 @@ ANSWERS = (
     "That happens where the {thing} was entered by hand. Send us number {number} with the date, and we correct it.",
 )
 KEYS = {
-    "openai": {"user_hash": "user", "session_id": "conversation_id", "ts": "time", "latency_ms": "duration_ms",
-               "cost": "cost_usd", "feedback": "thumb"},
-    "anthropic": {"user_hash": "userId", "session_id": "chatId", "ts": "createdAt", "latency_ms": "latencyMs",
-                  "cost": "costUsd", "feedback": "userRating"},
+    "openai": {
+        "user_hash": "user",
+        "session_id": "conversation_id",
+        "ts": "time",
+        "latency_ms": "duration_ms",
+        "cost": "cost_usd",
+        "feedback": "thumb",
+    },
+    "anthropic": {
+        "user_hash": "userId",
+        "session_id": "chatId",
+        "ts": "createdAt",
+        "latency_ms": "latencyMs",
+        "cost": "costUsd",
+        "feedback": "userRating",
+    },
 }
 """Column of the lake -> the product's own key."""
-ERRORS = ((("sql", "select 1"), ("sql", "select nope")), (("releases",), ("approve", "zzzzzz", "--yes")),
-          (("why", "chatcmpl-00000a7"), ("why", "no-such-request")), (("status",), ("status", "no-such.yaml")),
-          (("releases",), ("rollback", "no-such", "--yes")), (("releases",), ("diff", "no/such")))
+ERRORS = (
+    (("sql", "select 1"), ("sql", "select nope")),
+    (("releases",), ("approve", "zzzzzz", "--yes")),
+    (("why", "chatcmpl-00000a7"), ("why", "no-such-request")),
+    (("status",), ("status", "no-such.yaml")),
+    (("releases",), ("rollback", "no-such", "--yes")),
+    (("releases",), ("diff", "no/such")),
+)
 """(a success, an error) of one command, or of one that reads as much."""
 TRIES = 5
 
@@ -60,25 +77,47 @@ def chats(kind: str) -> Iterator[dict[str, Any]]:
         asked = f"{random.choice(('Hi', 'Hello', 'Good morning'))}, my {thing} {number} {trouble}. What can I do?"
         answer = random.choice(ANSWERS).format(thing=thing, number=number, day=random.choice(("Monday", "Friday", "Sunday")))
         at = began + timedelta(minutes=number * DAYS * 24 * 60 // CHATS)
-        own = {"user_hash": f"U{number % 40}", "session_id": f"c-{number // 2}", "ts": at.isoformat(),
-               "latency_ms": random.randint(300, 4_000), "cost": round(random.uniform(1e-4, 1e-2), 6)}
+        own = {
+            "user_hash": f"U{number % 40}",
+            "session_id": f"c-{number // 2}",
+            "ts": at.isoformat(),
+            "latency_ms": random.randint(300, 4_000),
+            "cost": round(random.uniform(1e-4, 1e-2), 6),
+        }
         if number % 5 == 0:
             own["feedback"] = random.choice(("up", "up", "down"))
         named = {KEYS[kind][column]: value for column, value in own.items()}
         system = "You are the support assistant of a shop. Answer in two sentences."
         if kind == "openai":
             yield named | {
-                "request": {"model": "gpt-4o-mini", "messages": [{"role": "system", "content": system},
-                                                                 {"role": "user", "content": asked}]},
-                "response": {"id": f"chatcmpl-{number:05x}a7", "model": "gpt-4o-mini", "choices": [
-                    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]}}
+                "request": {
+                    "model": "gpt-4o-mini",
+                    "messages": [{"role": "system", "content": system}, {"role": "user", "content": asked}],
+                },
+                "response": {
+                    "id": f"chatcmpl-{number:05x}a7",
+                    "model": "gpt-4o-mini",
+                    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
+                },
+            }
         else:
-            yield {"meta": named,
-                   "request": {"model": "claude-sonnet-4-5", "max_tokens": 400, "system": system,
-                               "messages": [{"role": "user", "content": asked}]},
-                   "response": {"id": f"msg_{number:05x}b3", "type": "message", "role": "assistant",
-                                "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
-                                "content": [{"type": "text", "text": answer}]}}
+            yield {
+                "meta": named,
+                "request": {
+                    "model": "claude-sonnet-4-5",
+                    "max_tokens": 400,
+                    "system": system,
+                    "messages": [{"role": "user", "content": asked}],
+                },
+                "response": {
+                    "id": f"msg_{number:05x}b3",
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "claude-sonnet-4-5",
+                    "stop_reason": "end_turn",
+                    "content": [{"type": "text", "text": answer}],
+                },
+            }
 
 
 def write_logs(kind: str, folder: Path) -> None:
@@ -99,8 +138,11 @@ def main() -> None:
         before_s = _install(Path(folder)) if given.install else 0.0
         found: dict[str, Any] = {kind: _day(kind, Path(folder) / kind, before_s, given.quick) for kind in KEYS}
         slow = _slow_errors(Path(folder) / "openai")
-    record("first_day", found | {"install_minutes": round(before_s / 60, 1) if given.install else None, "slow_errors": slow},
-           keep=not given.quick)
+    record(
+        "first_day",
+        found | {"install_minutes": round(before_s / 60, 1) if given.install else None, "slow_errors": slow},
+        keep=not given.quick,
+    )
 
 
 def _install(folder: Path) -> float:
@@ -113,8 +155,12 @@ def _install(folder: Path) -> float:
 def _day(kind: str, folder: Path, before_s: float, quick: bool) -> dict[str, Any]:
     """One product's way to a release."""
     write_logs(kind, folder / "logs")
-    commands = [["inspect", "logs"], ["init", "logs", "--workload", "support"], ["check", "support.yaml"],
-                ["run", "support.yaml"]]
+    commands = [
+        ["inspect", "logs"],
+        ["init", "logs", "--workload", "support"],
+        ["check", "support.yaml"],
+        ["run", "support.yaml"],
+    ]
     seconds, look = before_s, ""
     figures: dict[str, Any] = {}
     for words in commands[: 3 if quick else 4]:
@@ -134,20 +180,30 @@ def _day(kind: str, folder: Path, before_s: float, quick: bool) -> dict[str, Any
 
 def _lost(kind: str, folder: Path, look: str) -> list[str]:
     """Keys whose values did not all reach the lake and that `inspect` does not name."""
-    [counts] = _rows(folder, "select count(user_hash) as user_hash, count(session_id) as session_id, count(distinct ts) as ts, "
-                             "count(latency_ms) as latency_ms, count(cost) as cost, "
-                             "(select count(*) from feedback) as feedback from interactions")
-    planted = {column: sum(key in str(each) for each in map(json.dumps, chats(kind))) for column, key in
-               ((column, f'"{key}"') for column, key in KEYS[kind].items())}
-    return [KEYS[kind][column] for column, wanted in planted.items()
-            if int(counts[column]) < wanted and KEYS[kind][column] not in look]
+    [counts] = _rows(
+        folder,
+        "select count(user_hash) as user_hash, count(session_id) as session_id, count(distinct ts) as ts, "
+        "count(latency_ms) as latency_ms, count(cost) as cost, "
+        "(select count(*) from feedback) as feedback from interactions",
+    )
+    planted = {
+        column: sum(key in str(each) for each in map(json.dumps, chats(kind)))
+        for column, key in ((column, f'"{key}"') for column, key in KEYS[kind].items())
+    }
+    return [
+        KEYS[kind][column]
+        for column, wanted in planted.items()
+        if int(counts[column]) < wanted and KEYS[kind][column] not in look
+    ]
 
 
 def _slow_errors(folder: Path) -> list[str]:
     slow = []
     for success, error in ERRORS:
-        least = [min(_millrace(folder, list(words), codes)[0] for _ in range(TRIES))
-                 for words, codes in ((success, (0,)), (error, (1, 2)))]
+        least = [
+            min(_millrace(folder, list(words), codes)[0] for _ in range(TRIES))
+            for words, codes in ((success, (0,)), (error, (1, 2)))
+        ]
         if least[1] > least[0] + 0.3:
             slow.append(f"{' '.join(error)}: {least[1]:.1f} s, {' '.join(success)}: {least[0]:.1f} s")
     return slow
@@ -160,8 +216,14 @@ def _rows(folder: Path, query: str) -> list[dict[str, str]]:
 def _millrace(folder: Path, words: list[str], codes: tuple[int, ...] = (0,)) -> tuple[float, str]:
     """(seconds, output) of a command in the product's folder; ends if its exit code is none of `codes`."""
     began_s = time.monotonic()
-    done = subprocess.run([sys.executable, "-P", "-m", "pipelines.cli", *words], cwd=folder, text=True, capture_output=True,
-                          env=child_environment(MILLRACE_LAKE="lake", MILLRACE_USER="ana"), stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pipelines.cli", *words],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        env=child_environment(MILLRACE_LAKE="lake", MILLRACE_USER="ana"),
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode not in codes:
         sys.exit(f"millrace {' '.join(words)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
     return time.monotonic() - began_s, done.stdout

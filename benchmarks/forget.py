@@ -73,8 +73,13 @@ def main() -> None:
         if stayed != rows - theirs:
             raise SystemExit(f"{rows - theirs} interactions of others should stay, and {stayed} did")
     figures = {
-        "seconds": round(seconds, 1), "leftovers": len(left), "rows": rows, "erased": theirs, "places_before": len(before),
-        "dataset_rows_erased": sum(hit.rows for hit in plan.files), "seconds_to_make_the_lake": round(made),
+        "seconds": round(seconds, 1),
+        "leftovers": len(left),
+        "rows": rows,
+        "erased": theirs,
+        "places_before": len(before),
+        "dataset_rows_erased": sum(hit.rows for hit in plan.files),
+        "seconds_to_make_the_lake": round(made),
         "seconds_to_search": round(searched),
     }
     record("forget", figures, keep=not (given.quick or given.rows))
@@ -89,10 +94,15 @@ def _fill(lake: LakeLayout, rows: int) -> int:
         tables.append("interactions", marked)
     clean(tables, WORKLOAD, sorted(tables.rows_by_day("interactions", WORKLOAD)), SETTINGS)
     source = Input(kind="table", name="cleaned_interactions", digest="0" * 64)
-    curated = _made(registry, "curated_interactions", [source],
-                    lambda output: curate(tables, WORKLOAD, output, SETTINGS, None))
-    _made(registry, "sft_dataset", [curated.as_input()], lambda output: build_sft_dataset(
-        registry.directory(curated) / "curated.parquet", None, output, DatasetSettings(), tables))
+    curated = _made(registry, "curated_interactions", [source], lambda output: curate(tables, WORKLOAD, output, SETTINGS, None))
+    _made(
+        registry,
+        "sft_dataset",
+        [curated.as_input()],
+        lambda output: build_sft_dataset(
+            registry.directory(curated) / "curated.parquet", None, output, DatasetSettings(), tables
+        ),
+    )
     _show(lake)
     rebuild(lake)
     return theirs
@@ -121,8 +131,12 @@ def _marked(chunk: pa.Table) -> tuple[pa.Table, int]:
 
 
 def _with_word(messages: list[dict]) -> str:
-    told = [{**message, "content": f"{message['content']} {WORD} it is"} if message["role"] in ("user", "assistant")
-            and isinstance(message.get("content"), str) else message for message in messages]
+    told = [
+        {**message, "content": f"{message['content']} {WORD} it is"}
+        if message["role"] in ("user", "assistant") and isinstance(message.get("content"), str)
+        else message
+        for message in messages
+    ]
     return json.dumps(told)
 
 
@@ -136,8 +150,15 @@ def _show(lake: LakeLayout) -> None:
     (lake.root / "tracking").mkdir()
     (lake.root / "tracking" / f"{home.name}.md").write_text("\n\n".join(texts))
     (lake.root / "answers").mkdir()
-    answer = {"model": "t", "message": {"content": texts[0]}, "failure": "", "finish_reason": "stop", "prompt_tokens": 1,
-              "answer_tokens": 1, "cost": 0.0}
+    answer = {
+        "model": "t",
+        "message": {"content": texts[0]},
+        "failure": "",
+        "finish_reason": "stop",
+        "prompt_tokens": 1,
+        "answer_tokens": 1,
+        "cost": 0.0,
+    }
     (lake.root / "answers" / f"{WORKLOAD}.jsonl").write_text(json.dumps({"key": "k", "answer": answer}) + "\n")
     with closing(sqlite3.connect(lake.dagster_home / "events.db")) as database:
         database.execute("create table event_logs (id integer primary key, event text)")

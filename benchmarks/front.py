@@ -62,9 +62,12 @@ def _measured(server: str, front: str, rounds: int, requests: int, burst: int) -
     began = time.perf_counter()
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         list(threads.map(lambda _: _milliseconds(front, burst // AT_A_TIME), range(AT_A_TIME)))
-    return {"added_ms_p50": round(median(added["p50"]), 2), "added_ms_p99": round(median(added["p99"]), 2),
-            "spread": {f"added_ms_{name}": [round(min(each), 2), round(max(each), 2)] for name, each in added.items()},
-            "requests_per_s": round(burst // AT_A_TIME * AT_A_TIME / (time.perf_counter() - began))}
+    return {
+        "added_ms_p50": round(median(added["p50"]), 2),
+        "added_ms_p99": round(median(added["p99"]), 2),
+        "spread": {f"added_ms_{name}": [round(min(each), 2), round(max(each), 2)] for name, each in added.items()},
+        "requests_per_s": round(burst // AT_A_TIME * AT_A_TIME / (time.perf_counter() - began)),
+    }
 
 
 def _milliseconds(place: str, requests: int) -> list[float]:

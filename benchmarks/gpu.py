@@ -32,8 +32,9 @@ from model_ops.machine.torch_environment import set_torch_environment
 
 PROJECT = Path(__file__).resolve().parent.parent
 PART_SECONDS = 590
-NO_DEVICE = ("torch finds no CUDA device here: run `make gpu` on a machine with an NVIDIA GPU, its driver and a CUDA build of "
-             "torch")
+NO_DEVICE = (
+    "torch finds no CUDA device here: run `make gpu` on a machine with an NVIDIA GPU, its driver and a CUDA build of torch"
+)
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tests": ("marked_tests", {}),
     "attention": ("attention", {}),
@@ -44,8 +45,10 @@ PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "int8-decoding": ("int8_decoding", {}),
     "evaluation": ("evaluation", {}),
     "compiled": ("compiled", {}),
-    **{f"sft-{method}-{length}": ("sft", {"method": method, "length": length})
-       for method, length in (("full", 4_096), ("lora", 32_768), ("full", 32_768), ("lora", 131_072), ("full", 131_072))},
+    **{
+        f"sft-{method}-{length}": ("sft", {"method": method, "length": length})
+        for method, length in (("full", 4_096), ("lora", 32_768), ("full", 32_768), ("lora", 131_072), ("full", 131_072))
+    },
 }
 """Name -> function and arguments, the most telling parts first."""
 
@@ -77,8 +80,9 @@ def main() -> int:
     return int(bool(failed))
 
 
-def run_parts(names: Sequence[str], results: Path | None, device: str, run: Callable[[str], dict[str, Any]],
-              again: bool = False) -> dict[str, dict[str, Any]]:
+def run_parts(
+    names: Sequence[str], results: Path | None, device: str, run: Callable[[str], dict[str, Any]], again: bool = False
+) -> dict[str, dict[str, Any]]:
     """Rows by part, recorded and new. run: measures one part. results: replaced after every part; None: nothing is recorded."""
     made_with = {"device": device, "torch": importlib.metadata.version("torch")}
     rows = recorded(results, made_with)
@@ -88,8 +92,12 @@ def run_parts(names: Sequence[str], results: Path | None, device: str, run: Call
             continue
         began_s = time.monotonic()
         row = run(name)
-        rows[name] = {**made_with, "date": datetime.now(UTC).isoformat(timespec="seconds"),
-                      "part_seconds": round(time.monotonic() - began_s, 1), **row}
+        rows[name] = {
+            **made_with,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "part_seconds": round(time.monotonic() - began_s, 1),
+            **row,
+        }
         print(json.dumps({name: rows[name]}), flush=True)
         if results is not None:
             write_json(results, described("gpu", {"rows": rows}))
@@ -145,9 +153,16 @@ def in_a_process(name: str, seconds: float = PART_SECONDS, command: Collection[s
     set_torch_environment()
     watched, kept = os.pipe()
     process = subprocess.Popen(
-        [*(command or (sys.executable, "-m", "benchmarks.gpu", "--part", name)), "--watched", str(watched)], cwd=PROJECT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=[watched],
-        start_new_session=True, env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ})
+        [*(command or (sys.executable, "-m", "benchmarks.gpu", "--part", name)), "--watched", str(watched)],
+        cwd=PROJECT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=[watched],
+        start_new_session=True,
+        env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ},
+    )
     os.close(watched)
     try:
         said, complained = process.communicate(timeout=seconds)

@@ -42,9 +42,13 @@ def attention() -> dict[str, Any]:
     rows = documents(24, *((64, 2_048) if on_gpu else (4, 64)), vocab=8)
     lengths = [len(row) for row in rows]
     generator = torch.Generator(where).manual_seed(0)
-    streams = [torch.randn(1, sum(lengths), heads, config.head_dim, device=where, generator=generator).to(dtype)
-               .transpose(1, 2).requires_grad_()
-               for heads in (config.num_attention_heads, *2 * [config.num_key_value_heads])]
+    streams = [
+        torch.randn(1, sum(lengths), heads, config.head_dim, device=where, generator=generator)
+        .to(dtype)
+        .transpose(1, 2)
+        .requires_grad_()
+        for heads in (config.num_attention_heads, *2 * [config.num_key_value_heads])
+    ]
     taken = takes_varlen_kernel(*(stream[0].transpose(0, 1) for stream in streams))
     if on_gpu and not taken:
         raise RuntimeError("torch refuses the flash attention kernel for these streams on this device")
@@ -60,9 +64,15 @@ def attention() -> dict[str, Any]:
         other, other_seconds = step(), seconds_of(step, where)
     finally:
         packed.takes_varlen_kernel = takes_varlen_kernel
-    return {"tokens": sum(lengths), "documents": len(lengths), "kernel": taken, "milliseconds": round(1e3 * seconds, 3),
-            "milliseconds_gathered": round(1e3 * other_seconds, 3), "times_as_fast": round(other_seconds / seconds, 3),
-            "relative_difference": float((found - other).norm() / other.norm())}
+    return {
+        "tokens": sum(lengths),
+        "documents": len(lengths),
+        "kernel": taken,
+        "milliseconds": round(1e3 * seconds, 3),
+        "milliseconds_gathered": round(1e3 * other_seconds, 3),
+        "times_as_fast": round(other_seconds / seconds, 3),
+        "relative_difference": float((found - other).norm() / other.norm()),
+    }
 
 
 def generation() -> dict[str, Any]:
@@ -83,9 +93,13 @@ def int8_decoding() -> dict[str, Any]:
     _quantize_in_place(model)
     runner = new_runner(model)
     after = _speeds(runner, 0.0, where)
-    return {"layers": model.config.num_hidden_layers, "bfloat16": before, "int8": after,
-            "times_as_fast": {name: round(after[name] / before[name], 3) for name in before},
-            "relative_difference_of_logits": float((_logits(runner, ids) - logits).norm() / logits.norm())}
+    return {
+        "layers": model.config.num_hidden_layers,
+        "bfloat16": before,
+        "int8": after,
+        "times_as_fast": {name: round(after[name] / before[name], 3) for name in before},
+        "relative_difference_of_logits": float((_logits(runner, ids) - logits).norm() / logits.norm()),
+    }
 
 
 def evaluation() -> dict[str, Any]:
@@ -102,8 +116,7 @@ def evaluation() -> dict[str, Any]:
         began_s = time.perf_counter()
         losses[precision] = mean_loss(held_out_loss(model, rows, precision=precision))
         row[f"tokens_per_second_{precision}"] = round(tokens / (time.perf_counter() - began_s), 1)
-    return {**row, "relative_difference_of_loss": abs(losses["bfloat16"] / losses["float32"] - 1),
-            "peak_gib": peak_gib(where)}
+    return {**row, "relative_difference_of_loss": abs(losses["bfloat16"] / losses["float32"] - 1), "peak_gib": peak_gib(where)}
 
 
 def eagle3() -> dict[str, Any]:
@@ -112,10 +125,19 @@ def eagle3() -> dict[str, Any]:
     on_gpu = where.type == "cuda"
     runner = new_runner(random_model(config_for(where), where, torch.bfloat16, "sdpa"))
     vocab, steps, longest = runner.config.vocab_size, 8 if on_gpu else 3, 1_024 if on_gpu else 48
-    rows = [AnswerRow(document.row_id, document.input_ids.tolist(), len(document) // 4)
-            for document in documents(96, longest // 4, longest, vocab)]
-    settings = speculator_settings(architecture="eagle3", steps=steps, tokens_per_step=16 * longest, max_length=longest,
-                                   learning_rate=1e-4, checkpoint_every=1_000_000, checkpoint_seconds=1e6).resolved()
+    rows = [
+        AnswerRow(document.row_id, document.input_ids.tolist(), len(document) // 4)
+        for document in documents(96, longest // 4, longest, vocab)
+    ]
+    settings = speculator_settings(
+        architecture="eagle3",
+        steps=steps,
+        tokens_per_step=16 * longest,
+        max_length=longest,
+        learning_rate=1e-4,
+        checkpoint_every=1_000_000,
+        checkpoint_seconds=1e6,
+    ).resolved()
     ids = torch.arange(vocab // 4)
     model = new_draft_model(settings, runner, ids)
     plan = SpeculatorPlan(rows, OnlineStates(runner, rows, model.capture), settings)
@@ -123,10 +145,14 @@ def eagle3() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         train(model, plan, loss, settings, Path(folder) / ".work", Progress(None), "gpu")
         lines = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-    return {"layers": runner.config.num_hidden_layers, "ttt_steps": settings.ttt_steps,
-            "tokens_per_second": round(median(line["tokens_per_second"] for line in lines[2:]), 1),
-            "data_wait_share": median(line["data_wait_share"] for line in lines[2:]),
-            "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)], "peak_gib": peak_gib(where)}
+    return {
+        "layers": runner.config.num_hidden_layers,
+        "ttt_steps": settings.ttt_steps,
+        "tokens_per_second": round(median(line["tokens_per_second"] for line in lines[2:]), 1),
+        "data_wait_share": median(line["data_wait_share"] for line in lines[2:]),
+        "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)],
+        "peak_gib": peak_gib(where),
+    }
 
 
 def _speeds(runner: Runner, temperature: float, where: torch.device) -> dict[str, float]:
@@ -137,8 +163,15 @@ def _speeds(runner: Runner, temperature: float, where: torch.device) -> dict[str
         texts = prompts(rows, asked, runner.config.vocab_size)
 
         def work(texts: list[list[int]] = texts) -> None:
-            decode(runner, texts, [f"row-{i}" for i in range(len(texts))], eos_ids=set(), temperature=temperature,
-                   max_new_tokens=new, batch_size=len(texts))
+            decode(
+                runner,
+                texts,
+                [f"row-{i}" for i in range(len(texts))],
+                eos_ids=set(),
+                temperature=temperature,
+                max_new_tokens=new,
+                batch_size=len(texts),
+            )
 
         found[f"tokens_per_second_{rows}"] = round(rows * new / seconds_of(work, where, repeats=2), 1)
     return found

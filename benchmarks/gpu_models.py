@@ -18,11 +18,27 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from model_ops.documents.documents import Document
 from model_ops.models.attention import packed_attention as packed_attention  # registers "packed"
 
-LLAMA_8B = {"hidden_size": 4_096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128_256, "max_position_embeddings": 131_072,
-            "tie_word_embeddings": False}
-TOY = {**LLAMA_8B, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 4, "num_attention_heads": 4,
-       "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1_024}
+LLAMA_8B = {
+    "hidden_size": 4_096,
+    "intermediate_size": 14_336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128_256,
+    "max_position_embeddings": 131_072,
+    "tie_word_embeddings": False,
+}
+TOY = {
+    **LLAMA_8B,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 1_024,
+}
 BYTES_OF_8B, EMBEDDING_SHARE = 4 * 8.03e9, 0.13
 """Size in float32, and the share of embedding and head."""
 MEMORY_SHARE = 0.5
@@ -48,8 +64,10 @@ def random_model(config: Any, where: torch.device, dtype: torch.dtype, attention
 def documents(count: int, shortest: int, longest: int, vocab: int) -> list[Document]:
     """Seeded random documents, every token of which is learnt or scored."""
     generator = np.random.default_rng(0)
-    return [Document(f"row-{i}", generator.integers(0, vocab, length, dtype=np.int32), np.ones(length, dtype=bool))
-            for i, length in enumerate(generator.integers(shortest, longest + 1, count))]
+    return [
+        Document(f"row-{i}", generator.integers(0, vocab, length, dtype=np.int32), np.ones(length, dtype=bool))
+        for i, length in enumerate(generator.integers(shortest, longest + 1, count))
+    ]
 
 
 def prompts(count: int, tokens: int, vocab: int) -> list[list[int]]:

@@ -49,19 +49,33 @@ def sft(method: str, length: int) -> dict[str, Any]:
     except NothingFits as error:
         return {**row, "fits": False, "planner": str(error)}
     setup = plan.setup
-    row |= {"fits": True, "micro_batch_tokens": setup.micro_batch_tokens, "activation_checkpointing": setup.checkpointing,
-            "offload_activations": setup.offload, "predicted_gib": round(plan.memory.total / GIB, 2)}
+    row |= {
+        "fits": True,
+        "micro_batch_tokens": setup.micro_batch_tokens,
+        "activation_checkpointing": setup.checkpointing,
+        "offload_activations": setup.offload,
+        "predicted_gib": round(plan.memory.total / GIB, 2),
+    }
     steps = WARM_UP + MEASURED
     rows = documents(steps * per_step // length, length, length, config.vocab_size)
-    lines = _train(_to_tune(config, method, where), rows, steps, tokens_per_step=per_step, max_length=length,
-                   micro_batch_tokens=setup.micro_batch_tokens, activation_checkpointing=setup.checkpointing,
-                   offload_activations=setup.offload)
+    lines = _train(
+        _to_tune(config, method, where),
+        rows,
+        steps,
+        tokens_per_step=per_step,
+        max_length=length,
+        micro_batch_tokens=setup.micro_batch_tokens,
+        activation_checkpointing=setup.checkpointing,
+        offload_activations=setup.offload,
+    )
     measured = lines[WARM_UP:]
-    row |= {"tokens_per_second": round(median(line["tokens_per_second"] for line in measured), 1),
-            "mfu": median(line["mfu"] for line in measured) if "mfu" in measured[0] else None,
-            "data_wait_share": median(line["data_wait_share"] for line in measured),
-            "peak_gib": round(measured[-1]["peak_memory_mb"] / 1024, 2),
-            "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)]}
+    row |= {
+        "tokens_per_second": round(median(line["tokens_per_second"] for line in measured), 1),
+        "mfu": median(line["mfu"] for line in measured) if "mfu" in measured[0] else None,
+        "data_wait_share": median(line["data_wait_share"] for line in measured),
+        "peak_gib": round(measured[-1]["peak_memory_mb"] / 1024, 2),
+        "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)],
+    }
     if on_gpu:
         row["reserved_gib"] = round(torch.cuda.max_memory_reserved(where) / GIB, 2)
     return row
@@ -81,10 +95,16 @@ def deterministic() -> dict[str, Any]:
             weights[wanted, run] = {name: value.detach().cpu() for name, value in model.named_parameters()}
             seconds[wanted] = median(line["tokens"] / line["tokens_per_second"] for line in lines[1:])
             del model
-    same = {wanted: all(torch.equal(value, weights[wanted, 1][name]) for name, value in weights[wanted, 0].items())
-            for wanted in (True, False)}
-    row = {"steps": steps, "same_bits": same[True], "same_bits_without": same[False],
-           "step_time_ratio": round(seconds[True] / seconds[False], 3)}
+    same = {
+        wanted: all(torch.equal(value, weights[wanted, 1][name]) for name, value in weights[wanted, 0].items())
+        for wanted in (True, False)
+    }
+    row = {
+        "steps": steps,
+        "same_bits": same[True],
+        "same_bits_without": same[False],
+        "step_time_ratio": round(seconds[True] / seconds[False], 3),
+    }
     return row if same[True] else {**row, "error": "deterministic: true ended with other bits in the second run"}
 
 
@@ -109,10 +129,15 @@ def compiled() -> dict[str, Any]:
         del model
     speed = {wanted: median(line["tokens_per_second"] for line in lines[2:]) for wanted, (lines, _) in found.items()}
     loss = {wanted: lines[-1]["loss"] for wanted, (lines, _) in found.items()}
-    return {"layers": config.num_hidden_layers, "tokens_per_second": round(speed[False], 1),
-            "tokens_per_second_compiled": round(speed[True], 1), "times_as_fast": round(speed[True] / speed[False], 3),
-            "seconds": round(found[False][1], 1), "seconds_compiled": round(found[True][1], 1),
-            "relative_difference_of_loss": abs(loss[True] / loss[False] - 1)}
+    return {
+        "layers": config.num_hidden_layers,
+        "tokens_per_second": round(speed[False], 1),
+        "tokens_per_second_compiled": round(speed[True], 1),
+        "times_as_fast": round(speed[True] / speed[False], 3),
+        "seconds": round(found[False][1], 1),
+        "seconds_compiled": round(found[True][1], 1),
+        "relative_difference_of_loss": abs(loss[True] / loss[False] - 1),
+    }
 
 
 def _to_tune(config: Any, method: str, where: torch.device) -> Any:
@@ -125,8 +150,9 @@ def _to_tune(config: Any, method: str, where: torch.device) -> Any:
 
 def _train(model: Any, rows: list[Any], steps: int, **values: Any) -> list[dict[str, Any]]:
     """Trains, and returns the lines of metrics.jsonl."""
-    settings = SftSettings(steps=steps, learning_rate=1e-4, checkpoint_every=1_000_000, checkpoint_seconds=1e6,
-                           **values).resolved()
+    settings = SftSettings(
+        steps=steps, learning_rate=1e-4, checkpoint_every=1_000_000, checkpoint_seconds=1e6, **values
+    ).resolved()
     with tempfile.TemporaryDirectory() as folder:
         train(model, PackedPlan(rows, settings), next_token_loss, settings, Path(folder) / ".work", Progress(None), "gpu")
         return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]

@@ -81,8 +81,9 @@ class House:
 
     def __post_init__(self) -> None:
         if not (self.target / "config.json").exists() or not (self.shared / "data" / "house_onpolicy.jsonl").exists():
-            raise SystemExit(f"{self.shared} lacks models/house or data/house_onpolicy.jsonl: give the folder that has them "
-                             "with --shared")
+            raise SystemExit(
+                f"{self.shared} lacks models/house or data/house_onpolicy.jsonl: give the folder that has them with --shared"
+            )
 
     @property
     def target(self) -> Path:
@@ -120,32 +121,60 @@ class House:
         states.compute(self.runner, Progress())
         return states
 
-    def trained(self, rows: list[AnswerRow], settings: SpeculatorSettings, work: Path, previous: DraftModel | None = None,
-                held_out: Sequence[AnswerRow] = ()) -> tuple[DraftModel, TrainingResult]:
+    def trained(
+        self,
+        rows: list[AnswerRow],
+        settings: SpeculatorSettings,
+        work: Path,
+        previous: DraftModel | None = None,
+        held_out: Sequence[AnswerRow] = (),
+    ) -> tuple[DraftModel, TrainingResult]:
         """A drafter trained on these rows by resolved settings, in the target's dtype, as it would be served; with `previous`
         it goes on from that one, as operation `speculator` does. held_out: rows to measure it on, so that it may end early."""
         model, _ = new_drafter(self.target, self.runner, rows, [], settings)
         states, teacher = self.states(rows, model.capture), Teacher(self.runner.head.weight, model.target_ids)
         if previous is not None:
             some = rows[:VALIDATION_ROWS]
-            begin_between(model, previous, settings.previous_share,
-                          lambda: measure_alpha(model, teacher, some, states, K)["validation_expected_tau"])
+            begin_between(
+                model,
+                previous,
+                settings.previous_share,
+                lambda: measure_alpha(model, teacher, some, states, K)["validation_expected_tau"],
+            )
         plan, loss = SpeculatorPlan(rows, states, settings), SpeculatorLoss(teacher, settings)
         checked = {}
         if held_out:
             some, seen = list(held_out), self.states(held_out, model.capture)
-            checked = {"validate": lambda: measure_alpha(model, teacher, some, seen, settings.num_speculative_tokens),
-                       "validate_every": plan_validation(len(plan), settings, settings.early_end).every}
+            checked = {
+                "validate": lambda: measure_alpha(model, teacher, some, seen, settings.num_speculative_tokens),
+                "validate_every": plan_validation(len(plan), settings, settings.early_end).every,
+            }
         result = train(model, plan, loss, settings, work, Progress(), "speculator", early_end=settings.early_end, **checked)
         shutil.rmtree(work, ignore_errors=True)
         return model.ready_to_draft(self.runner.dtype), result
 
-    def measured(self, drafters: dict[str, Drafter], prompts: Sequence[Prompt], temperature: float,
-                 num_speculative_tokens: int = K, max_new_tokens: int = MAX_NEW_TOKENS, seed: int = 0) -> list[AcceptanceRow]:
+    def measured(
+        self,
+        drafters: dict[str, Drafter],
+        prompts: Sequence[Prompt],
+        temperature: float,
+        num_speculative_tokens: int = K,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        seed: int = 0,
+    ) -> list[AcceptanceRow]:
         """How the chains of drafters fare on these prompts, in the exact decoder: a row for each drafter and prompt."""
-        found = measure(self.runner, drafters, prompts, eos_ids=end_of_text_ids(self.target), temperature=temperature,
-                        max_new_tokens=max_new_tokens, num_speculative_tokens=num_speculative_tokens, batch_size=64, seed=seed,
-                        target_alone=False)
+        found = measure(
+            self.runner,
+            drafters,
+            prompts,
+            eos_ids=end_of_text_ids(self.target),
+            temperature=temperature,
+            max_new_tokens=max_new_tokens,
+            num_speculative_tokens=num_speculative_tokens,
+            batch_size=64,
+            seed=seed,
+            target_alone=False,
+        )
         return found.rows
 
 
@@ -184,25 +213,39 @@ def _answers(folder: Path, shared: Path, rows: int | None, workload: str | None)
     said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, lines))]
     random.Random(1).shuffle(said)
     held_out = {row_id for place, (row_id, _) in enumerate(said) if place % VALIDATION_EVERY == 0}
-    records = [{"row_id": row_id, "session_id": row_id, "prompt_shape": row["workload"], "workload": row["workload"],
-                "prompt_token_ids": row["prompt"], "answer_token_ids": row["answer"],
-                "finish_reason": "stop" if row["answer"][-1:] == [2] else "length", "temperature": 1.0}
-               for row_id, row in [each for each in said if workload in (None, each[1]["workload"])][:rows]]
+    records = [
+        {
+            "row_id": row_id,
+            "session_id": row_id,
+            "prompt_shape": row["workload"],
+            "workload": row["workload"],
+            "prompt_token_ids": row["prompt"],
+            "answer_token_ids": row["answer"],
+            "finish_reason": "stop" if row["answer"][-1:] == [2] else "length",
+            "temperature": 1.0,
+        }
+        for row_id, row in [each for each in said if workload in (None, each[1]["workload"])][:rows]
+    ]
     _write([row for row in records if row["row_id"] not in held_out], folder / "train.parquet")
     _write([row for row in records if row["row_id"] in held_out], folder / "validation.parquet")
 
 
 def _write(records: Sequence[dict[str, Any]], path: Path) -> None:
     words = ("row_id", "session_id", "prompt_shape", "workload", "finish_reason")
-    schema = pa.schema([*((name, pa.string()) for name in words), ("prompt_token_ids", pa.list_(pa.int32())),
-                        ("answer_token_ids", pa.list_(pa.int32())), ("temperature", pa.float64())])
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in words),
+            ("prompt_token_ids", pa.list_(pa.int32())),
+            ("answer_token_ids", pa.list_(pa.int32())),
+            ("temperature", pa.float64()),
+        ]
+    )
     pq.write_table(pa.Table.from_pylist(list(records), schema=schema), path)
 
 
 def _math(shared: Path) -> list[tuple[str, list[dict[str, Any]]]]:
     lines = (shared / "data" / "gsm8k_test.jsonl").read_text().splitlines()
-    return [(f"gsm8k-{place}", [{"role": "user", "content": json.loads(line)["question"]}])
-            for place, line in enumerate(lines)]
+    return [(f"gsm8k-{place}", [{"role": "user", "content": json.loads(line)["question"]}]) for place, line in enumerate(lines)]
 
 
 def _airline(shared: Path) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -210,8 +253,12 @@ def _airline(shared: Path) -> list[tuple[str, list[dict[str, Any]]]]:
     for place, chat in enumerate(json.loads((shared / "data" / "tau_airline.json").read_text())):
         if int(chat["task_id"]) % 5 != 4:
             continue
-        messages = [message if message["role"] in ("user", "assistant")
-                    else {**message, "content": (message["content"] or "")[:LONGEST_MESSAGE]} for message in chat["traj"]]
+        messages = [
+            message
+            if message["role"] in ("user", "assistant")
+            else {**message, "content": (message["content"] or "")[:LONGEST_MESSAGE]}
+            for message in chat["traj"]
+        ]
         answers = [at for at, message in enumerate(messages) if message["role"] == "assistant" and message.get("content")]
         prompts += [(f"airline-{place}-{at}", messages[:at]) for at in answers[:AIRLINE_TURNS]]
     return prompts
@@ -222,8 +269,11 @@ def _code(shared: Path) -> list[tuple[str, list[dict[str, Any]]]]:
         rows = [json.loads(line) for line in file]
     prompts = []
     for row in rows:
-        function = next(node for node in ast.parse(row["prompt"]).body
-                        if isinstance(node, ast.FunctionDef) and node.name == row["entry_point"])
+        function = next(
+            node
+            for node in ast.parse(row["prompt"]).body
+            if isinstance(node, ast.FunctionDef) and node.name == row["entry_point"]
+        )
         purpose = " ".join((ast.get_docstring(function) or "").split(">>>")[0].split("\n\n")[0].split())
         asked = f"Write the Python function `{function.name}` of module `human_eval`.\n{purpose}"
         prompts.append((row["task_id"].replace("/", "-"), [{"role": "user", "content": asked}]))

@@ -80,13 +80,18 @@ def main() -> None:
     record(
         "incremental",
         {
-            "seconds_10": round(few.seconds, 2), f"seconds_{large}": round(many.seconds, 2),
+            "seconds_10": round(few.seconds, 2),
+            f"seconds_{large}": round(many.seconds, 2),
             "ratio": round(many.seconds / few.seconds, 3),
-            "cpu_seconds_10": round(few.cpu_seconds, 2), f"cpu_seconds_{large}": round(many.cpu_seconds, 2),
+            "cpu_seconds_10": round(few.cpu_seconds, 2),
+            f"cpu_seconds_{large}": round(many.cpu_seconds, 2),
             "cpu_ratio": round(many.cpu_seconds / few.cpu_seconds, 3),
-            "megabytes_10": round(few.megabytes, 1), f"megabytes_{large}": round(many.megabytes, 1),
+            "megabytes_10": round(few.megabytes, 1),
+            f"megabytes_{large}": round(many.megabytes, 1),
             "megabytes_ratio": round(many.megabytes / few.megabytes, 3),
-            "requests": REQUESTS, "artefacts": list(found.values()), "days": list(recipes),
+            "requests": REQUESTS,
+            "artefacts": list(found.values()),
+            "days": list(recipes),
             "all_runs": {str(size): [asdict(cost) for cost in each] for size, each in costs.items()},
         },
         keep=not given.quick,
@@ -133,8 +138,11 @@ def _count(lake: Path) -> int:
 def _run(recipe: Path) -> Cost:
     """One `millrace run`. Raises RuntimeError with the end of what it said where it fails."""
     before, read, began = resource.getrusage(resource.RUSAGE_CHILDREN), _bytes_read(), time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "pipelines.cli", "run", str(recipe), "--lake", str(recipe.parent / "lake")],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", str(recipe), "--lake", str(recipe.parent / "lake")],
+        capture_output=True,
+        text=True,
+    )
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise RuntimeError(f"millrace run {recipe} ended with {done.returncode}:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")

@@ -58,22 +58,29 @@ def main() -> None:
         write_pairs(late, max(rows // 40, 1), days=1, files_per_day=1, seed=2, first_day=LATE_DAY)
         added = _measured("ingest", late, Path(folder) / "lake")
         duckdb_seconds = (first["seconds"] + second["seconds"]) / 2
-        record("ingest", {
-            "ratio": round(ours["seconds"] / duckdb_seconds, 2),
-            "peak_mib": round(ours["peak_mib"]),
-            "rows": rows,
-            "interactions": interactions,
-            "log_bytes": sum(path.stat().st_size for path in logs.rglob("*.gz")),
-            "table_bytes": ours["bytes"],
-            "duckdb_bytes": second["bytes"],
-            "seconds": {"duckdb": [round(first["seconds"], 1), round(second["seconds"], 1)],
-                        "ingest": round(ours["seconds"], 1), "again": round(again["seconds"], 1),
-                        "late": round(added["seconds"], 1)},
-            "cpu_seconds": {"duckdb": round(second["cpu_seconds"], 1), "ingest": round(ours["cpu_seconds"], 1)},
-            "late_rows": added["kept"],
-            "rows_per_second": round(rows / ours["seconds"]),
-            "duckdb_peak_mib": round(max(first["peak_mib"], second["peak_mib"])),
-        }, keep=rows == ROWS)
+        record(
+            "ingest",
+            {
+                "ratio": round(ours["seconds"] / duckdb_seconds, 2),
+                "peak_mib": round(ours["peak_mib"]),
+                "rows": rows,
+                "interactions": interactions,
+                "log_bytes": sum(path.stat().st_size for path in logs.rglob("*.gz")),
+                "table_bytes": ours["bytes"],
+                "duckdb_bytes": second["bytes"],
+                "seconds": {
+                    "duckdb": [round(first["seconds"], 1), round(second["seconds"], 1)],
+                    "ingest": round(ours["seconds"], 1),
+                    "again": round(again["seconds"], 1),
+                    "late": round(added["seconds"], 1),
+                },
+                "cpu_seconds": {"duckdb": round(second["cpu_seconds"], 1), "ingest": round(ours["cpu_seconds"], 1)},
+                "late_rows": added["kept"],
+                "rows_per_second": round(rows / ours["seconds"]),
+                "duckdb_peak_mib": round(max(first["peak_mib"], second["peak_mib"])),
+            },
+            keep=rows == ROWS,
+        )
 
 
 def _measured(step: str, logs: Path, lake: Path) -> dict:

@@ -47,23 +47,40 @@ TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
 
 
 def pair(number: int, answer: str = "yes") -> dict[str, Any]:
-    return {"timestamp": f"2026-06-{1 + number % 5:02}T10:00:{number % 60:02}Z", "client_id": "web", "workload_id": WORKLOAD,
-            "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number} " * 10}]},
-            "response": {"id": f"chatcmpl-{number}", "model": "m", "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]}}
+    return {
+        "timestamp": f"2026-06-{1 + number % 5:02}T10:00:{number % 60:02}Z",
+        "client_id": "web",
+        "workload_id": WORKLOAD,
+        "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number} " * 10}]},
+        "response": {
+            "id": f"chatcmpl-{number}",
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
+        },
+    }
 
 
 def litellm(number: int) -> dict[str, Any]:
     start = 1_780_300_000 + number * 60
-    return {"id": f"litellm-{number}", "call_type": "acompletion", "status": "success", "startTime": start,
-            "endTime": start + 1, "model": "m",
-            "messages": [{"role": "user", "content": f"question {number}"}], "response": {"choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}]}}
+    return {
+        "id": f"litellm-{number}",
+        "call_type": "acompletion",
+        "status": "success",
+        "startTime": start,
+        "endTime": start + 1,
+        "model": "m",
+        "messages": [{"role": "user", "content": f"question {number}"}],
+        "response": {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}]},
+    }
 
 
 def thumb(number: int) -> dict[str, Any]:
-    return {"request_id": f"chatcmpl-{number}", "name": "thumbs", "value": 1 if number % 3 else -1,
-            "timestamp": f"2026-06-{1 + number % 5:02}T12:00:00Z"}
+    return {
+        "request_id": f"chatcmpl-{number}",
+        "name": "thumbs",
+        "value": 1 if number % 3 else -1,
+        "timestamp": f"2026-06-{1 + number % 5:02}T12:00:00Z",
+    }
 
 
 def corrupted(line: bytes, draw: random.Random) -> bytes:
@@ -94,11 +111,14 @@ def portion(step: int, size: int) -> dict[str, bytes]:
     found = {
         f"pairs/{step:02}-a.jsonl": lines([pair(number) for number in parts[0]], draw),
         f"pairs/dt=2026-06-0{1 + step % 5}/{step:02}-b.jsonl.gz": gzip.compress(
-            lines([pair(number, f"of step {step}") for number in parts[1]], draw), mtime=0),
+            lines([pair(number, f"of step {step}") for number in parts[1]], draw), mtime=0
+        ),
         f"pairs/{step:02}-c.jsonl.zst": zstandard.compress(lines([pair(number) for number in parts[2]], draw)),
         f"thumbs/{step:02}.jsonl": lines([thumb(number) for number in parts[3]], draw),
-        **{f"litellm/2026-06-0{1 + step % 5}/{step:02}-{number}.json": lines([litellm(number)], draw)
-           for number in parts[3][:10]},
+        **{
+            f"litellm/2026-06-0{1 + step % 5}/{step:02}-{number}.json": lines([litellm(number)], draw)
+            for number in parts[3][:10]
+        },
     }
     cut = gzip.compress(lines([pair(number) for number in parts[3]], draw), mtime=0)
     found[f"pairs/{step:02}-d.jsonl.gz"] = cut if step % 4 else cut[: len(cut) * 2 // 3]
@@ -135,8 +155,11 @@ class Place:
 def child(place: Place, *words: str) -> subprocess.Popen[str]:
     """Runs a part of this file in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.ingest_faults", *words], env={**os.environ, **place.environment},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "benchmarks.ingest_faults", *words],
+        env={**os.environ, **place.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -235,9 +258,13 @@ def disturbed(place: Place, home: Path, kills: int, size: int) -> dict[str, Any]
     for error in seen["errors"][:5]:
         print(f"the reader: {error}")
     return {
-        "kills": done, "reader_errors": len(seen["errors"]), "lost_rows": sum(len(a) + len(b) for a, b in differing.values()),
-        "reader_queries": seen["queries"], "read_after_the_last_kill": sum(report["total"].values()),
-        "read_again": sum(again["total"].values()), "portions": at + 1,
+        "kills": done,
+        "reader_errors": len(seen["errors"]),
+        "lost_rows": sum(len(a) + len(b) for a, b in differing.values()),
+        "reader_queries": seen["queries"],
+        "read_after_the_last_kill": sum(report["total"].values()),
+        "read_again": sum(again["total"].values()),
+        "portions": at + 1,
         **{name: sum(rows.values()) for name, rows in wanted.items()},
     }
 

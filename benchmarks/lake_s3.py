@@ -63,11 +63,18 @@ def main() -> None:
                 seconds[name].append(json.loads(said.splitlines()[-1]))
         mean = {name: [sum(turn[part] for turn in turns) / TURNS for part in (0, 1)] for name, turns in seconds.items()}
         raced = _races(home, "s3://bench/raced", races)
-        record("lake_s3", {
-            "ratio_ingest": round(mean["s3"][0] / mean["disk"][0], 2), "ratio_again": round(mean["s3"][1] / mean["disk"][1], 2),
-            "races": races, **raced, "rows": rows,
-            "seconds": {name: [[round(value, 1) for value in turn] for turn in turns] for name, turns in seconds.items()},
-        }, keep=not given.quick)
+        record(
+            "lake_s3",
+            {
+                "ratio_ingest": round(mean["s3"][0] / mean["disk"][0], 2),
+                "ratio_again": round(mean["s3"][1] / mean["disk"][1], 2),
+                "races": races,
+                **raced,
+                "rows": rows,
+                "seconds": {name: [[round(value, 1) for value in turn] for turn in turns] for name, turns in seconds.items()},
+            },
+            keep=not given.quick,
+        )
 
 
 def _ingested(lake: str, logs: str) -> list[float]:
@@ -88,8 +95,10 @@ def _ingested(lake: str, logs: str) -> list[float]:
 def _races(home: Path, lake: str, races: int) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     together, results = context.Barrier(2), context.SimpleQueue()
-    machines = [context.Process(target=_machine, args=(str(home / f"machine-{name}"), lake, name, races, together, results))
-                for name in "ab"]
+    machines = [
+        context.Process(target=_machine, args=(str(home / f"machine-{name}"), lake, name, races, together, results))
+        for name in "ab"
+    ]
     for machine in machines:
         machine.start()
     told: dict[tuple[int, str], str] = {}
@@ -100,9 +109,12 @@ def _races(home: Path, lake: str, races: int) -> dict[str, Any]:
         machine.join()
     os.environ["MILLRACE_MIRRORS"] = str(home / "afterwards")
     broken = Counter(KINDS[number % 4] for number in range(races) if not _holds(lake, number, told))
-    return {"lost": sum(broken.values()), "lost_by_kind": dict(broken),
-            "told": dict(Counter(KINDS[number % 4] for (number, _), said in told.items() if said)),
-            "sentences": sorted({said.split(": ", 1)[-1] for said in told.values() if said})}
+    return {
+        "lost": sum(broken.values()),
+        "lost_by_kind": dict(broken),
+        "told": dict(Counter(KINDS[number % 4] for (number, _), said in told.items() if said)),
+        "sentences": sorted({said.split(": ", 1)[-1] for said in told.values() if said}),
+    }
 
 
 def _machine(mirrors: str, lake: str, name: str, races: int, together: Any, results: Any) -> None:
@@ -143,7 +155,9 @@ def _writer(place: Any, name: str, number: int) -> Any:
         release = ReleaseRef(release=f"{name}{number}", digest="0" * 64)
         return lambda: Endpoint(place, "raced").promote(release, Actor(name, "benchmark"))
     registry = Registry(place, "raced")
-    draft = registry.draft("dataset", f"set{number}", op="race", sources=("resources/lake/lake.py",), config={"by": name}, inputs=[])
+    draft = registry.draft(
+        "dataset", f"set{number}", op="race", sources=("resources/lake/lake.py",), config={"by": name}, inputs=[]
+    )
     (draft.directory / "rows.txt").write_text(name)
     return lambda: registry.finish(draft, {})
 
@@ -153,8 +167,10 @@ def _rows(workload: str, name: str) -> Any:
 
     from resources.lake.tables import SCHEMAS
 
-    return pa.Table.from_pylist([{"workload": workload, "source": name, "source_uri": "u", "source_row": row}
-                                 for row in range(100)], schema=SCHEMAS["quarantine"])
+    return pa.Table.from_pylist(
+        [{"workload": workload, "source": name, "source_uri": "u", "source_row": row} for row in range(100)],
+        schema=SCHEMAS["quarantine"],
+    )
 
 
 def _holds(lake: str, number: int, told: dict[tuple[int, str], str]) -> bool:
@@ -177,7 +193,8 @@ def _holds(lake: str, number: int, told: dict[tuple[int, str], str]) -> bool:
     if kind == "alias":
         entries = Endpoint(place, "raced").entries()
         return {f"{name}{number}" for name in counted} == {
-            entry.release for entry in entries if entry.release in (f"a{number}", f"b{number}")} and bool(counted)
+            entry.release for entry in entries if entry.release in (f"a{number}", f"b{number}")
+        } and bool(counted)
     with suppress(KeyError):
         return Registry(place, "raced").current("dataset", f"set{number}").config["by"] in counted
     return False

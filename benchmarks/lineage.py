@@ -62,8 +62,13 @@ def main() -> None:
     record(
         "lineage",
         {
-            "seconds": round(seconds, 3), "rows": listed, "holds": seconds < MOST_SECONDS, "cpu_s": round(cpu_s, 3),
-            "count_s": round(count_s, 3), "first_page_s": round(page_s, 3), "publish_s": round(publish_s, 2),
+            "seconds": round(seconds, 3),
+            "rows": listed,
+            "holds": seconds < MOST_SECONDS,
+            "cpu_s": round(cpu_s, 3),
+            "count_s": round(count_s, 3),
+            "first_page_s": round(page_s, 3),
+            "publish_s": round(publish_s, 2),
             "peak_memory_mb": round(psutil.Process().memory_info().rss / 2**20),
         },
         keep=not given.quick,
@@ -88,22 +93,36 @@ def _row(day: date, place: int, identifier: str) -> dict[str, Any]:
     user = hashlib.sha256(f"u{place % 5_000}".encode()).hexdigest()
     question = f"Question {place}: {identifier[:40]} " * 8
     return {
-        "workload": WORKLOAD, "dt": day, "interaction_id": identifier, "request_id": f"chatcmpl-{place}", "choice_index": 0,
-        "ts": datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(seconds=place % 86_400), "source": "gateway",
-        "source_format": "openai_pairs", "source_uri": f"s3://logs/gateway/dt={day}/part-{place % 40:04d}.jsonl.gz",
-        "source_row": place, "session_id": f"session-{place // 3}", "user_hash": user,
-        "model": "gpt-5", "messages": json.dumps([{"role": "user", "content": question}]), "status": "success",
-        "completion": json.dumps({"role": "assistant", "content": f"Answer {place}"}), "content_sha256": identifier,
+        "workload": WORKLOAD,
+        "dt": day,
+        "interaction_id": identifier,
+        "request_id": f"chatcmpl-{place}",
+        "choice_index": 0,
+        "ts": datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(seconds=place % 86_400),
+        "source": "gateway",
+        "source_format": "openai_pairs",
+        "source_uri": f"s3://logs/gateway/dt={day}/part-{place % 40:04d}.jsonl.gz",
+        "source_row": place,
+        "session_id": f"session-{place // 3}",
+        "user_hash": user,
+        "model": "gpt-5",
+        "messages": json.dumps([{"role": "user", "content": question}]),
+        "status": "success",
+        "completion": json.dumps({"role": "assistant", "content": f"Answer {place}"}),
+        "content_sha256": identifier,
     }
 
 
 def _artefacts(lake: LakeLayout, ids: list[str]) -> None:
     """A training set of every row, and what was made from it: a model, a quantized model, a release."""
-    rows = pa.table({
-        "row_id": ids, "origin": pa.repeat("interaction", len(ids)),
-        "session_id": [f"session-{n // 3}" for n in range(len(ids))],
-        "interaction_ids": pa.array([[identifier] for identifier in ids], pa.list_(pa.string())),
-    })
+    rows = pa.table(
+        {
+            "row_id": ids,
+            "origin": pa.repeat("interaction", len(ids)),
+            "session_id": [f"session-{n // 3}" for n in range(len(ids))],
+            "interaction_ids": pa.array([[identifier] for identifier in ids], pa.list_(pa.string())),
+        }
+    )
     table = Input(kind="table", name="interactions", digest=hashlib.sha256(b"rows").hexdigest())
     dataset = _finish(lake, "dataset", "sft_dataset", [table], lambda home: pq.write_table(rows, home / "train.parquet"))
     model = _finish(lake, "model", "sft_model", [dataset.as_input()], _weights)

@@ -44,16 +44,25 @@ def main() -> None:
     if not torch.accelerator.is_available():  # AWQ pins memory, which torch refuses without an accelerator
         IntermediatesCache.pin_memory = lambda self, batch_index, input_names=None: None
     what = {"targets": "Linear", "scheme": job["scheme"], "ignore": ["lm_head"]}
-    recipe = {"gptq": lambda: [GPTQModifier(**what)],
-              "awq": lambda: [AWQModifier(duo_scaling="both"), QuantizationModifier(**what)],
-              "smoothquant_gptq": lambda: [SmoothQuantModifier(smoothing_strength=0.8), GPTQModifier(**what)]}[job["method"]]()
-    oneshot(model=model, dataset=dataset, recipe=recipe, max_seq_length=job["max_length"], num_calibration_samples=len(rows),
-            shuffle_calibration_samples=False)
+    recipe = {
+        "gptq": lambda: [GPTQModifier(**what)],
+        "awq": lambda: [AWQModifier(duo_scaling="both"), QuantizationModifier(**what)],
+        "smoothquant_gptq": lambda: [SmoothQuantModifier(smoothing_strength=0.8), GPTQModifier(**what)],
+    }[job["method"]]()
+    oneshot(
+        model=model,
+        dataset=dataset,
+        recipe=recipe,
+        max_seq_length=job["max_length"],
+        num_calibration_samples=len(rows),
+        shuffle_calibration_samples=False,
+    )
     model.save_pretrained(job["output"], save_compressed=True)
     tokenizer.save_pretrained(job["output"])
     taken = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - computed}
-    Path(sys.argv[2]).write_text(json.dumps({
-        "version": importlib.metadata.version("llmcompressor"), **taken, "peak_mb": peak_mb()}))
+    Path(sys.argv[2]).write_text(
+        json.dumps({"version": importlib.metadata.version("llmcompressor"), **taken, "peak_mb": peak_mb()})
+    )
 
 
 def peak_mb() -> float:

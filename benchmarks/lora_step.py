@@ -54,15 +54,19 @@ QUICK_SHAPE = {**LARGE, "hidden_size": 256, "num_hidden_layers": 4, "intermediat
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small model and few steps; nothing is recorded")
-    parser.add_argument("--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared",
-                        help="holds models/house and data/")
+    parser.add_argument(
+        "--shared", type=Path, default=Path(__file__).resolve().parents[2] / "shared", help="holds models/house and data/"
+    )
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
         print(json.dumps(measure(**json.loads(given.measure))))
         return
-    record("lora_step", one_case("lora_step", "--measure", {"quick": given.quick, "shared": str(given.shared)}),
-           keep=not given.quick)
+    record(
+        "lora_step",
+        one_case("lora_step", "--measure", {"quick": given.quick, "shared": str(given.shared)}),
+        keep=not given.quick,
+    )
 
 
 def measure(quick: bool, shared: str) -> dict[str, Any]:
@@ -89,13 +93,16 @@ def measure(quick: bool, shared: str) -> dict[str, Any]:
             batches = plan.step(index)
             started_s = time.perf_counter()
             with sparse_lookup_gradients(model, world):
-                numbers = optimizer_step(model, batches, next_token_loss, optimizers[name], settings[name], world,
-                                         name=f"{name} step {index}")
+                numbers = optimizer_step(
+                    model, batches, next_token_loss, optimizers[name], settings[name], world, name=f"{name} step {index}"
+                )
             if index > 0:  # the first step of each makes its kernels and the optimizer's state
                 seconds[name].append(time.perf_counter() - started_s)
             losses[name].append(numbers["loss"])
-            flops[name] += sum(needed_flops(matrix_work(model), batch.document_lengths, int((batch.labels != IGNORED).sum()))
-                               for batch in batches)
+            flops[name] += sum(
+                needed_flops(matrix_work(model), batch.document_lengths, int((batch.labels != IGNORED).sum()))
+                for batch in batches
+            )
     ratios = [lora / whole for lora, whole in zip(seconds["lora"], seconds["full"], strict=True)]
     tokens = np.mean([sum(batch.tokens for batch in plan.step(index)) for index in range(1, len(ratios) + 1)])
     return {
@@ -130,8 +137,10 @@ def synthetic_documents(count: int) -> Documents:
     """Rows of 60 to 500 tokens, whose second halves are targets; vocabulary of 8,192."""
     generator = np.random.default_rng(0)
     lengths = generator.integers(60, 500, count)
-    return Documents.gather(Document(f"synthetic-{i}", generator.integers(3, 8_192, length).astype(np.int32),
-                                     np.arange(length) >= length // 2) for i, length in enumerate(lengths))
+    return Documents.gather(
+        Document(f"synthetic-{i}", generator.integers(3, 8_192, length).astype(np.int32), np.arange(length) >= length // 2)
+        for i, length in enumerate(lengths)
+    )
 
 
 if __name__ == "__main__":

@@ -45,10 +45,15 @@ def main() -> None:
             row[name] = one_case("loss_head", "--case", [name, vocab, width, tokens])
         rows.append(row)
         print(json.dumps(row), flush=True)
-    record("loss_head", {
-        "over_torch": min(round(row["torch"]["seconds"] / row["chunked"]["seconds"], 3) for row in rows),
-        "over_plain": min(round(row["plain"]["seconds"] / row["chunked"]["seconds"], 3) for row in rows), "rows": rows,
-    }, keep=not given.quick)
+    record(
+        "loss_head",
+        {
+            "over_torch": min(round(row["torch"]["seconds"] / row["chunked"]["seconds"], 3) for row in rows),
+            "over_plain": min(round(row["plain"]["seconds"] / row["chunked"]["seconds"], 3) for row in rows),
+            "rows": rows,
+        },
+        keep=not given.quick,
+    )
 
 
 def _case(name: str, vocab: int, width: int, tokens: int) -> dict[str, float]:
@@ -56,8 +61,12 @@ def _case(name: str, vocab: int, width: int, tokens: int) -> dict[str, float]:
     torch.set_num_threads(THREADS)
     kernel = KERNELS[name]
     generator = torch.Generator().manual_seed(0)
-    given = [torch.randn(tokens, width, generator=generator), torch.randn(vocab, width, generator=generator) * width**-0.5,
-             torch.randint(vocab, (tokens,), generator=generator), torch.rand(tokens, generator=generator)]
+    given = [
+        torch.randn(tokens, width, generator=generator),
+        torch.randn(vocab, width, generator=generator) * width**-0.5,
+        torch.randint(vocab, (tokens,), generator=generator),
+        torch.rand(tokens, generator=generator),
+    ]
     loss_and_gradients(kernel, [given[0][:8], given[1], given[2][:8], given[3][:8]], torch.bfloat16)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = min(seconds_of(kernel, given, torch.bfloat16) for _ in range(TIMES))
@@ -74,8 +83,9 @@ def _torch(hidden: Tensor, weight: Tensor, labels: Int[Tensor, " rows"], weights
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     with torch.autocast(kind, enabled=False):
-        losses = F.linear_cross_entropy(hidden.to(dtype), weight.to(dtype), labels, reduction="none",
-                                        options=nn.LinearCrossEntropyOptions())
+        losses = F.linear_cross_entropy(
+            hidden.to(dtype), weight.to(dtype), labels, reduction="none", options=nn.LinearCrossEntropyOptions()
+        )
         return (losses.float() * weights).sum()
 
 

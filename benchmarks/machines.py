@@ -40,8 +40,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only speeds and predictions; nothing is recorded")
     parser.add_argument("--isa", choices=ISAS, action="append", help="default: both")
     parser.add_argument("--sizes", choices=[*SIZES, "none"], action="append", help="demos to run; default: both")
-    parser.add_argument("--suite", nargs=2, action="append", default=[], metavar=("ISA", "COMMAND"),
-                        help="a command whose seconds are the suite's")
+    parser.add_argument(
+        "--suite",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("ISA", "COMMAND"),
+        help="a command whose seconds are the suite's",
+    )
     parser.add_argument("--predict", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.predict:
@@ -68,8 +74,11 @@ def _predictions() -> dict[str, Any]:
     for name, size in SIZES.items():
         choice = fit_steps(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, speed)
         speed = choice.speed
-        found[f"{name}_predicted"] = {"seconds": round(sum(choice.seconds.values())), "whole": round(choice.whole),
-                                      "share_of_steps": choice.share}
+        found[f"{name}_predicted"] = {
+            "seconds": round(sum(choice.seconds.values())),
+            "whole": round(choice.whole),
+            "share_of_steps": choice.share,
+        }
     return {"gflops": speed.gflops, "precision": speed.precision, **found}
 
 
@@ -87,9 +96,15 @@ def _demo(isa: str, name: str, size: DemoSize) -> dict[str, Any]:
         subprocess.run(command, cwd=folder, env=child_environment(**ISAS[isa]), check=True)
         seconds = time.monotonic() - began_s
         run = json.loads((Path(folder) / size.folder / "lake" / "demo-run.json").read_text())
-    return {f"{name}_s": round(seconds, 1), f"{name}_run": {
-        "budget": run["budget"], "stages": {stage: round(each, 1) for stage, each in run["seconds"].items()},
-        "predicted": {stage: round(each, 1) for stage, each in run["predicted"].items()}, "left_out": run["left_out"]}}
+    return {
+        f"{name}_s": round(seconds, 1),
+        f"{name}_run": {
+            "budget": run["budget"],
+            "stages": {stage: round(each, 1) for stage, each in run["seconds"].items()},
+            "predicted": {stage: round(each, 1) for stage, each in run["predicted"].items()},
+            "left_out": run["left_out"],
+        },
+    }
 
 
 def _recorded() -> dict[str, Any]:

@@ -154,9 +154,16 @@ def true_pairs(texts: list[str], threshold: float, size: int = 5) -> Truth:
     prefix = lengths - np.ceil(threshold * lengths - 1e-9).astype(np.int64) + 1
     in_prefix = np.arange(len(values)) - offsets[:-1][owner] < prefix[owner]
     with duckdb.connect() as connection:
-        connection.register("prefixes", pa.table({
-            "gram": values[in_prefix], "document": owner[in_prefix], "length": lengths[owner[in_prefix]],
-        }))
+        connection.register(
+            "prefixes",
+            pa.table(
+                {
+                    "gram": values[in_prefix],
+                    "document": owner[in_prefix],
+                    "length": lengths[owner[in_prefix]],
+                }
+            ),
+        )
         candidates = connection.sql(
             "select distinct a.document as a, b.document as b from prefixes as a join prefixes as b using (gram) "
             "where a.document < b.document and least(a.length, b.length) >= $t * greatest(a.length, b.length) order by a, b",
@@ -192,5 +199,3 @@ def _jaccard(values, offsets, pairs):
 def expected_recall(similarity: float, bands: int, rows: int) -> float:
     """What banding promises for a pair (Leskovec, Rajaraman, Ullman, 3.4.2)."""
     return 1 - math.pow(1 - math.pow(similarity, rows), bands)
-
-

@@ -39,8 +39,12 @@ from resources.curating.curation import NearDuplicates
 from resources.curating.duplicates.near_duplicates import group_turns, groups_of
 from resources.curating.shingles import threads
 
-PEERS = {"datatrove": ["datatrove[io,processing]", "spacy"], "text-dedup": ["text-dedup"], "datasketch": ["datasketch"],
-         "rensa": ["rensa"]}
+PEERS = {
+    "datatrove": ["datatrove[io,processing]", "spacy"],
+    "text-dedup": ["text-dedup"],
+    "datasketch": ["datasketch"],
+    "rensa": ["rensa"],
+}
 PEER_SECONDS = 1_800
 BINS = (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
@@ -64,13 +68,19 @@ def main() -> None:
         "near_duplicates",
         {
             "mb_per_s": round(corpus.megabytes / seconds, 1),
-            "docs_per_s": round(len(corpus.texts) / seconds), "docs_per_s_one_core": round(len(corpus.texts) / alone),
+            "docs_per_s": round(len(corpus.texts) / seconds),
+            "docs_per_s_one_core": round(len(corpus.texts) / alone),
             **{name: ours[name] for name in ("recall", "recall_2pct", "precision", "f1", "recall_all")},
             "peers": peers,
-            "documents": len(corpus.texts), "megabytes": round(corpus.megabytes, 1), "threads": threads(),
-            "seconds": round(seconds, 3), "links": len(links), "true_pairs": len(truth.pairs),
+            "documents": len(corpus.texts),
+            "megabytes": round(corpus.megabytes, 1),
+            "threads": threads(),
+            "seconds": round(seconds, 3),
+            "links": len(links),
+            "true_pairs": len(truth.pairs),
             "peak_memory_mb": round(psutil.Process().memory_info().rss / 2**20),
-            "settings": settings.model_dump(exclude={"enabled"}), "curve": ours["curve"],
+            "settings": settings.model_dump(exclude={"enabled"}),
+            "curve": ours["curve"],
         },
         keep=not given.quick,
     )
@@ -115,10 +125,15 @@ def _judged(links: np.ndarray, corpus: Corpus, truth: Truth, settings: NearDupli
         inside = (similarity >= low) & (similarity < high)
         if inside.any():
             middle = float(similarity[inside].mean())
-            curve.append({
-                "from": low, "to": high, "pairs": int(inside.sum()), "found": round(float(found[inside].mean()), 4),
-                "banding_promises": round(expected_recall(middle, settings.bands, settings.rows), 4),
-            })
+            curve.append(
+                {
+                    "from": low,
+                    "to": high,
+                    "pairs": int(inside.sum()),
+                    "found": round(float(found[inside].mean()), 4),
+                    "banding_promises": round(expected_recall(middle, settings.bands, settings.rows), 4),
+                }
+            )
     return {
         "recall": round(recall, 4),
         "recall_2pct": round(float(found[wanted & (rates == 0.02)].mean()), 4),
@@ -129,9 +144,7 @@ def _judged(links: np.ndarray, corpus: Corpus, truth: Truth, settings: NearDupli
     }
 
 
-def _peers(
-    corpus: Corpus, truth: Truth, settings: NearDuplicates, environment: Path | None
-) -> dict[str, dict[str, Any]]:
+def _peers(corpus: Corpus, truth: Truth, settings: NearDuplicates, environment: Path | None) -> dict[str, dict[str, Any]]:
     """What each peer did with the same documents; why not, where one cannot be installed or fails."""
     results: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="millrace-peers-") as folder:
@@ -158,9 +171,13 @@ def _peers(
             judged.pop("curve")
             results[name] = {
                 "docs_per_s": round(len(corpus.texts) / all_cores["seconds"]),
-                "docs_per_s_one_core": round(len(corpus.texts) / one["seconds"]), **judged, "version": all_cores["version"],
-                "seconds": round(all_cores["seconds"], 2), "search_seconds": round(all_cores["search_seconds"], 2),
-                "reported": all_cores["reported"], "links": len(all_cores["links"]),
+                "docs_per_s_one_core": round(len(corpus.texts) / one["seconds"]),
+                **judged,
+                "version": all_cores["version"],
+                "seconds": round(all_cores["seconds"], 2),
+                "search_seconds": round(all_cores["search_seconds"], 2),
+                "reported": all_cores["reported"],
+                "links": len(all_cores["links"]),
             }
             print(json.dumps({name: results[name]}), flush=True)
     return results
@@ -173,8 +190,14 @@ def _answer(home: Path, name: str, documents: Path, cores: int) -> dict[str, Any
     into.unlink(missing_ok=True)
     peer = [home / "bin/python", Path(__file__).with_name("near_peers.py"), name, documents, into, cores]
     try:
-        done = subprocess.run([str(word) for word in peer], capture_output=True, text=True, cwd=folder, timeout=PEER_SECONDS,
-                              env={**os.environ, "RAYON_NUM_THREADS": str(cores)})
+        done = subprocess.run(
+            [str(word) for word in peer],
+            capture_output=True,
+            text=True,
+            cwd=folder,
+            timeout=PEER_SECONDS,
+            env={**os.environ, "RAYON_NUM_THREADS": str(cores)},
+        )
     except subprocess.TimeoutExpired:
         return {"not_run": f"took more than {PEER_SECONDS} s"}
     if done.returncode or not into.exists():

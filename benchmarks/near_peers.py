@@ -93,12 +93,16 @@ def datatrove(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
         logs = f"{folder}/logs"
         began = time.perf_counter()
         LocalPipelineExecutor(
-            [JsonlReader(str(files)), MinhashDedupSignature(f"{folder}/signatures", config)], tasks=threads, workers=threads,
+            [JsonlReader(str(files)), MinhashDedupSignature(f"{folder}/signatures", config)],
+            tasks=threads,
+            workers=threads,
             logging_dir=f"{logs}/1",
         ).run()
         LocalPipelineExecutor(
-            [MinhashDedupBuckets(f"{folder}/signatures", f"{folder}/buckets", config=config)], tasks=config.num_buckets,
-            workers=threads, logging_dir=f"{logs}/2",
+            [MinhashDedupBuckets(f"{folder}/signatures", f"{folder}/buckets", config=config)],
+            tasks=config.num_buckets,
+            workers=threads,
+            logging_dir=f"{logs}/2",
         ).run()
         LocalPipelineExecutor(
             [MinhashDedupCluster(f"{folder}/buckets", f"{folder}/remove", config)], tasks=1, logging_dir=f"{logs}/3"
@@ -116,9 +120,24 @@ def text_dedup(path: Path, grams: Grams, threads: int) -> tuple[float, list]:
 
     with tempfile.TemporaryDirectory() as folder:
         words = [
-            "--path", "json", "--data_files", str(path), "--split", "train", "--cache_dir", f"{folder}/cache", "--output",
-            f"{folder}/out", "--column", "text", "--ngram", str(NGRAM), "--threshold", str(THRESHOLD),
-            "--num_proc", str(threads),
+            "--path",
+            "json",
+            "--data_files",
+            str(path),
+            "--split",
+            "train",
+            "--cache_dir",
+            f"{folder}/cache",
+            "--output",
+            f"{folder}/out",
+            "--column",
+            "text",
+            "--ngram",
+            str(NGRAM),
+            "--threshold",
+            str(THRESHOLD),
+            "--num_proc",
+            str(threads),
         ]
         began = time.perf_counter()
         minhash.main.main(words, standalone_mode=False)
@@ -143,8 +162,17 @@ def main() -> None:
     began = time.perf_counter()
     links = verified([tuple(map(int, link)) for link in reported], grams)
     spent = search_s + time.perf_counter() - began
-    into.write_text(json.dumps({"seconds": spent, "search_seconds": search_s, "version": importlib.metadata.version(name),
-                                "reported": len(reported), "links": links}))
+    into.write_text(
+        json.dumps(
+            {
+                "seconds": spent,
+                "search_seconds": search_s,
+                "version": importlib.metadata.version(name),
+                "reported": len(reported),
+                "links": links,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,9 @@ from resources.lake.tables import SCHEMAS, Tables
 
 DAYS = 31
 PARTS = {
-    "decontamination": "_decontaminate", "near_duplicates": "_find_near_duplicates", "curated_rows": "write_rows",
+    "decontamination": "_decontaminate",
+    "near_duplicates": "_find_near_duplicates",
+    "curated_rows": "write_rows",
 }
 SETTINGS = CurationSettings()
 
@@ -87,10 +89,17 @@ def main() -> None:
             "grouping_first_s_per_100k": round(grouping_first * per_100k, 2),
             "digest_s_per_100k": round(digest * per_100k, 2),
             "parts_s_per_100k": {name: round(seconds * per_100k, 2) for name, seconds in parts.items()},
-            "first_day_s": round(min(first), 2), "new_day_s": round(min(new), 2), "grouping_s": round(grouping, 2),
-            "rows": len(rows), "rows_of_the_new_day": len(newest), "days": len(days),
+            "first_day_s": round(min(first), 2),
+            "new_day_s": round(min(new), 2),
+            "grouping_s": round(grouping, 2),
+            "rows": len(rows),
+            "rows_of_the_new_day": len(newest),
+            "days": len(days),
             "megabytes": round(sum(rows[name].nbytes for name in ("messages", "completion")) / 1e6, 1),
-            "read": report.read, "kept": report.kept, "dropped": report.dropped, "suites": report.suites,
+            "read": report.read,
+            "kept": report.kept,
+            "dropped": report.dropped,
+            "suites": report.suites,
             "peak_memory_mb": round(psutil.Process().memory_info().rss / 2**20),
         },
         keep=not given.quick,
@@ -137,8 +146,10 @@ def _rows(wanted: int) -> pa.Table:
                 words[draw.randrange(len(words))] = f"edit{row}"
             answer["content"] = " ".join(words)
         messages[row], completions[row] = messages[source], json.dumps(answer)
-    changed = [hashlib.sha256(f"{one}{two}{three}".encode()).hexdigest()
-               for one, two, three in zip(ids, messages, completions, strict=True)]
+    changed = [
+        hashlib.sha256(f"{one}{two}{three}".encode()).hexdigest()
+        for one, two, three in zip(ids, messages, completions, strict=True)
+    ]
     for name, values in (("messages", messages), ("completion", completions), ("content_sha256", changed)):
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, pa.string()))
     return table
@@ -149,8 +160,12 @@ def _items(rows: pa.Table, path: Path) -> Path:
     draw = random.Random(9)
     words = [f"{a}{b}{c}" for a in "bdfgklm" for b in "aeiou" for c in "nrst"]
     items = [
-        {"suite": f"suite-{number % 3}", "item_id": str(number), "prompt": " ".join(draw.choices(words, k=60)),
-         "answer": " ".join(draw.choices(words, k=30))}
+        {
+            "suite": f"suite-{number % 3}",
+            "item_id": str(number),
+            "prompt": " ".join(draw.choices(words, k=60)),
+            "answer": " ".join(draw.choices(words, k=30)),
+        }
         for number in range(1_500)
     ]
     for number in range(10):

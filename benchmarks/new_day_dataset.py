@@ -59,13 +59,21 @@ def main() -> None:
             slice_digest(lakes[1_000], name, WORKLOAD)
         unchanged = time.perf_counter() - began
     best = {days: {name: min(each[name] for each in turns) for name in turns[0]} for days, turns in seconds.items()}
-    record("new_day_dataset", {
-        "ratio": round(best[1_000]["all"] / best[30]["all"], 3),
-        "digest_ratio": round(best[1_000]["digest"] / best[30]["digest"], 3),
-        "seconds_30": round(best[30]["all"], 2), "seconds_1000": round(best[1_000]["all"], 2),
-        "digest_30": round(best[30]["digest"], 3), "digest_1000": round(best[1_000]["digest"], 3),
-        "unchanged_1000": round(unchanged, 3), "rows": len(rows), "rows_of_the_new_day": of_new_day,
-    }, keep=not given.quick)
+    record(
+        "new_day_dataset",
+        {
+            "ratio": round(best[1_000]["all"] / best[30]["all"], 3),
+            "digest_ratio": round(best[1_000]["digest"] / best[30]["digest"], 3),
+            "seconds_30": round(best[30]["all"], 2),
+            "seconds_1000": round(best[1_000]["all"], 2),
+            "digest_30": round(best[30]["digest"], 3),
+            "digest_1000": round(best[1_000]["digest"], 3),
+            "unchanged_1000": round(unchanged, 3),
+            "rows": len(rows),
+            "rows_of_the_new_day": of_new_day,
+        },
+        keep=not given.quick,
+    )
 
 
 def _prepared(home: Path, rows: pa.Table, of_new_day: int, days: int) -> Tables:

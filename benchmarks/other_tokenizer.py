@@ -101,15 +101,17 @@ class Bench:
         self.folder, self.seeds = folder, seeds
         self.warm_up, self.steps = steps
         self.tokenizer, self.other = load_tokenizer(house.target), other_tokenizer(shared, load_tokenizer(house.target))
-        train, test = (tokenize(gsm8k(shared, split, limit, plain=True), self.tokenizer, MAX_LENGTH)[0]
-                       for split, limit in (("train", None), ("test", HELD_OUT)))
+        train, test = (
+            tokenize(gsm8k(shared, split, limit, plain=True), self.tokenizer, MAX_LENGTH)[0]
+            for split, limit in (("train", None), ("test", HELD_OUT))
+        )
         rows, held_out = ([Answered.of(document) for document in documents] for documents in (train, test))
         self.teacher = load_model(house.target, dtype=torch.float32).requires_grad_(False)
         self.rows, self.held_out = Documents.gather(train), {"same": Documents.gather(test)}
         self.paired, kept = self.pair(rows)
         self.held_out["other"] = Documents.gather(self.pair(held_out)[0].documents)
         self.kept_share = kept / len(rows)
-        self.bytes = sum(len(self.tokenizer.decode(row.ids[row.prompt_tokens:]).encode()) for row in held_out)
+        self.bytes = sum(len(self.tokenizer.decode(row.ids[row.prompt_tokens :]).encode()) for row in held_out)
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.layers = least_important(self.teacher, measured, depth - depth // 2, "bfloat16").kept
@@ -122,17 +124,21 @@ class Bench:
         self.students = {"same": student, "other": with_vocabulary(student, self.other, self.tokenizer)}
         theirs = sum(int(document.target_tokens) for document in self.paired.documents)
         self.ratio = sum(map(len, self.paired.documents)) / sum(map(len, self.paired.of_teacher))
-        self.single = sum(int(((groups[:, 0] == groups[:, 1]) & (groups[:, 3] == groups[:, 4])).sum())
-                          for groups in self.paired.groups) / theirs
+        self.single = (
+            sum(int(((groups[:, 0] == groups[:, 1]) & (groups[:, 3] == groups[:, 4])).sum()) for groups in self.paired.groups)
+            / theirs
+        )
 
     def pair(self, rows: Sequence[Answered]) -> tuple[PairedDocuments, int]:
         """The rows in the other tokenizer, with the teacher's, and how many rows these are."""
         spelt, backend = (TokenBytes.of(self.other), TokenBytes.of(self.tokenizer)), self.other.backend_tokenizer
         documents, of_teacher, groups = [], [], []
         for row in rows:
-            prompt, answer = (backend.encode(self.tokenizer.decode(part), add_special_tokens=False).ids
-                              for part in (row.ids[:row.prompt_tokens], row.ids[row.prompt_tokens:]))
-            found = aligned(answer, row.ids[row.prompt_tokens:], *spelt)
+            prompt, answer = (
+                backend.encode(self.tokenizer.decode(part), add_special_tokens=False).ids
+                for part in (row.ids[: row.prompt_tokens], row.ids[row.prompt_tokens :])
+            )
+            found = aligned(answer, row.ids[row.prompt_tokens :], *spelt)
             begin = np.array([len(prompt), len(prompt), row.prompt_tokens, row.prompt_tokens])
             places = (found + begin).astype(np.int32)
             ids = np.array([*prompt, *answer], np.int32)
@@ -159,19 +165,32 @@ class Bench:
         other = [bits["other/sft"][i] - bits["other/distilled"][i] for i in seeds]
         return {
             "share": mean_and_range([other[i] / same[i] for i in seeds]),
-            "gain_same": mean_and_range(same), "gain_other": mean_and_range(other),
-            "warm": warm, "bits_per_byte": {name: [round(each, 4) for each in values] for name, values in bits.items()},
-            "matched": round(self.matched, 3), "tokens_of_other": round(self.ratio, 3),
-            "single_groups": round(self.single, 3), "layers": self.layers, "warm_up": self.warm_up, "steps": self.steps,
-            "tokens_per_step": TOKENS_PER_STEP, "rows": len(self.rows), "held_out_rows": len(self.held_out["same"]),
+            "gain_same": mean_and_range(same),
+            "gain_other": mean_and_range(other),
+            "warm": warm,
+            "bits_per_byte": {name: [round(each, 4) for each in values] for name, values in bits.items()},
+            "matched": round(self.matched, 3),
+            "tokens_of_other": round(self.ratio, 3),
+            "single_groups": round(self.single, 3),
+            "layers": self.layers,
+            "warm_up": self.warm_up,
+            "steps": self.steps,
+            "tokens_per_step": TOKENS_PER_STEP,
+            "rows": len(self.rows),
+            "held_out_rows": len(self.held_out["same"]),
         }
 
     def trained(self, which: str, how: str, seed: int, steps: int, learning_rate: float = LEARNING_RATE) -> PreTrainedModel:
         """A copy of a student after a training."""
         settings = StudentSettings(
-            steps=steps, learning_rate=learning_rate, max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)), seed=seed,
-            tokens_per_step=round(TOKENS_PER_STEP * (self.ratio if which == "other" else 1)), warmup_share=0.05,
-            choose_layers="even").resolved()
+            steps=steps,
+            learning_rate=learning_rate,
+            max_length=int(MAX_LENGTH * max(1.0, 2 * self.ratio)),
+            seed=seed,
+            tokens_per_step=round(TOKENS_PER_STEP * (self.ratio if which == "other" else 1)),
+            warmup_share=0.05,
+            choose_layers="even",
+        ).resolved()
         student = copy.deepcopy(self.students[which]).requires_grad_(True)
         plan, loss = PackedPlan(self.rows if which == "same" else self.paired.documents, settings), next_token_loss
         if how == "distilled" and which == "other":
@@ -193,16 +212,20 @@ class Bench:
 def other_tokenizer(shared: Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """A byte-level BPE with the same special tokens, trained on GSM8K, the airline conversations and the teacher's answers."""
     texts = [" ".join(json.loads(line).values()) for line in (shared / "data" / "gsm8k_train.jsonl").read_text().splitlines()]
-    texts += [json.dumps(chat["traj"], ensure_ascii=False)
-              for chat in json.loads((shared / "data" / "tau_airline.json").read_text()) if int(chat["task_id"]) % 5 != 4]
+    texts += [
+        json.dumps(chat["traj"], ensure_ascii=False)
+        for chat in json.loads((shared / "data" / "tau_airline.json").read_text())
+        if int(chat["task_id"]) % 5 != 4
+    ]
     lines = (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()
     texts += [tokenizer.decode(json.loads(line)["answer"], skip_special_tokens=True) for line in lines[:500]]
     return train_tokenizer(texts, TinyBaseSettings(vocab_size=OTHER_VOCABULARY))
 
 
 @torch.no_grad()
-def with_vocabulary(student: PreTrainedModel, ours: PreTrainedTokenizerBase,
-                    theirs: PreTrainedTokenizerBase) -> PreTrainedModel:
+def with_vocabulary(
+    student: PreTrainedModel, ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase
+) -> PreTrainedModel:
     """The student with another vocabulary: a token's embedding is the mean of those of the old tokens of its text."""
     old, spelt = student.get_input_embeddings().weight.detach().clone(), TokenBytes.of(ours)
     of_bytes = {text: token_id for token_id, text in TokenBytes.of(theirs).bytes.items()}

@@ -37,8 +37,7 @@ from model_ops.training.trainer import train  # noqa: E402
 class GivenSteps(SpeculatorPlan):
     """A plan with given rows in each step."""
 
-    def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings,
-                 steps: list[list[int]]):
+    def __init__(self, rows: Sequence[AnswerRow], states: StateSource, settings: SpeculatorSettings, steps: list[list[int]]):
         super().__init__(rows, states, settings)
         self.steps = steps
 
@@ -59,8 +58,10 @@ def main() -> None:
     train(model, GivenSteps(rows, states, settings, job["batches"]), loss, settings, output / ".work", Progress(), "speculator")
     model.eval().save(output, settings.num_speculative_tokens)
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    steps = [{"seconds": line["tokens"] / line["tokens_per_second"], "tokens": line["tokens"], "loss": line["loss"]}
-             for line in lines]
+    steps = [
+        {"seconds": line["tokens"] / line["tokens_per_second"], "tokens": line["tokens"], "loss": line["loss"]}
+        for line in lines
+    ]
     Path(sys.argv[2]).write_text(json.dumps({"peak_mb": peak_mb(), "steps": steps}))
 
 

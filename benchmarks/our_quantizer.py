@@ -43,10 +43,13 @@ def main() -> None:
         documents = [Document(str(number), np.array(row), np.ones(len(row), bool)) for number, row in enumerate(rows)]
         model = load_blockwise(source, calibration_dtype(read_directory(source), training_device()), training_device())
         layers = block_layers(model_of_config(read_config(source)))
-        found = calibrated_weights(model, layers, dict.fromkeys(layers.modules, scheme), to_batches(documents),
-                                   output / ".work", job["method"])
-        told = {"output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
-                "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+        found = calibrated_weights(
+            model, layers, dict.fromkeys(layers.modules, scheme), to_batches(documents), output / ".work", job["method"]
+        )
+        told = {
+            "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
+            "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors),
+        }
     quantize_directory(source, output, Progress(), scheme, calibrated=found)
     taken = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - computed}
     Path(sys.argv[2]).write_text(json.dumps({**taken, "peak_mb": peak_mb(), **told}))

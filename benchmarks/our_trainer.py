@@ -45,9 +45,16 @@ def main() -> int:
         return failed
     log = Path(json.loads(job.read_text())["output"]) / "metrics.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    steps = [{"seconds": end[0] - begin[0], "cpu_seconds": end[1] - begin[1], "tokens": line["tokens"],
-              "targets": line["target_tokens"], "loss": line["loss"]}
-             for line, begin, end in zip(lines, [clock.began, *clock.ends], clock.ends, strict=False)]
+    steps = [
+        {
+            "seconds": end[0] - begin[0],
+            "cpu_seconds": end[1] - begin[1],
+            "tokens": line["tokens"],
+            "targets": line["target_tokens"],
+            "loss": line["loss"],
+        }
+        for line, begin, end in zip(lines, [clock.began, *clock.ends], clock.ends, strict=False)
+    ]
     Path(sys.argv[2]).write_text(json.dumps({"peak_mb": clock.peak_mb, "steps": steps}))
     return 0
 

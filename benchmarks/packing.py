@@ -64,14 +64,18 @@ def main() -> None:
     real = [_measured(*case) for case in real_lengths()]
     drawn = [_measured(*case) for case in drawn_lengths() if not given.quick or case[0] in QUICK]
     for case in real + drawn:
-        print(f"{case['name']:>24} {case['documents']:>9,} documents  rows {case['rows']:,} (bound {case['bound']:,}, best fit "
-              f"{case['best_fit_rows']:,})  {case['efficiency']:.4f}  {case['seconds']:.2f} s")
+        print(
+            f"{case['name']:>24} {case['documents']:>9,} documents  rows {case['rows']:,} (bound {case['bound']:,}, best fit "
+            f"{case['best_fit_rows']:,})  {case['efficiency']:.4f}  {case['seconds']:.2f} s"
+        )
     figures: dict[str, Any] = {
         "efficiency": {case["name"]: case["efficiency"] for case in real},
         "seconds_per_million": max(case["seconds"] for case in drawn),
         "best_fit_efficiency": {case["name"]: case["best_fit_efficiency"] for case in real},
-        "drawn": {case["name"]: {key: case[key] for key in ("efficiency", "best_fit_efficiency", "reachable", "seconds")}
-                  for case in drawn},
+        "drawn": {
+            case["name"]: {key: case[key] for key in ("efficiency", "best_fit_efficiency", "reachable", "seconds")}
+            for case in drawn
+        },
         "seconds_to_compile": round(compiled_s, 2),
     }
     if given.peer:
@@ -84,8 +88,10 @@ def real_lengths() -> Iterator[tuple[str, np.ndarray, int]]:
     """Name, tokens of each document, capacity."""
     tokenizer = load_tokenizer(SHARED / "models" / "house")
     answers = [json.loads(line) for line in (SHARED / "data" / "gsm8k_train.jsonl").read_text().splitlines()]
-    rows = [Row(str(i), [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}])
-            for i, row in enumerate(answers)]
+    rows = [
+        Row(str(i), [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}])
+        for i, row in enumerate(answers)
+    ]
     yield "gsm8k", tokenize(rows, tokenizer, WHOLE)[0].lengths, 2_048
     trials = json.loads((SHARED / "data" / "tau_airline.json").read_text())
     rows = [Row(str(i), trial["traj"]) for i, trial in enumerate(trials)]
@@ -113,17 +119,24 @@ def _measured(name: str, lengths: np.ndarray, capacity: int) -> dict[str, Any]:
     bound = -(-int(lengths.sum()) // capacity)
     best_fit_rows = best_fit(np.sort(lengths)[::-1].copy(), capacity)[1]
     return {
-        "name": name, "documents": len(lengths), "rows": rows, "bound": bound, "best_fit_rows": best_fit_rows,
-        "efficiency": round(bound / rows, 4), "best_fit_efficiency": round(bound / best_fit_rows, 4),
-        "reachable": round(bound / fewest_rows(lengths, capacity), 4), "seconds": round(seconds, 3),
+        "name": name,
+        "documents": len(lengths),
+        "rows": rows,
+        "bound": bound,
+        "best_fit_rows": best_fit_rows,
+        "efficiency": round(bound / rows, 4),
+        "best_fit_efficiency": round(bound / best_fit_rows, 4),
+        "reachable": round(bound / fewest_rows(lengths, capacity), 4),
+        "seconds": round(seconds, 3),
     }
 
 
 def _peer(python: Path, lengths: np.ndarray, capacity: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "lengths.npy", lengths)
-        done = subprocess.run([python, "-c", PEER, Path(folder) / "lengths.npy", str(capacity)], check=True,
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [python, "-c", PEER, Path(folder) / "lengths.npy", str(capacity)], check=True, capture_output=True, text=True
+        )
     found = json.loads(done.stdout.splitlines()[-1])
     return {**found, "efficiency": round(-(-int(lengths.sum()) // capacity) / found["rows"], 4)}
 

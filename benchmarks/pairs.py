@@ -26,9 +26,13 @@ MODELS = ("gpt-4.1-mini", "qwen3-8b-instruct", "llama-3.3-70b", "mistral-small-3
 CITY_TOOL = {
     "type": "function",
     "function": {
-        "name": "look_up", "description": "Looks a thing up by its key",
-        "parameters": {"type": "object", "properties": {"key": {"type": "string"}, "limit": {"type": "integer"}},
-                       "required": ["key"]},
+        "name": "look_up",
+        "description": "Looks a thing up by its key",
+        "parameters": {
+            "type": "object",
+            "properties": {"key": {"type": "string"}, "limit": {"type": "integer"}},
+            "required": ["key"],
+        },
     },
 }
 
@@ -88,42 +92,70 @@ def _record(chance: random.Random, drawn: list[str], identity: str, ts: float) -
     kind = chance.random()
     messages = [{"role": "system", "content": f"You help team {int(kind * 1e6) % 17}. Be brief and kind."}]
     for _ in range(chance.choice((0, 0, 0, 1, 2))):
-        messages += [{"role": "user", "content": _text(drawn, chance.randint(5, 25))},
-                     {"role": "assistant", "content": _text(drawn, chance.randint(5, 24))}]
+        messages += [
+            {"role": "user", "content": _text(drawn, chance.randint(5, 25))},
+            {"role": "assistant", "content": _text(drawn, chance.randint(5, 24))},
+        ]
     messages.append({"role": "user", "content": _text(drawn, chance.randint(10, 70)) + ' "quoted"\nnext line?'})
     request: dict[str, Any] = {
-        "model": chance.choice(MODELS), "messages": messages, "temperature": round(chance.random(), 2),
-        "max_tokens": chance.choice((256, 512, 1024)), "stream": False,
+        "model": chance.choice(MODELS),
+        "messages": messages,
+        "temperature": round(chance.random(), 2),
+        "max_tokens": chance.choice((256, 512, 1024)),
+        "stream": False,
         "metadata": {"session_id": f"s-{identity[:-2]}", "workload_id": chance.choice(("assistant", "search"))},
     }
     answers = []
     for index in range(3 if kind < 0.02 else 1):
         message: dict[str, Any] = {"role": "assistant", "content": _text(drawn, chance.randint(20, 80)), "refusal": None}
         if 0.02 <= kind < 0.12:
-            call = {"id": f"call_{identity}", "type": "function", "function": {
-                "name": "look_up", "arguments": json.dumps({"key": _text(drawn, 3), "limit": 5}, ensure_ascii=False)}}
+            call = {
+                "id": f"call_{identity}",
+                "type": "function",
+                "function": {
+                    "name": "look_up",
+                    "arguments": json.dumps({"key": _text(drawn, 3), "limit": 5}, ensure_ascii=False),
+                },
+            }
             message |= {"content": None, "tool_calls": [call]}
         if 0.12 <= kind < 0.17:
             message["reasoning_content"] = _text(drawn, 40)
-        answers.append({"index": index, "logprobs": None, "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
-                        "message": message})
+        answers.append(
+            {
+                "index": index,
+                "logprobs": None,
+                "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
+                "message": message,
+            }
+        )
     if kind < 0.12:
         request |= {"tools": [CITY_TOOL], "tool_choice": "auto"}
     prompt_tokens, completion_tokens = chance.randint(50, 900), chance.randint(20, 400)
     response: dict[str, Any] = {
-        "id": f"chatcmpl-{identity}", "object": "chat.completion", "created": int(ts), "model": request["model"],
-        "choices": answers, "system_fingerprint": f"fp_{int(kind * 997):x}",
-        "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens,
-                  "total_tokens": prompt_tokens + completion_tokens,
-                  "prompt_tokens_details": {"cached_tokens": prompt_tokens // 3},
-                  "completion_tokens_details": {"reasoning_tokens": 0}},
+        "id": f"chatcmpl-{identity}",
+        "object": "chat.completion",
+        "created": int(ts),
+        "model": request["model"],
+        "choices": answers,
+        "system_fingerprint": f"fp_{int(kind * 997):x}",
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": prompt_tokens // 3},
+            "completion_tokens_details": {"reasoning_tokens": 0},
+        },
     }
     if 0.17 <= kind < 0.20:
         answers[0]["token_ids"] = chance.choices(range(32_000), k=60)
     if 0.20 <= kind < 0.21:
         response = {"id": f"chatcmpl-{identity}", "error": {"message": "upstream timed out", "type": "timeout", "code": 504}}
     return {
-        "timestamp": round(ts, 3), "workload_id": request["metadata"]["workload_id"],
-        "client_id": f"client-{chance.randint(1, 40)}", "user_id": f"user-{chance.randint(1, 5_000)}",
-        "latency_ms": round(chance.expovariate(1 / 800), 1), "request": request, "response": response,
+        "timestamp": round(ts, 3),
+        "workload_id": request["metadata"]["workload_id"],
+        "client_id": f"client-{chance.randint(1, 40)}",
+        "user_id": f"user-{chance.randint(1, 5_000)}",
+        "latency_ms": round(chance.expovariate(1 / 800), 1),
+        "request": request,
+        "response": response,
     }

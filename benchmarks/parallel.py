@@ -85,9 +85,20 @@ class _Losses(Progress):
 def tiny(kind: str, hidden: int = 64, layers: int = 2, vocab: int = 512, **changes: object) -> PreTrainedModel:
     """A seeded random float32 model of an architecture, with grouped key heads."""
     torch.manual_seed(0)
-    fields = {"hidden_size": hidden, "intermediate_size": hidden * 3 // 2, "num_hidden_layers": layers, "head_dim": 16,
-              "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 1_024,
-              "initializer_range": 0.05, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
+    fields = {
+        "hidden_size": hidden,
+        "intermediate_size": hidden * 3 // 2,
+        "num_hidden_layers": layers,
+        "head_dim": 16,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": vocab,
+        "max_position_embeddings": 1_024,
+        "initializer_range": 0.05,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     if kind == "qwen3_moe":
         fields |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": hidden // 2}
     if kind == "gpt_oss":
@@ -100,31 +111,52 @@ def documents(count: int, longest: int, vocab: int) -> list[Document]:
     """Seeded random documents of many lengths; the first tokens of each are not predicted."""
     random = np.random.default_rng(0)
     lengths = random.integers(4, longest + 1, count)
-    return [Document(f"row-{i}", random.integers(1, vocab, length).astype(np.int32), np.arange(length) >= length // 3)
-            for i, length in enumerate(lengths)]
+    return [
+        Document(f"row-{i}", random.integers(1, vocab, length).astype(np.int32), np.arange(length) >= length // 3)
+        for i, length in enumerate(lengths)
+    ]
 
 
-def outcome(build: Callable[[], PreTrainedModel], rows: list[Document], mesh: MeshSettings, tokens_per_step: int,
-            max_length: int) -> Outcome:
+def outcome(
+    build: Callable[[], PreTrainedModel], rows: list[Document], mesh: MeshSettings, tokens_per_step: int, max_length: int
+) -> Outcome:
     """Ten steps on the processes that there are, each of several micro-batches."""
     settings = TrainingSettings(
-        steps=STEPS, learning_rate=1e-3, epsilon=EPSILON, tokens_per_step=tokens_per_step, max_length=max_length,
-        micro_batch_tokens=max_length, precision="float32", checkpoint_every=10 * STEPS, mesh=mesh).resolved()
+        steps=STEPS,
+        learning_rate=1e-3,
+        epsilon=EPSILON,
+        tokens_per_step=tokens_per_step,
+        max_length=max_length,
+        micro_batch_tokens=max_length,
+        precision="float32",
+        checkpoint_every=10 * STEPS,
+        mesh=mesh,
+    ).resolved()
     world = World.start(settings.mesh, torch.device("cpu"))
     with nullcontext() if world.leads else torch.device("meta"):  # the values come from the first process
         model = build()
     world.place(model, settings.precision)
     progress = _Losses()
     with tempfile.TemporaryDirectory() as folder:
-        train(model, PackedPlan(rows, settings), next_token_loss, settings, Path(folder) / ".work", progress, "parallel",
-              world=world)
+        train(
+            model,
+            PackedPlan(rows, settings),
+            next_token_loss,
+            settings,
+            Path(folder) / ".work",
+            progress,
+            "parallel",
+            world=world,
+        )
     return Outcome(progress.losses, whole_tensors(dict(model.named_parameters()), keep=True, to=torch.float32))
 
 
 def gaps(one: Outcome, many: Outcome) -> tuple[float, float]:
     """Of the first step's loss, and the largest of any parameter after the last step."""
-    return (abs(one.losses[0] - many.losses[0]),
-            max(float((value - many.parameters[name]).abs().max()) for name, value in one.parameters.items()))
+    return (
+        abs(one.losses[0] - many.losses[0]),
+        max(float((value - many.parameters[name]).abs().max()) for name, value in one.parameters.items()),
+    )
 
 
 def on_processes(count: int, work) -> None:
@@ -155,8 +187,15 @@ def on_processes(count: int, work) -> None:
         raise RuntimeError(f"{len(failed)} of {count} processes failed; what they said is above")
 
 
-def compare(kind: str, mesh: MeshSettings, one: Outcome, rows: list[Document], sizes: Mapping[str, int],
-            tokens_per_step: int, max_length: int) -> tuple[float, float]:
+def compare(
+    kind: str,
+    mesh: MeshSettings,
+    one: Outcome,
+    rows: list[Document],
+    sizes: Mapping[str, int],
+    tokens_per_step: int,
+    max_length: int,
+) -> tuple[float, float]:
     """The gaps between a layout and one process."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "gaps"
@@ -179,15 +218,20 @@ def main() -> int:
     sizes = {"hidden": 64, "layers": 2, "vocab": 512} if quick else {"hidden": 128, "layers": 4, "vocab": 2_048}
     tokens_per_step, max_length = (1_024, 128) if quick else (4_096, 512)
     rows = documents(160, max_length, sizes["vocab"])
-    ones = {kind: outcome(partial(tiny, kind, **sizes), rows, MeshSettings(), tokens_per_step, max_length)
-            for kind in dict.fromkeys(kind for kind, _ in LAYOUTS.values())}
+    ones = {
+        kind: outcome(partial(tiny, kind, **sizes), rows, MeshSettings(), tokens_per_step, max_length)
+        for kind in dict.fromkeys(kind for kind, _ in LAYOUTS.values())
+    }
     found = {}
     for name, (kind, mesh) in LAYOUTS.items():
         loss_gap, parameter_gap = compare(kind, mesh, ones[kind], rows, sizes, tokens_per_step, max_length)
         found[name] = {"model": kind, "loss_gap": loss_gap, "param_gap": parameter_gap}
         print(f"{name:14} {kind:10} loss gap {loss_gap:.1e}  parameter gap {parameter_gap:.1e}", flush=True)
-    figures = {"max_loss_gap": max(layout["loss_gap"] for layout in found.values()),
-               "max_param_gap": max(layout["param_gap"] for layout in found.values()), "layouts": found}
+    figures = {
+        "max_loss_gap": max(layout["loss_gap"] for layout in found.values()),
+        "max_param_gap": max(layout["param_gap"] for layout in found.values()),
+        "layouts": found,
+    }
     record("parallel", figures, keep=not quick)
     return int(figures["max_loss_gap"] > LOSS_GAP or figures["max_param_gap"] > PARAMETER_GAP)
 

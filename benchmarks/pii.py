@@ -56,13 +56,23 @@ def measure(labelled: list[Case], show: bool = False) -> dict[str, Any]:
                 if show and word:
                     print(f"{word:7} {kind:7} {value!r} in {case.text!r}")
     holding = [case for case in labelled if case.values]
-    seen = might_hold(pa.array([json.dumps([{"content": case.text}], ensure_ascii=number % 2 == 0)
-                                for number, case in enumerate(holding)]))
+    seen = might_hold(
+        pa.array([json.dumps([{"content": case.text}], ensure_ascii=number % 2 == 0) for number, case in enumerate(holding)])
+    )
     return {
-        "precision": _share(right.total(), wrong.total()), "recall": _share(right.total(), missed.total()),
-        "positives": len(holding), "negatives": len(labelled) - len(holding), "scan_missed": int((~seen).sum()),
-        "by_kind": {kind: {"precision": _share(right[kind], wrong[kind]), "recall": _share(right[kind], missed[kind]),
-                           "values": right[kind] + missed[kind]} for kind in PERSONAL_DATA_KINDS},
+        "precision": _share(right.total(), wrong.total()),
+        "recall": _share(right.total(), missed.total()),
+        "positives": len(holding),
+        "negatives": len(labelled) - len(holding),
+        "scan_missed": int((~seen).sum()),
+        "by_kind": {
+            kind: {
+                "precision": _share(right[kind], wrong[kind]),
+                "recall": _share(right[kind], missed[kind]),
+                "values": right[kind] + missed[kind],
+            }
+            for kind in PERSONAL_DATA_KINDS
+        },
         "groups_with_mistakes": {
             name: dict(counts) for name, counts in sorted(groups.items()) if counts["missed"] or counts["wrong"]
         },
@@ -84,14 +94,16 @@ def _real_texts(show: bool) -> dict[str, dict[str, Any]]:
         "bfcl": [json.dumps(row) for row in _rows(SHARED / "bfcl_simple_python.json")],
         "tau_airline": [
             str(message["content"])
-            for trial in json.loads((SHARED / "tau_airline.json").read_text()) for message in trial["traj"]
+            for trial in json.loads((SHARED / "tau_airline.json").read_text())
+            for message in trial["traj"]
         ],
     }
     found = {}
     for name, rows in texts.items():
         hits = [
             (span.kind, text[span.start : span.end], text[max(0, span.start - 40) : span.end + 20])
-            for text in rows for span in find_personal_data(text)
+            for text in rows
+            for span in find_personal_data(text)
         ]
         found[name] = {"texts": len(rows), "hits": dict(Counter(kind for kind, _, _ in hits))}
         for hit in hits if show else ():

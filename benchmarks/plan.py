@@ -56,8 +56,11 @@ CASES = (
     Case(384, 24, 1024, 4_096, 64, 4_096),
     Case(384, 24, 1024, 4_096, 4_096, 4_096, checkpointing="full"),
 )
-QUICK = (Case(256, 4, 768, 4_096, 256, 2_048), Case(256, 4, 768, 4_096, 256, 2_048, checkpointing="full"),
-         Case(512, 3, 1024, 4_096, 256, 2_048, method="lora"))
+QUICK = (
+    Case(256, 4, 768, 4_096, 256, 2_048),
+    Case(256, 4, 768, 4_096, 256, 2_048, checkpointing="full"),
+    Case(512, 3, 1024, 4_096, 256, 2_048, method="lora"),
+)
 
 
 def main() -> None:
@@ -73,12 +76,19 @@ def main() -> None:
         # Freed blocks go back to the system, so that the peak counts live memory only.
         measured = one_case("plan", "--case", asdict(case), MALLOC_MMAP_THRESHOLD_="65536")
         predicted = _predict(case)
-        row = {**asdict(case), "measured_mib": round(measured / MIB, 1), "predicted_mib": round(predicted / MIB, 1),
-               "error": round(predicted / measured - 1, 4)}
+        row = {
+            **asdict(case),
+            "measured_mib": round(measured / MIB, 1),
+            "predicted_mib": round(predicted / MIB, 1),
+            "error": round(predicted / measured - 1, 4),
+        }
         rows.append(row)
-        print(f"{case.method:5} {case.checkpointing:9} hidden {case.hidden:5} layers {case.layers:3} vocab {case.vocab:6} "
-              f"tokens {case.micro_batch_tokens:5} x {case.micro_batches}  measured {row['measured_mib']:8,.1f} MiB  "
-              f"predicted {row['predicted_mib']:8,.1f}  {row['error']:+.1%}", flush=True)
+        print(
+            f"{case.method:5} {case.checkpointing:9} hidden {case.hidden:5} layers {case.layers:3} vocab {case.vocab:6} "
+            f"tokens {case.micro_batch_tokens:5} x {case.micro_batches}  measured {row['measured_mib']:8,.1f} MiB  "
+            f"predicted {row['predicted_mib']:8,.1f}  {row['error']:+.1%}",
+            flush=True,
+        )
     errors = sorted(abs(row["error"]) for row in rows)
     record("plan", {"median_error": median(errors), "worst_error": errors[-1], "rows": rows}, keep=not given.quick)
 
@@ -87,10 +97,20 @@ def _config(case: Case):
     from transformers import AutoConfig
 
     return AutoConfig.for_model(
-        "qwen3", hidden_size=case.hidden, intermediate_size=case.mlp, num_hidden_layers=case.layers,
-        num_attention_heads=case.hidden // 64, num_key_value_heads=max(1, case.hidden // 128), head_dim=64,
-        vocab_size=case.vocab, max_position_embeddings=8_192, tie_word_embeddings=case.tied, eos_token_id=None,
-        pad_token_id=None, bos_token_id=None)
+        "qwen3",
+        hidden_size=case.hidden,
+        intermediate_size=case.mlp,
+        num_hidden_layers=case.layers,
+        num_attention_heads=case.hidden // 64,
+        num_key_value_heads=max(1, case.hidden // 128),
+        head_dim=64,
+        vocab_size=case.vocab,
+        max_position_embeddings=8_192,
+        tie_word_embeddings=case.tied,
+        eos_token_id=None,
+        pad_token_id=None,
+        bos_token_id=None,
+    )
 
 
 def _predict(case: Case) -> float:
@@ -98,8 +118,12 @@ def _predict(case: Case) -> float:
     from model_ops.planning.memory_plan import MeshSizes, Setup, memory_of
     from model_ops.planning.needs import Training, needs_of
 
-    training = Training(case.method, case.micro_batch_tokens, case.micro_batch_tokens * case.micro_batches,
-                        micro_batch_tokens=case.micro_batch_tokens)
+    training = Training(
+        case.method,
+        case.micro_batch_tokens,
+        case.micro_batch_tokens * case.micro_batches,
+        micro_batch_tokens=case.micro_batch_tokens,
+    )
     needs = needs_of(_config(case), training, "case", "cpu", document_tokens=case.document_tokens)
     memory = memory_of(needs, Setup(MeshSizes(), case.micro_batch_tokens, case.checkpointing), this_machine())
     return memory.total - memory.device - memory.spare
@@ -142,12 +166,18 @@ def _train(case: Case) -> None:
         add_adapters(model, LoraSettings())
     generator = np.random.default_rng(0)
     number = case.micro_batch_tokens * case.micro_batches // case.document_tokens
-    documents = [Document(f"row-{i}", generator.integers(0, case.vocab, case.document_tokens),
-                          np.ones(case.document_tokens, dtype=bool)) for i in range(number)]
+    documents = [
+        Document(f"row-{i}", generator.integers(0, case.vocab, case.document_tokens), np.ones(case.document_tokens, dtype=bool))
+        for i in range(number)
+    ]
     settings = SftSettings(
-        steps=2, learning_rate=1e-4, tokens_per_step=case.micro_batch_tokens * case.micro_batches,
-        max_length=case.micro_batch_tokens, micro_batch_tokens=case.micro_batch_tokens,
-        activation_checkpointing=case.checkpointing).resolved()
+        steps=2,
+        learning_rate=1e-4,
+        tokens_per_step=case.micro_batch_tokens * case.micro_batches,
+        max_length=case.micro_batch_tokens,
+        micro_batch_tokens=case.micro_batch_tokens,
+        activation_checkpointing=case.checkpointing,
+    ).resolved()
     with tempfile.TemporaryDirectory() as folder:
         train(model, PackedPlan(documents, settings), next_token_loss, settings, Path(folder) / ".work", Progress(None), "plan")
 

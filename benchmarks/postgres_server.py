@@ -34,18 +34,43 @@ class PostgresServer:
     def __init__(self, folder: Path, programs: Path, user: str | None):
         self._folder, self._programs, self._user, self._port = folder, programs, user, _free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._run("initdb", "--pgdata", str(folder / "data"), "--username", "millrace", "--auth", "trust", "--no-sync",
-                  "--encoding", "UTF8")
+        self._run(
+            "initdb",
+            "--pgdata",
+            str(folder / "data"),
+            "--username",
+            "millrace",
+            "--auth",
+            "trust",
+            "--no-sync",
+            "--encoding",
+            "UTF8",
+        )
 
     @property
     def url(self) -> str:
         return f"postgresql://millrace@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
-        words = ["-D", str(self._folder / "data"), "-p", str(self._port), "-k", str(self._folder), "-c",
-                 "listen_addresses=127.0.0.1", "-c", "fsync=off"]
-        self._process = subprocess.Popen([str(self._programs / "postgres"), *words], user=self._user, cwd=self._folder,
-                                         stdout=subprocess.DEVNULL, stderr=(self._folder / "log").open("a"))
+        words = [
+            "-D",
+            str(self._folder / "data"),
+            "-p",
+            str(self._port),
+            "-k",
+            str(self._folder),
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "fsync=off",
+        ]
+        self._process = subprocess.Popen(
+            [str(self._programs / "postgres"), *words],
+            user=self._user,
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            stderr=(self._folder / "log").open("a"),
+        )
         deadline = time.monotonic() + READY_S
         while True:
             try:
@@ -68,8 +93,9 @@ class PostgresServer:
         self.start()
 
     def _run(self, program: str, *words: str) -> None:
-        done = subprocess.run([str(self._programs / program), *words], user=self._user, cwd=self._folder, capture_output=True,
-                              text=True)
+        done = subprocess.run(
+            [str(self._programs / program), *words], user=self._user, cwd=self._folder, capture_output=True, text=True
+        )
         if done.returncode:
             raise NoPostgres(done.stderr)
 

@@ -50,8 +50,10 @@ def main() -> None:
         home = Path(folder)
         os.environ.update(server.environment)
         server.bucket("bench")
-        found = {"disk": _killed(home / "on-disk", str(home / "lake"), kills // 2),
-                 "s3": _killed(home / "in-bucket", "s3://bench/lake", kills - kills // 2)}
+        found = {
+            "disk": _killed(home / "on-disk", str(home / "lake"), kills // 2),
+            "s3": _killed(home / "in-bucket", "s3://bench/lake", kills - kills // 2),
+        }
     total = {name: sum(each[name] for each in found.values()) for name in ("kills", "incomplete", "completed")}
     record("publish_faults", {**total, **found}, keep=not given.quick)
 
@@ -100,8 +102,9 @@ def _killed(home: Path, lake: str, kills: int) -> dict[str, object]:
 def _started(home: Path, lake: str, number: int) -> subprocess.Popen[str]:
     """A process that has its lake open and begins to publish."""
     command = [sys.executable, "-m", "benchmarks.publish_faults", "--step", json.dumps([lake, number])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
-                               env={**os.environ, "MILLRACE_MIRRORS": str(home / "publisher")})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MILLRACE_MIRRORS": str(home / "publisher")}
+    )
     if process.stdout.readline().strip() != READY:
         raise SystemExit("a publisher did not begin: its error stands above")
     return process

@@ -48,9 +48,12 @@ from model_ops.quantization.quantized_model import load_quantized
 PROJECT = Path(__file__).resolve().parent.parent
 ROWS, MAX_LENGTH, RUNS, HELD_OUT = 256, 512, 3, 300
 WIDE_ROWS, WIDE_HELD_OUT = 64, 100
-SIDES = {"gptq": (("w4a16", "gptq"), ("W4A16", "gptq")), "awq": (("w4a16", "awq"), ("W4A16", "awq")),
-         "awq_asym": (("w4a16", "awq_gptq"), ("W4A16_ASYM", "awq")),
-         "w8a8": (("w8a8", "rtn"), ("W8A8", "smoothquant_gptq"))}
+SIDES = {
+    "gptq": (("w4a16", "gptq"), ("W4A16", "gptq")),
+    "awq": (("w4a16", "awq"), ("W4A16", "awq")),
+    "awq_asym": (("w4a16", "awq_gptq"), ("W4A16_ASYM", "awq")),
+    "w8a8": (("w8a8", "rtn"), ("W8A8", "smoothquant_gptq")),
+}
 """Comparison -> our scheme and method, and the peer's."""
 
 
@@ -71,8 +74,9 @@ def main() -> None:
         found = Bench(house, given.shared, folder, python, given.threads, (rows, HELD_OUT), runs).figures()
         if not given.quick:
             wide = widened(house, folder / "wide", hidden=6, heads=4, mlp=5)
-            found["wide"] = Bench(wide, given.shared, folder / "of_wide", python, given.threads, (WIDE_ROWS, WIDE_HELD_OUT),
-                                  1).figures()
+            found["wide"] = Bench(
+                wide, given.shared, folder / "of_wide", python, given.threads, (WIDE_ROWS, WIDE_HELD_OUT), 1
+            ).figures()
         record("quantize_peers", found, keep=not given.quick)
 
 
@@ -85,8 +89,9 @@ class Bench:
         tokenizer = load_tokenizer(self.model)
         train, _ = tokenize(gsm8k(shared, "train", plain=True), tokenizer, MAX_LENGTH)
         self.rows = folder / "rows.jsonl"
-        self.rows.write_text("".join(json.dumps(document.input_ids.tolist()) + "\n"
-                                     for document in random.Random(0).sample(train, rows[0])))
+        self.rows.write_text(
+            "".join(json.dumps(document.input_ids.tolist()) + "\n" for document in random.Random(0).sample(train, rows[0]))
+        )
         self.held_out = tokenize(gsm8k(shared, "test", rows[1], plain=True), tokenizer, MAX_LENGTH)[0]
 
     def figures(self) -> dict[str, Any]:
@@ -102,16 +107,20 @@ class Bench:
                     command, asked, how = sides[side]
                     done[side] = self.child(command, f"{side}-{name}-{run}", asked, how)
                 pairs.append((done["ours"], done["theirs"]))
-            losses = {side: self.loss(self.read(f"{side}-{name}-0", asked.endswith("ASYM")))
-                      for side, (_, asked, _) in sides.items()}
+            losses = {
+                side: self.loss(self.read(f"{side}-{name}-0", asked.endswith("ASYM"))) for side, (_, asked, _) in sides.items()
+            }
             found["loss"] |= {f"{side}_{name}": loss for side, loss in losses.items()}
             found[name] = {
                 "perplexity_ratio": round(math.exp(losses["ours"] - losses["theirs"]), 5),
-                **{f"{name}_ratio": mean_and_range([mine[what] / other[what] for mine, other in pairs])
-                   for name, what in (("time", "seconds"), ("cpu", "cpu_seconds"), ("memory", "peak_mb"))},
+                **{
+                    f"{name}_ratio": mean_and_range([mine[what] / other[what] for mine, other in pairs])
+                    for name, what in (("time", "seconds"), ("cpu", "cpu_seconds"), ("memory", "peak_mb"))
+                },
                 "seconds": [[round(side["seconds"], 1) for side in pair] for pair in pairs],
                 "cpu_seconds": [[round(side["cpu_seconds"], 1) for side in pair] for pair in pairs],
-                "peak_mb": [[round(side["peak_mb"]) for side in pair] for pair in pairs]}
+                "peak_mb": [[round(side["peak_mb"]) for side in pair] for pair in pairs],
+            }
             print(name, found[name], losses, flush=True)
         self.child(ours, "ours-rounded", "w4a16", "rtn")
         found["loss"]["ours_rounded"] = self.loss(load_quantized(self.folder / "ours-rounded", torch.float32))
@@ -120,8 +129,9 @@ class Bench:
     def read(self, name: str, with_zero_points: bool) -> torch.nn.Module:
         """A quantized model with our layers; they know no zero points, and transformers' do."""
         if with_zero_points:
-            return AutoModelForCausalLM.from_pretrained(self.folder / name, dtype=torch.float32,
-                                                        quantization_config=CompressedTensorsConfig(dequantize=True))
+            return AutoModelForCausalLM.from_pretrained(
+                self.folder / name, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
+            )
         return load_quantized(self.folder / name, torch.float32)
 
     def loss(self, model: torch.nn.Module) -> float:
@@ -132,12 +142,31 @@ class Bench:
     def child(self, command: list[str], name: str, scheme: str, method: str) -> dict[str, Any]:
         """A quantization in a process of its own. Raises SystemExit with its last line of output if it fails."""
         paths = [self.folder / f"{name}.job.json", self.folder / f"{name}.result.json"]
-        paths[0].write_text(json.dumps({
-            "threads": self.threads, "model": str(self.model), "rows": str(self.rows), "scheme": scheme, "method": method,
-            "max_length": MAX_LENGTH, "output": str(self.folder / name)}))
-        done = subprocess.run([*command, *map(str, paths)], cwd=PROJECT, capture_output=True, text=True,
-                              env={**os.environ, "OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1",
-                                   **({} if command[0] == sys.executable else {"PYTHONPATH": ""})})
+        paths[0].write_text(
+            json.dumps(
+                {
+                    "threads": self.threads,
+                    "model": str(self.model),
+                    "rows": str(self.rows),
+                    "scheme": scheme,
+                    "method": method,
+                    "max_length": MAX_LENGTH,
+                    "output": str(self.folder / name),
+                }
+            )
+        )
+        done = subprocess.run(
+            [*command, *map(str, paths)],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": str(self.threads),
+                "HF_HUB_OFFLINE": "1",
+                **({} if command[0] == sys.executable else {"PYTHONPATH": ""}),
+            },
+        )
         if done.returncode or not paths[1].exists():
             raise SystemExit(f"{name} failed: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}")
         return json.loads(paths[1].read_text())

@@ -57,15 +57,19 @@ class Int8Served:
         self.house = House(shared, folder)
         shutil.copytree(self.house.target, folder / "float")
         widen(folder / "float", folder / "wide-float")
-        self.sizes = {name: quantize_directory(folder / source, folder / name, Progress())["size_share"]
-                      for name, source in (("int8", "float"), ("wide-int8", "wide-float"))}
+        self.sizes = {
+            name: quantize_directory(folder / source, folder / name, Progress())["size_share"]
+            for name, source in (("int8", "float"), ("wide-int8", "wide-float"))
+        }
         self.passes = 1 if quick else SEEDS
 
     def figures(self) -> dict[str, Any]:
         """Trains, serves and compares."""
         answers = self.house.answers(rows=400 if self.quick else None)
-        prompts = {name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not self.quick]
-                   for name, found in self.house.prompts.items()}
+        prompts = {
+            name: [prompt for prompt in found if len(prompt.ids) < QUICK_PROMPT or not self.quick]
+            for name, found in self.house.prompts.items()
+        }
         asked = [prompt.ids for prompt in mixed(prompts, 24 if self.quick else 200)]
         taus = {}
         for name, target in (("own", "int8"), ("other", "float")):
@@ -77,12 +81,19 @@ class Int8Served:
         return {
             "tau_own": {"t0": taus["own"]["t0"], "t1": _mean(taus["own"]["t1"])},
             "tau_other": {"t0": taus["other"]["t0"], "t1": _mean(taus["other"]["t1"])},
-            "gain": {"t0": round(taus["own"]["t0"] / taus["other"]["t0"] - 1, 4),
-                     "t1": [round(value, 4) for value in (_mean(gains), min(gains), max(gains))]},
-            "passes": taus, "speed_ratio": {"house": self._speed("float", "int8", prompts),
-                                            "wide": self._speed("wide-float", "wide-int8", prompts)},
+            "gain": {
+                "t0": round(taus["own"]["t0"] / taus["other"]["t0"] - 1, 4),
+                "t1": [round(value, 4) for value in (_mean(gains), min(gains), max(gains))],
+            },
+            "passes": taus,
+            "speed_ratio": {
+                "house": self._speed("float", "int8", prompts),
+                "wide": self._speed("wide-float", "wide-int8", prompts),
+            },
             "size_share": {"house": round(self.sizes["int8"], 3), "wide": round(self.sizes["wide-int8"], 3)},
-            "sample": self.sample, "prompts": len(asked), "k": K,
+            "sample": self.sample,
+            "prompts": len(asked),
+            "k": K,
         }
 
     def _taus(self, drafter: str, asked: list[list[int]]) -> dict[str, Any]:
@@ -91,8 +102,9 @@ class Int8Served:
         shared = {"concurrency": CONCURRENCY, "max_tokens": 32 if self.quick else 128}
         with vllm_server(self.python, "int8", "--speculative-config", config, *OPTIONS, folder=self.folder) as server:
             greedy = measure_served(server, asked, temperature=0, **shared)
-            sampled = [measure_served(server, asked, temperature=1, seed=1_000 * number, **shared)
-                       for number in range(self.passes)]
+            sampled = [
+                measure_served(server, asked, temperature=1, seed=1_000 * number, **shared) for number in range(self.passes)
+            ]
         self.sample = greedy.replies[0].text[:200]
         return {"t0": round(greedy.acceptance.tau, 4), "t1": [round(each.acceptance.tau, 4) for each in sampled]}
 
@@ -102,15 +114,20 @@ class Int8Served:
         for name in (plain, quantized):
             with vllm_server(self.python, name, *OPTIONS, folder=self.folder) as server:
                 self._tokens_per_second(server, prompts, 8, 8)  # its first requests are slower
-                found[name] = [self._tokens_per_second(server, prompts, concurrency, 12 if concurrency == 1 else 48)
-                               for concurrency in CONCURRENCIES]
-        return {str(concurrency): {"ratio": round(int8 / of_float, 3), "float": round(of_float, 1), "int8": round(int8, 1)}
-                for concurrency, of_float, int8 in zip(CONCURRENCIES, found[plain], found[quantized], strict=True)}
+                found[name] = [
+                    self._tokens_per_second(server, prompts, concurrency, 12 if concurrency == 1 else 48)
+                    for concurrency in CONCURRENCIES
+                ]
+        return {
+            str(concurrency): {"ratio": round(int8 / of_float, 3), "float": round(of_float, 1), "int8": round(int8, 1)}
+            for concurrency, of_float, int8 in zip(CONCURRENCIES, found[plain], found[quantized], strict=True)
+        }
 
     def _tokens_per_second(self, server: ServedModel, prompts: dict[str, list], concurrency: int, count: int) -> float:
         asked = [prompt.ids for prompt in mixed(prompts, 4 if self.quick else count)]
-        return measure_served(server, asked, concurrency=concurrency, max_tokens=24 if self.quick else 128, temperature=0,
-                              ignore_eos=True).tokens_per_second
+        return measure_served(
+            server, asked, concurrency=concurrency, max_tokens=24 if self.quick else 128, temperature=0, ignore_eos=True
+        ).tokens_per_second
 
 
 def _mean(values: list[float]) -> float:

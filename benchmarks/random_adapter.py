@@ -50,8 +50,19 @@ def random_adapter(lake: LakeLayout, base: Path, workload: str, seed: int, rank:
 
     def released(output: Path) -> None:
         gate = GateResult(name="recovery", wanted=0.9, measured=1.0, passed=True)
-        made = write_release(output, workload, target, None, 0, [gate], DrafterServing("eagle3", None), None,
-                             ReleaseSettings(form="adapter"), registry.directory(target), base=under)
+        made = write_release(
+            output,
+            workload,
+            target,
+            None,
+            0,
+            [gate],
+            DrafterServing("eagle3", None),
+            None,
+            ReleaseSettings(form="adapter"),
+            registry.directory(target),
+            base=under,
+        )
         write_attestations(output, lake, made, [target, under], "random")
 
     under = finished("model", "base_model", {}, [], copied)

@@ -70,8 +70,10 @@ def _measured(place: str, seconds: float, ways: Sequence[str]) -> dict[str, Any]
     lake = LakeLayout.open(place)
     _commit(lake, 0)
     ended, results = context.Event(), context.SimpleQueue()
-    readers = [context.Process(target=_read, args=(place, ways[number % len(ways)], number, ended, results))
-               for number in range(READERS)]
+    readers = [
+        context.Process(target=_read, args=(place, ways[number % len(ways)], number, ended, results))
+        for number in range(READERS)
+    ]
     for reader in readers:
         reader.start()
     first = [results.get() for _ in readers]  # each has answered once: all of them read from here on
@@ -86,16 +88,27 @@ def _measured(place: str, seconds: float, ways: Sequence[str]) -> dict[str, Any]
     for reader in readers:
         reader.join()
     return {
-        "errors": counted["errors"], "inconsistent": counted["inconsistent"], "queries": counted["queries"],
-        "commits": commits, "by_way": {way: counted[f"queries {way}"] for way in ways},
+        "errors": counted["errors"],
+        "inconsistent": counted["inconsistent"],
+        "queries": counted["queries"],
+        "commits": commits,
+        "by_way": {way: counted[f"queries {way}"] for way in ways},
         "messages": sorted(name.removeprefix("message ") for name in counted if name.startswith("message ")),
     }
 
 
 def _commit(lake: LakeLayout, number: int) -> None:
     """Replaces all rows in one commit."""
-    rows = [{"workload": WORKLOAD, "dt": DAYS[place % 3], "interaction_id": f"i{place}", "client": str(number),
-             "messages": f"[{{\"role\": \"user\", \"content\": \"{place} {number}\"}}]"} for place in range(ROWS)]
+    rows = [
+        {
+            "workload": WORKLOAD,
+            "dt": DAYS[place % 3],
+            "interaction_id": f"i{place}",
+            "client": str(number),
+            "messages": f'[{{"role": "user", "content": "{place} {number}"}}]',
+        }
+        for place in range(ROWS)
+    ]
     table = pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"])
     Tables(lake).replace("interactions", table, workload=WORKLOAD, dt=DAYS)
     publish(lake)

@@ -1,6 +1,6 @@
 """Records a benchmark: prints its figures as the last line of output, and writes the results file.
 
-    record("demo", {"seconds": ...})
+record("demo", {"seconds": ...})
 """
 
 from __future__ import annotations

@@ -45,9 +45,12 @@ from resources.signing.keys import SIGNING_KEY, TRUSTED_KEYS
 
 PASSES, STARTS_WITHIN_S, CONCURRENCY, TIE = 3, 900, 8, 0.25
 BOUNDS = {"acceptance_gap": 0.03, "parity": 0.98, "schema_valid": 1.0}
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer"},
-                                           "kind": {"enum": ["new", "old"]}},
-          "required": ["name", "count", "kind"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer"}, "kind": {"enum": ["new", "old"]}},
+    "required": ["name", "count", "kind"],
+    "additionalProperties": False,
+}
 SIGNING_PACKAGES = ("model-signing", "pyopenssl")
 
 
@@ -66,8 +69,11 @@ def main() -> None:
         lake, directory = signed_copy(LakeLayout.open(given.lake, create=False), home, given.release)
         package(lake, directory, home / "package", "directory")
         verified = _verified(home, keys / "trusted" / "ann.pub", directory.name)
-        record("release_served", _served(home, lake, directory, python, 1 if given.quick else PASSES, verified),
-               keep=not given.quick)
+        record(
+            "release_served",
+            _served(home, lake, directory, python, 1 if given.quick else PASSES, verified),
+            keep=not given.quick,
+        )
 
 
 def _verified(home: Path, trusted: Path, version: str) -> bool:
@@ -75,8 +81,11 @@ def _verified(home: Path, trusted: Path, version: str) -> bool:
     subprocess.run([sys.executable, "-m", "venv", home / "bare"], check=True)
     python = home / "bare" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *SIGNING_PACKAGES], check=True)
-    done = subprocess.run([python, "-I", "verify.py", "--key", trusted, "--approver", trusted, "--release", version],
-                          cwd=home / "package", env={"PATH": os.environ["PATH"]})
+    done = subprocess.run(
+        [python, "-I", "verify.py", "--key", trusted, "--approver", trusted, "--release", version],
+        cwd=home / "package",
+        env={"PATH": os.environ["PATH"]},
+    )
     return done.returncode == 0
 
 
@@ -86,33 +95,54 @@ def _served(home: Path, lake: LakeLayout, directory: Path, python: Path, passes:
     target = home / "package" / release.target.path
     prompts = _prompts(target, dataset, asked)
     script = home / "package" / directory.relative_to(lake.root) / "serve-vllm.sh"
-    environment = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "VLLM_CPU_KVCACHE_SPACE": "1",
-                   "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
+    environment = {
+        **os.environ,
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "2",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONPATH": "",
+    }
     words = [script, "--enforce-eager", "--no-enable-prefix-caching", "--seed", "0", *dtype_words("vllm", target)]
-    with running_server(words, log=home / "server.log", start_s=STARTS_WITHIN_S, environment=environment) as server, \
-            ServedModel(server.url, model=release.workload, through_proxy=False) as client:
+    with (
+        running_server(words, log=home / "server.log", start_s=STARTS_WITHIN_S, environment=environment) as server,
+        ServedModel(server.url, model=release.workload, through_proxy=False) as client,
+    ):
         several = {"concurrency": CONCURRENCY, "max_tokens": asked["max_new_tokens"]}
         greedy = measure_served(client, prompts, temperature=0, **several)
         sampled = [measure_served(client, prompts, temperature=1, seed=1_000 * number, **several) for number in range(passes)]
-        constrained = {name: _valid_share(client, schema, min(len(prompts), 40)) for name, schema in (
-            ("schema_valid", SCHEMA), ("schema_valid_unasked", None))}
+        constrained = {
+            name: _valid_share(client, schema, min(len(prompts), 40))
+            for name, schema in (("schema_valid", SCHEMA), ("schema_valid_unasked", None))
+        }
     taus = {"t0": [greedy.acceptance.tau], "t1": [each.acceptance.tau for each in sampled]}
     method = release.served_drafting.method
     drafter = release.architecture if method == "drafter" else method
-    said = {f"t{summary['temperature']:g}": summary["tau_of_drafts"] for summary in report["acceptance"]
-            if summary["drafter"] == drafter and summary["sampling"] != "as logged"}
+    said = {
+        f"t{summary['temperature']:g}": summary["tau_of_drafts"]
+        for summary in report["acceptance"]
+        if summary["drafter"] == drafter and summary["sampling"] != "as logged"
+    }
     gaps = {name: statistics.mean(found) / said[name] - 1 for name, found in taus.items()}
-    error = statistics.stdev(taus["t1"]) * (1 / passes + 1)**0.5 / said["t1"] if passes > 1 else None
+    error = statistics.stdev(taus["t1"]) * (1 / passes + 1) ** 0.5 / said["t1"] if passes > 1 else None
     parity = _parity(target, prompts, [reply.token_ids for reply in greedy.replies])
     allowed = max(BOUNDS["acceptance_gap"], 2 * (error or 0))
     gap = max(gaps.values(), key=abs)
     return {
         "ok": verified and abs(gap) <= allowed and parity >= BOUNDS["parity"] and constrained["schema_valid"] == 1,
-        "verified": verified, "acceptance_gap": round(gap, 4), "gap_standard_error": error and round(error, 4),
-        "parity": round(parity, 4), "tie": TIE, **constrained,
+        "verified": verified,
+        "acceptance_gap": round(gap, 4),
+        "gap_standard_error": error and round(error, 4),
+        "parity": round(parity, 4),
+        "tie": TIE,
+        **constrained,
         "tau": {name: round(statistics.mean(found), 3) for name, found in taus.items()},
-        "tau_of_report": {name: round(said[name], 3) for name in taus}, "drafting": release.served_drafting.label,
-        "prompts": len(prompts), "max_new_tokens": asked["max_new_tokens"], "passes": passes,
+        "tau_of_report": {name: round(said[name], 3) for name in taus},
+        "drafting": release.served_drafting.label,
+        "prompts": len(prompts),
+        "max_new_tokens": asked["max_new_tokens"],
+        "passes": passes,
         "read": greedy.replies[0].text[:200],
     }
 
@@ -141,8 +171,10 @@ def _valid_share(client: ServedModel, schema: dict[str, Any] | None, count: int)
     """The share of complete answers that are objects of SCHEMA, asked for with a schema or not."""
     form = {"response_format": {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema}}} if schema else {}
     asked = [{"role": "user", "content": "Name a thing and how many there are, as JSON."}]
-    replies = [client.answer(asked, temperature=1, max_tokens=128, seed=number, frequency_penalty=2.0, **form)
-               for number in range(count)]  # without the penalty, a toy model writes the white space that JSON allows for ever
+    replies = [
+        client.answer(asked, temperature=1, max_tokens=128, seed=number, frequency_penalty=2.0, **form)
+        for number in range(count)
+    ]  # without the penalty, a toy model writes the white space that JSON allows for ever
     complete = [reply for reply in replies if reply.finish_reason == "stop" or not schema]
     return round(sum(_is_valid(reply.text) for reply in complete) / max(1, len(complete)), 4)
 
@@ -170,8 +202,8 @@ def _parity(target: Path, prompts: list[list[int]], replies: list[list[int]]) ->
     with torch.no_grad():
         for prompt, reply in zip(prompts, replies, strict=True):
             ids = torch.tensor([[*prompt, *reply]])
-            logits = model(ids[:, :-1]).logits[0, len(prompt) - 1:].float()
-            gaps.append(logits.amax(-1) - logits.gather(1, ids[0, len(prompt):, None])[:, 0])
+            logits = model(ids[:, :-1]).logits[0, len(prompt) - 1 :].float()
+            gaps.append(logits.amax(-1) - logits.gather(1, ids[0, len(prompt) :, None])[:, 0])
     return float((torch.cat(gaps) < TIE).float().mean())
 
 

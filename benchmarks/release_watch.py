@@ -29,11 +29,17 @@ from resources.releases.settings import WatchSettings
 SETTINGS = WatchSettings()
 WATCHES, FALLS = 600, 20
 QUIET: dict[str, dict[str, float]] = {
-    "usual": {}, "hours alike": {"together": 0.8, "hourly": 0.02}, "tolerated fall": {"fall": 0.08}}
+    "usual": {},
+    "hours alike": {"together": 0.8, "hourly": 0.02},
+    "tolerated fall": {"fall": 0.08},
+}
 WORSE: dict[str, tuple[dict[str, float], dict[str, float]]] = {
-    "acceptance length -15 %": ({"fall": 0.15}, {}), "acceptance length -30 %": ({"fall": 0.3}, {}),
-    "acceptance length -30 % after 12 h": ({"fall": 0.3, "falls_after_h": 12}, {}), "no draft accepted": ({"fall": 1.0}, {}),
-    "requests without an answer 1 % to 10 %": ({"errors": 0.1}, {}), "broken answers 2 % to 10 %": ({}, {"broken": 0.1}),
+    "acceptance length -15 %": ({"fall": 0.15}, {}),
+    "acceptance length -30 %": ({"fall": 0.3}, {}),
+    "acceptance length -30 % after 12 h": ({"fall": 0.3, "falls_after_h": 12}, {}),
+    "no draft accepted": ({"fall": 1.0}, {}),
+    "requests without an answer 1 % to 10 %": ({"errors": 0.1}, {}),
+    "broken answers 2 % to 10 %": ({}, {"broken": 0.1}),
     "bad feedback 2 % to 10 %": ({}, {"disliked": 0.1}),
 }
 """What changes in the windows, and in the sessions."""
@@ -56,10 +62,13 @@ def measured(watches: int, falls: int) -> dict[str, Any]:
     by_kind = {kind: [signal for number, signal in enumerate(quiet) if kinds[number % len(kinds)] == kind] for kind in kinds}
     found = {name: [hour for hour in hours if hour is not None] for name, hours in delays.items()}
     return {
-        "stated": SETTINGS.false_alarm, "watches": watches,
+        "stated": SETTINGS.false_alarm,
+        "watches": watches,
         "rolled_back": round(sum(signal is not None for signal in quiet) / watches, 5),
-        "rolled_back_by_kind": {kind: {"watches": len(signals), "rolled_back": sum(signal is not None for signal in signals)}
-                                for kind, signals in by_kind.items()},
+        "rolled_back_by_kind": {
+            kind: {"watches": len(signals), "rolled_back": sum(signal is not None for signal in signals)}
+            for kind, signals in by_kind.items()
+        },
         "false_signals": sorted(signal for signal in quiet if signal),
         "hours": {name: float(np.median(hours)) if hours else None for name, hours in found.items()},
         "longest_hours": {name: max(hours, default=None) for name, hours in found.items()},
@@ -83,8 +92,13 @@ def _worse(name: str, number: int) -> int | None:
     return outside[0] if outside else None
 
 
-def _outside(rng: np.random.Generator, old: dict[str, float], old_talk: dict[str, float], new: dict[str, float],
-             new_talk: dict[str, float]) -> tuple[int, str] | None:
+def _outside(
+    rng: np.random.Generator,
+    old: dict[str, float],
+    old_talk: dict[str, float],
+    new: dict[str, float],
+    new_talk: dict[str, float],
+) -> tuple[int, str] | None:
     """The first hour at which a signal is outside, and the signal."""
     before = PROMOTED - timedelta(days=DAYS)
     usual = windows(rng, before, 24 * DAYS, **{"errors": 0.01, **old})
@@ -96,8 +110,11 @@ def _outside(rng: np.random.Generator, old: dict[str, float], old_talk: dict[str
     for hour in range(1, HOURS + 1):
         now = PROMOTED + timedelta(hours=hour)
         seen = [window for window in served if window.end <= now]
-        found = [compare_acceptance(seen, should, SETTINGS, PROMOTED, now), compare_errors(seen, usual, SETTINGS, PROMOTED, now),
-                 *compare_sessions([row for row in talked if row["last"] <= now], said, SETTINGS, PROMOTED)]
+        found = [
+            compare_acceptance(seen, should, SETTINGS, PROMOTED, now),
+            compare_errors(seen, usual, SETTINGS, PROMOTED, now),
+            *compare_sessions([row for row in talked if row["last"] <= now], said, SETTINGS, PROMOTED),
+        ]
         if outside := next((each.signal for each in found if each.is_outside), None):
             return hour, outside
     return None

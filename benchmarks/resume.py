@@ -92,14 +92,21 @@ def kills(folder: Path, count: int, steps: int, moments: random.Random) -> dict[
     _ended(_start(work, steps))
     one, other = (load_file(folder / name / "final.safetensors") for name in ("undisturbed", "killed"))
     identical = one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
-    return {"kills": count, "during_saves": torn, "identical": identical, "steps_lost": max(lost),
-            "checkpoint_every": INTERVAL, "seconds_lost_share": round(max(lost_s) / (INTERVAL * step_s), 3)}
+    return {
+        "kills": count,
+        "during_saves": torn,
+        "identical": identical,
+        "steps_lost": max(lost),
+        "checkpoint_every": INTERVAL,
+        "seconds_lost_share": round(max(lost_s) / (INTERVAL * step_s), 3),
+    }
 
 
 def overhead(work: Path, sizes: dict[str, int], tokens: int, steps: int, pairs: int) -> dict[str, object]:
     """What a save adds to `steps` steps, over `pairs` of intervals with and without one."""
-    settings = TrainingSettings(steps=1_000, learning_rate=1e-4, tokens_per_step=tokens, max_length=tokens // 2,
-                                checkpoint_every=1).resolved()
+    settings = TrainingSettings(
+        steps=1_000, learning_rate=1e-4, tokens_per_step=tokens, max_length=tokens // 2, checkpoint_every=1
+    ).resolved()
     model = tiny("qwen3", **sizes)
     world, optimizer = World.alone(torch.device("cpu")), build_optimizer(model, settings)
     plan = PackedPlan(documents(400, tokens // 4, sizes["vocab"]), settings)
@@ -130,11 +137,16 @@ def overhead(work: Path, sizes: dict[str, int], tokens: int, steps: int, pairs: 
     checkpoints.wait()
     writing.append(time.monotonic() - began_s)
     saved = max((work / "checkpoints").glob("step-*"))
-    return {"save_overhead": round(median(ratios), 4), "overheads": [round(ratio, 4) for ratio in ratios],
-            "interval_steps": steps, "step_seconds": round(took[False] / steps, 4),
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "saved_mb": round(sum(path.stat().st_size for path in saved.iterdir()) / 1e6, 1),
-            "write_seconds_alone": round(writing[0], 3), "step_stood_still_s": round(median(stood), 4)}
+    return {
+        "save_overhead": round(median(ratios), 4),
+        "overheads": [round(ratio, 4) for ratio in ratios],
+        "interval_steps": steps,
+        "step_seconds": round(took[False] / steps, 4),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "saved_mb": round(sum(path.stat().st_size for path in saved.iterdir()) / 1e6, 1),
+        "write_seconds_alone": round(writing[0], 3),
+        "step_stood_still_s": round(median(stood), 4),
+    }
 
 
 def _start(folder: Path, steps: int) -> int:
@@ -152,11 +164,13 @@ def _start(folder: Path, steps: int) -> int:
 
 
 def _train(folder: Path, steps: int) -> None:
-    settings = TrainingSettings(steps=steps, learning_rate=1e-3, tokens_per_step=1_024, max_length=128, precision="float32",
-                                checkpoint_every=INTERVAL).resolved()
+    settings = TrainingSettings(
+        steps=steps, learning_rate=1e-3, tokens_per_step=1_024, max_length=128, precision="float32", checkpoint_every=INTERVAL
+    ).resolved()
     model = tiny("qwen3", hidden=128, layers=4, vocab=512)
-    train(model, PackedPlan(documents(400, 128, 512), settings), next_token_loss, settings, folder / ".work", Progress(),
-          "resume")
+    train(
+        model, PackedPlan(documents(400, 128, 512), settings), next_token_loss, settings, folder / ".work", Progress(), "resume"
+    )
     save_file({name: value.detach().contiguous() for name, value in model.named_parameters()}, folder / "final.safetensors")
 
 
@@ -169,8 +183,9 @@ def _done(folder: Path) -> int:
 
 def _until_a_save_is_being_written(folder: Path, child: int) -> None:
     known = {path for path in (folder / ".work" / "checkpoints").glob("step-*") if not (path / "state.json").exists()}
-    while not any(path not in known and not (path / "state.json").exists()
-                  for path in (folder / ".work" / "checkpoints").glob("step-*")):
+    while not any(
+        path not in known and not (path / "state.json").exists() for path in (folder / ".work" / "checkpoints").glob("step-*")
+    ):
         if os.waitpid(child, os.WNOHANG)[0]:
             raise RuntimeError("the run ended before a checkpoint was seen being written")
         time.sleep(0.0005)

@@ -68,16 +68,28 @@ def main() -> None:
         raise RuntimeError(f"{decision.action} ({decision.outcome}): {decision.why}; versions of sft_model: {len(versions)}")
     chosen = decision.chosen
     assert chosen is not None
-    record("retrain_cost", {
-        "share": round(decision.cost_s / whole, 4), "share_with_logs": round((decision.cost_s + logs) / whole, 4),
-        "seconds": round(decision.cost_s, 1), "logs_seconds": round(logs, 1), "whole_graph_seconds": round(whole, 1),
-        "found_s": round(decision.ts.timestamp() - arrived, 1), "action": decision.action, "outcome": decision.outcome,
-        "predicted_s": round(chosen.predicted_cost_s or 0.0, 1), "predicted_gain": round(chosen.predicted_gain or 0.0, 4),
-        "gain_lower": round(chosen.gain_lower or 0.0, 4),
-        "gain": None if decision.gain is None else round(decision.gain, 4), "requests_a_day": REQUESTS_A_DAY,
-        "new_rows": decision.evidence.get("new_rows_of_drafter"), "rows": decision.evidence.get("rows"),
-        "cause": decision.cause_text,
-    }, keep=not given.quick)
+    record(
+        "retrain_cost",
+        {
+            "share": round(decision.cost_s / whole, 4),
+            "share_with_logs": round((decision.cost_s + logs) / whole, 4),
+            "seconds": round(decision.cost_s, 1),
+            "logs_seconds": round(logs, 1),
+            "whole_graph_seconds": round(whole, 1),
+            "found_s": round(decision.ts.timestamp() - arrived, 1),
+            "action": decision.action,
+            "outcome": decision.outcome,
+            "predicted_s": round(chosen.predicted_cost_s or 0.0, 1),
+            "predicted_gain": round(chosen.predicted_gain or 0.0, 4),
+            "gain_lower": round(chosen.gain_lower or 0.0, 4),
+            "gain": None if decision.gain is None else round(decision.gain, 4),
+            "requests_a_day": REQUESTS_A_DAY,
+            "new_rows": decision.evidence.get("new_rows_of_drafter"),
+            "rows": decision.evidence.get("rows"),
+            "cause": decision.cause_text,
+        },
+        keep=not given.quick,
+    )
 
 
 def _released(home: Path, size: str) -> Path:
@@ -92,8 +104,10 @@ def _released(home: Path, size: str) -> Path:
         waiting.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(path, waiting)
     text = (RECIPES / f"{size}.yaml").read_text(encoding="utf-8").replace("../demo/quick/traffic", "traffic")
-    automation = {"watch_logs": True, "decide": {
-        "enabled": True, "cool_down_hours": 0, "requests_per_day": REQUESTS_A_DAY, "least_new_rows": 50}}
+    automation = {
+        "watch_logs": True,
+        "decide": {"enabled": True, "cool_down_hours": 0, "requests_per_day": REQUESTS_A_DAY, "least_new_rows": 50},
+    }
     recipe.write_text(text.replace("../demo/traffic", "traffic") + yaml.safe_dump({"automation": automation}), encoding="utf-8")
     _wait(submit(recipe, home / "lake"))
     registry = Registry(LakeLayout.open(home / "lake"), WORKLOAD)

@@ -46,8 +46,11 @@ class S3Server:
     @property
     def environment(self) -> dict[str, str]:
         return {
-            "AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
         }
 
     def bucket(self, name: str) -> None:
@@ -117,8 +120,13 @@ def _serve(port: int, keys: dict[str, int]) -> None:
         for number in range(count):
             storage.put_object(bucket, f"logs/2026/06/{number % DAYS + 1:02}/{number:07}.json", b"{}\n")
     os.environ["MOTO_PORT"] = str(port)
-    run_simple(LOOPBACK, port, _Faulty(DomainDispatcherApplication(create_backend_app)), threaded=True,
-               request_handler=MotoRequestHandler)
+    run_simple(
+        LOOPBACK,
+        port,
+        _Faulty(DomainDispatcherApplication(create_backend_app)),
+        threaded=True,
+        request_handler=MotoRequestHandler,
+    )
 
 
 class _Faulty:

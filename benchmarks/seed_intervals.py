@@ -37,17 +37,34 @@ def losses(figures: dict) -> dict[str, tuple[float, float]]:
     """By drafter: the gain of LK-lambda over KL at T = 1. Both losses were trained with the same seeds: gains are by seed."""
     if "intervals" in figures:
         return figures["lk_gain_t1_interval"]
-    return {drafter: with_student(figures["lk_gain_t1"][drafter], *figures["lk_gain_t1_interval"][drafter],
-                                  [[1 + gain for gain, _, _ in by_seed]], figures["prompts"])
-            for drafter, by_seed in figures["lk_gain_t1_seeds"].items()}
+    return {
+        drafter: with_student(
+            figures["lk_gain_t1"][drafter],
+            *figures["lk_gain_t1_interval"][drafter],
+            [[1 + gain for gain, _, _ in by_seed]],
+            figures["prompts"],
+        )
+        for drafter, by_seed in figures["lk_gain_t1_seeds"].items()
+    }
 
 
 def peers(figures: dict) -> dict[str, dict[str, dict[str, tuple[float, float]]]]:
     """By peer, side and temperature: the gain over the peer."""
-    return {peer: {side: {name: with_student(*gain, [found["sides"][peer]["tau"][name], found["sides"][side]["tau"][name]],
-                                             figures["prompts"]) if "intervals" not in figures else tuple(gain[1:])
-                          for name, gain in by_name.items()}
-                   for side, by_name in found["tau_gain"].items()} for peer, found in figures.items() if peer in PEERS}
+    return {
+        peer: {
+            side: {
+                name: with_student(
+                    *gain, [found["sides"][peer]["tau"][name], found["sides"][side]["tau"][name]], figures["prompts"]
+                )
+                if "intervals" not in figures
+                else tuple(gain[1:])
+                for name, gain in by_name.items()
+            }
+            for side, by_name in found["tau_gain"].items()
+        }
+        for peer, found in figures.items()
+        if peer in PEERS
+    }
 
 
 def main() -> None:

@@ -63,12 +63,21 @@ def main() -> None:
         new = ticks.tick()
         if ticks.requests != workloads:
             raise RuntimeError(f"{ticks.requests} of {workloads} workloads found the new object at the next tick")
-    record("sensor_scale", {
-        "tick_s": round(max(idle), 2), "first_tick_s": round(first, 2), "new_tick_s": round(new, 2),
-        "idle_ms": round(1_000 * max(idle) / workloads, 2), "cpu_s": round(used, 2),
-        "ticks_s": [round(each, 2) for each in idle],
-        "workloads": workloads, "objects": objects, "days": DAYS,
-    }, keep=not given.quick)
+    record(
+        "sensor_scale",
+        {
+            "tick_s": round(max(idle), 2),
+            "first_tick_s": round(first, 2),
+            "new_tick_s": round(new, 2),
+            "idle_ms": round(1_000 * max(idle) / workloads, 2),
+            "cpu_s": round(used, 2),
+            "ticks_s": [round(each, 2) for each in idle],
+            "workloads": workloads,
+            "objects": objects,
+            "days": DAYS,
+        },
+        keep=not given.quick,
+    )
 
 
 class _Ticks:
@@ -94,9 +103,16 @@ class _Ticks:
 
 
 def _recipe(name: str, home: Path) -> Recipe:
-    return read_recipe({
-        "workload": name, "base_model": "tiny", "sources": {SOURCE: {"uri": str(home / "logs")}},
-        "first_day": FIRST.isoformat(), "automation": {"watch_logs": True, "decide": {"enabled": True}}}, home)
+    return read_recipe(
+        {
+            "workload": name,
+            "base_model": "tiny",
+            "sources": {SOURCE: {"uri": str(home / "logs")}},
+            "first_day": FIRST.isoformat(),
+            "automation": {"watch_logs": True, "decide": {"enabled": True}},
+        },
+        home,
+    )
 
 
 def _write_objects(folder: Path, count: int) -> SourceSettings:
@@ -116,14 +132,25 @@ def _write_tables(lake: LakeLayout, names: list[str], source: SourceSettings) ->
     listed = listed_table(list(objects_after(SOURCE, source)))
     rows = {name: pa.nulls(len(listed), SCHEMAS["objects"].field(name).type) for name in SCHEMAS["objects"].names}
     rows |= {name: listed[name] for name in listed.column_names}
-    rows |= {"workload": pa.array([names[0]] * len(listed)), "state": pa.array(["read"] * len(listed)),
-             "read_as": pa.array([source.read_as] * len(listed))}
+    rows |= {
+        "workload": pa.array([names[0]] * len(listed)),
+        "state": pa.array(["read"] * len(listed)),
+        "read_as": pa.array([source.read_as] * len(listed)),
+    }
     tables.append("objects", pa.table({name: rows[name] for name in SCHEMAS["objects"].names}, schema=SCHEMAS["objects"]))
     now = datetime.now(UTC)
-    days = [dict.fromkeys(SCHEMAS["cleaned_interactions"].names) | {
-        "workload": names[0], "dt": now.date() - timedelta(days=day), "status": "ok", "interaction_id": f"{day}-{number}",
-        "ts": now}
-        for day in range(DAYS) for number in range(20)]
+    days = [
+        dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
+        | {
+            "workload": names[0],
+            "dt": now.date() - timedelta(days=day),
+            "status": "ok",
+            "interaction_id": f"{day}-{number}",
+            "ts": now,
+        }
+        for day in range(DAYS)
+        for number in range(20)
+    ]
     tables.append("cleaned_interactions", pa.Table.from_pylist(days, schema=SCHEMAS["cleaned_interactions"]))
     for table in ("objects", "cleaned_interactions"):
         _link(lake.table(table), names)

@@ -27,8 +27,15 @@ from model_ops.tensors.batch import IGNORED
 
 MAX_LENGTH = 2_048
 LARGE = {
-    "vocab_size": 151_936, "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-    "head_dim": 64, "intermediate_size": 1_536, "max_position_embeddings": 4_096, "tie_word_embeddings": True,
+    "vocab_size": 151_936,
+    "hidden_size": 512,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "intermediate_size": 1_536,
+    "max_position_embeddings": 4_096,
+    "tie_word_embeddings": True,
 }
 
 CALCULATED = re.compile(r"<<[^>]*>>")
@@ -59,8 +66,12 @@ def prepare(folder: Path, shared: Path, rows: int, tokens: int, held_out: int = 
     _write(tokenize(gsm8k(shared, "test", held_out), tokenizer, MAX_LENGTH)[0], apart / "validation.parquet")
     with (folder / "rows.jsonl").open("w") as file:
         for index in kept:
-            file.write(json.dumps({"input_ids": train[index].input_ids.tolist(),
-                                   "completion_mask": train[index].targets.astype(int).tolist()}) + "\n")
+            file.write(
+                json.dumps(
+                    {"input_ids": train[index].input_ids.tolist(), "completion_mask": train[index].targets.astype(int).tolist()}
+                )
+                + "\n"
+            )
     large = folder / "large"
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**LARGE, bos_token_id=None, eos_token_id=2, pad_token_id=0))
@@ -83,10 +94,16 @@ def gsm8k(shared: Path, split: str, limit: int | None = None, plain: bool = Fals
     """Questions with their answers; raises OSError where the data is not there. plain: without the calculator's annotations
     (`<<48/2=24>>`), as the small chat model was trained."""
     lines = (shared / "data" / f"gsm8k_{split}.jsonl").read_text().splitlines()[:limit]
-    return [Row(f"{split}-{number}", [{"role": "user", "content": example["question"]},
-                                      {"role": "assistant", "content": CALCULATED.sub("", example["answer"]) if plain
-                                       else example["answer"]}])
-            for number, example in enumerate(map(json.loads, lines))]
+    return [
+        Row(
+            f"{split}-{number}",
+            [
+                {"role": "user", "content": example["question"]},
+                {"role": "assistant", "content": CALCULATED.sub("", example["answer"]) if plain else example["answer"]},
+            ],
+        )
+        for number, example in enumerate(map(json.loads, lines))
+    ]
 
 
 def _write(documents: Iterable[Document], path: Path) -> None:
@@ -96,6 +113,7 @@ def _write(documents: Iterable[Document], path: Path) -> None:
         columns["row_id"].append(document.row_id)
         columns["messages"].append("[]")
         columns["token_ids"].append(document.input_ids.tolist())
-        columns["labels"].append([int(token) if learnt else IGNORED
-                                  for token, learnt in zip(document.input_ids, document.targets, strict=True)])
+        columns["labels"].append(
+            [int(token) if learnt else IGNORED for token, learnt in zip(document.input_ids, document.targets, strict=True)]
+        )
     pq.write_table(pa.table(columns), path)

@@ -1,7 +1,7 @@
 """A copy of a lake's newest release, signed and approved with keys made for it: for benchmarks about what is signed.
 
-    keys = make_keys(home)                                       # keys/ann.pem signs; keys/trusted/ann.pub is trusted
-    lake, directory = signed_copy(Lake.open(source), home)       # with SIGNING_KEY and TRUSTED_KEYS set to them
+keys = make_keys(home)                                       # keys/ann.pem signs; keys/trusted/ann.pub is trusted
+lake, directory = signed_copy(Lake.open(source), home)       # with SIGNING_KEY and TRUSTED_KEYS set to them
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ def make_keys(home: Path) -> Path:
     (keys / "trusted").mkdir(parents=True)
     for name in ("ann", "mallory"):
         private = ec.generate_private_key(ec.SECP256R1())
-        (keys / f"{name}.pem").write_bytes(private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        (keys / f"{name}.pem").write_bytes(
+            private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
         place = keys / "trusted" if name == "ann" else keys
-        (place / f"{name}.pub").write_bytes(private.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+        (place / f"{name}.pub").write_bytes(
+            private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        )
     return keys
 
 

@@ -1,7 +1,7 @@
 """A finished release of form adapter whose models cannot speak, for tests about what happens to such releases.
 
-    directory = small_adapter(lake, 1, "tutor")                   # another number makes another adapter on the same base
-    directory = small_adapter(lake, 1, "support", base="large")   # on another base
+directory = small_adapter(lake, 1, "tutor")                   # another number makes another adapter on the same base
+directory = small_adapter(lake, 1, "support", base="large")   # on another base
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ from resources.releases.release import ReleaseSettings, write_release
 from resources.releasing.attestations import write_attestations
 
 
-def small_adapter(lake: LakeLayout, number: int, workload: str = "tutor", base: str = "small", rank: int = 8, template: str = "plain",
-                  zero_retention: bool = False) -> Path:
+def small_adapter(
+    lake: LakeLayout,
+    number: int,
+    workload: str = "tutor",
+    base: str = "small",
+    rank: int = 8,
+    template: str = "plain",
+    zero_retention: bool = False,
+) -> Path:
     """Finishes a release and returns its directory. base: the content of its base. template: of its chat template."""
     registry = Registry(lake, workload)
 
@@ -49,8 +56,19 @@ def small_adapter(lake: LakeLayout, number: int, workload: str = "tutor", base: 
 
     def released(home: Path) -> None:
         settings = ReleaseSettings(form="adapter", zero_retention=zero_retention)
-        made = write_release(home, workload, target, None, 0, [gate], DrafterServing("eagle3", None), None, settings,
-                             registry.directory(target), base=under)
+        made = write_release(
+            home,
+            workload,
+            target,
+            None,
+            0,
+            [gate],
+            DrafterServing("eagle3", None),
+            None,
+            settings,
+            registry.directory(target),
+            base=under,
+        )
         write_attestations(home, lake, made, [target, under], "run-1")
 
     config = {"number": number, "zero_retention": zero_retention}

@@ -43,18 +43,39 @@ def payload(number: int) -> bytes:
     said = " ".join(draw.choices(WORDS, k=draw.randint(120, 360)))
     answer = " ".join(draw.choices(WORDS, k=draw.randint(120, 240)))
     start = 1_780_272_000 + number
-    return json.dumps({
-        "id": f"chatcmpl-{number}", "trace_id": f"trace-{number // 3}", "call_type": "acompletion", "status": "success",
-        "response_cost": 0.0004, "custom_llm_provider": "openai", "total_tokens": 500, "prompt_tokens": 300,
-        "completion_tokens": 200, "startTime": start, "endTime": start + 2.5, "completionStartTime": start + 0.4,
-        "model": "gpt-4o-mini", "model_group": "tutor", "api_base": "https://api.example.com", "cache_hit": False,
-        "metadata": {"user_api_key_alias": "web", "requester_ip_address": None}, "request_tags": ["prod"],
-        "end_user": f"user-{number % 97}", "model_parameters": {"temperature": 0.2, "max_tokens": 512, "stream": True},
-        "messages": [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": said}],
-        "response": {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": start, "model": "gpt-4o-mini",
-                     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
-                     "usage": {"prompt_tokens": 300, "completion_tokens": 200, "total_tokens": 500}},
-    }).encode()
+    return json.dumps(
+        {
+            "id": f"chatcmpl-{number}",
+            "trace_id": f"trace-{number // 3}",
+            "call_type": "acompletion",
+            "status": "success",
+            "response_cost": 0.0004,
+            "custom_llm_provider": "openai",
+            "total_tokens": 500,
+            "prompt_tokens": 300,
+            "completion_tokens": 200,
+            "startTime": start,
+            "endTime": start + 2.5,
+            "completionStartTime": start + 0.4,
+            "model": "gpt-4o-mini",
+            "model_group": "tutor",
+            "api_base": "https://api.example.com",
+            "cache_hit": False,
+            "metadata": {"user_api_key_alias": "web", "requester_ip_address": None},
+            "request_tags": ["prod"],
+            "end_user": f"user-{number % 97}",
+            "model_parameters": {"temperature": 0.2, "max_tokens": 512, "stream": True},
+            "messages": [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": said}],
+            "response": {
+                "id": f"chatcmpl-{number}",
+                "object": "chat.completion",
+                "created": start,
+                "model": "gpt-4o-mini",
+                "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
+                "usage": {"prompt_tokens": 300, "completion_tokens": 200, "total_tokens": 500},
+            },
+        }
+    ).encode()
 
 
 @contextmanager
@@ -88,7 +109,9 @@ def on_s3(objects: int, home: Path, figures: dict[str, float]) -> None:
         turns = [range(turn, objects, objects // 500) for turn in range(objects // 500)]
         for turn, numbers in enumerate(turns):
             filesystem.pipe({f"logs/{turn}/2026/06/01/{number:07}.json": payload(number) for number in numbers}, batch_size=32)
-        ingest(Tables(LakeLayout.open(home / "warm")), "w", {"warm": SourceSettings(uri=first_key(filesystem))})  # imports, DuckDB
+        ingest(
+            Tables(LakeLayout.open(home / "warm")), "w", {"warm": SourceSettings(uri=first_key(filesystem))}
+        )  # imports, DuckDB
         tables = Tables(LakeLayout.open(home / "s3"))
         plain = ours = alone = 0.0
         for turn, numbers in enumerate(turns):
@@ -161,11 +184,15 @@ def main() -> None:
         on_disk(figures["objects"], home, figures)
         print(f"local files: {figures['local_objects_per_s']:,} objects/s, plain loop {figures['local_plain_objects_per_s']:,}")
         on_s3(figures["objects"], home, figures)
-        print(f"S3: {figures['objects_per_s']:,} objects/s, plain loop {figures['plain_objects_per_s']:,}, "
-              f"requests alone {figures['requests_alone_objects_per_s']:,}")
+        print(
+            f"S3: {figures['objects_per_s']:,} objects/s, plain loop {figures['plain_objects_per_s']:,}, "
+            f"requests alone {figures['requests_alone_objects_per_s']:,}"
+        )
         listing(5_000 if quick else 100_000, home, figures)
-        print(f"listing of {figures['listing_keys']:,} keys: {figures['listing_keys_per_s']:,}/s, "
-              f"{figures['listing_peak_growth_mib']} MiB more memory; one tick {figures['sensor_tick_s']} s")
+        print(
+            f"listing of {figures['listing_keys']:,} keys: {figures['listing_keys_per_s']:,}/s, "
+            f"{figures['listing_peak_growth_mib']} MiB more memory; one tick {figures['sensor_tick_s']} s"
+        )
     record("small_objects", figures, keep=not quick)
 
 

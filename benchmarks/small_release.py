@@ -1,7 +1,7 @@
 """A finished release of models that cannot speak, for tests and benchmarks about what happens to releases.
 
-    directory = small_release(lake, 1)                       # another number makes another release, of the same model
-    directory = small_release(lake, 1, weights_mib=20)       # another number makes other weights too, in files of 1 MiB
+directory = small_release(lake, 1)                       # another number makes another release, of the same model
+directory = small_release(lake, 1, weights_mib=20)       # another number makes other weights too, in files of 1 MiB
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from resources.releasing.attestations import write_attestations
 
 
 def small_release(
-    lake: LakeLayout, number: int, workload: str = "tutor", recovery: float = 0.999, drafts: bool = False, policy=None,
+    lake: LakeLayout,
+    number: int,
+    workload: str = "tutor",
+    recovery: float = 0.999,
+    drafts: bool = False,
+    policy=None,
     weights_mib: int = 0,
 ) -> Path:
     """Finishes a release with its report, target and (drafts) drafter, and returns its directory. What is finished already is

@@ -42,13 +42,31 @@ def main() -> None:
         raise SystemExit("specforge train ended with an error")
     peak = peak_mb()
     settings = json.loads(config.read_text())
-    cli.main(["export", "--to", "hf", "--checkpoint", settings["output_dir"], "--draft-config",
-              settings["model"]["draft_model_config"], "--output-dir", job["head"], "--embedding-source",
-              settings["model"]["target_model_path"]])
-    Path(sys.argv[2]).write_text(json.dumps({
-        "version": importlib.metadata.version("specforge"), "peak_mb": peak, "steps": steps,
-        "batches": batches(settings, len(steps)),
-    }))
+    cli.main(
+        [
+            "export",
+            "--to",
+            "hf",
+            "--checkpoint",
+            settings["output_dir"],
+            "--draft-config",
+            settings["model"]["draft_model_config"],
+            "--output-dir",
+            job["head"],
+            "--embedding-source",
+            settings["model"]["target_model_path"],
+        ]
+    )
+    Path(sys.argv[2]).write_text(
+        json.dumps(
+            {
+                "version": importlib.metadata.version("specforge"),
+                "peak_mb": peak,
+                "steps": steps,
+                "batches": batches(settings, len(steps)),
+            }
+        )
+    )
 
 
 def take_the_reference_loss() -> None:
@@ -73,10 +91,10 @@ def batches(settings: dict[str, Any], count: int) -> list[list[int]]:
     epoch, size = 0, training["batch_size"]
     while len(micro) < count * training["accumulation_steps"]:
         order = _shard_offline_refs(rows, use_usp_preprocess=False, seed=training["seed"], epoch=epoch, dp_rank=0, dp_size=1)
-        micro += [order[start:start + size] for start in range(0, len(order) - size + 1, size)]
+        micro += [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
         epoch += 1
     at_once = training["accumulation_steps"]
-    return [[row for part in micro[step * at_once:(step + 1) * at_once] for row in part] for step in range(count)]
+    return [[row for part in micro[step * at_once : (step + 1) * at_once] for row in part] for step in range(count)]
 
 
 def peak_mb() -> float:

@@ -38,21 +38,29 @@ def main() -> None:
     # one epoch more and it would train one step more: it looks at --max-steps after a step
     flags = [*job["flags"], "--max-steps", str(job["steps"]), "--epochs", str(len(epochs))]
     cli.main(TrainConfig.resolve(flags))
-    Path(sys.argv[2]).write_text(json.dumps({
-        "version": importlib.metadata.version("speculators"), "peak_mb": peak_mb(), "steps": steps,
-        "batches": [batch for epoch in epochs for batch in epoch][:len(steps)],
-    }))
+    Path(sys.argv[2]).write_text(
+        json.dumps(
+            {
+                "version": importlib.metadata.version("speculators"),
+                "peak_mb": peak_mb(),
+                "steps": steps,
+                "batches": [batch for epoch in epochs for batch in epoch][: len(steps)],
+            }
+        )
+    )
 
 
 def write_dataset(rows: list[dict[str, Any]], folder: Path) -> None:
     """The preprocessed dataset as `speculators prepare-data` leaves it: tokens, which of them are the answer's, lengths."""
     from datasets import Dataset
 
-    dataset = Dataset.from_dict({
-        "input_ids": [row["ids"] for row in rows],
-        "loss_mask": [[int(place >= row["prompt_tokens"]) for place in range(len(row["ids"]))] for row in rows],
-        "seq_len": [len(row["ids"]) for row in rows],
-    })
+    dataset = Dataset.from_dict(
+        {
+            "input_ids": [row["ids"] for row in rows],
+            "loss_mask": [[int(place >= row["prompt_tokens"]) for place in range(len(row["ids"]))] for row in rows],
+            "seq_len": [len(row["ids"]) for row in rows],
+        }
+    )
     dataset.with_format("torch").save_to_disk(folder)
 
 
@@ -82,8 +90,9 @@ class StepRecorder(logging.Handler):
         told = record.msg
         if isinstance(told, dict) and told.get("profile"):
             seconds = told["profile"]["step_ms"] / 1_000
-            self.steps.append({"seconds": seconds, "tokens": told["profile"]["tokens_per_s"] * seconds,
-                               "loss": told["train"]["loss"]})
+            self.steps.append(
+                {"seconds": seconds, "tokens": told["profile"]["tokens_per_s"] * seconds, "loss": told["train"]["loss"]}
+            )
 
 
 def batches_by_epoch(lengths: list[int], job: dict[str, Any]) -> list[list[list[int]]]:

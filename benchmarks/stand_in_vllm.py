@@ -21,8 +21,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-WORDS = ["the", "sea", "is", "wide", "and", "blue", "and", "very", "old", "and", "full", "of", "fish", "that", "swim", "in",
-         "the", "deep", "water", "far", "from", "land"]
+WORDS = [
+    "the",
+    "sea",
+    "is",
+    "wide",
+    "and",
+    "blue",
+    "and",
+    "very",
+    "old",
+    "and",
+    "full",
+    "of",
+    "fish",
+    "that",
+    "swim",
+    "in",
+    "the",
+    "deep",
+    "water",
+    "far",
+    "from",
+    "land",
+]
 LONGEST = 256
 
 
@@ -30,8 +52,9 @@ def stand_in_vllm(folder: Path, **behaviour: Any) -> Path:
     """Writes the interpreter. behaviour: see `behave`."""
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / "python"
-    python.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(__file__)} "
-                      f"{shlex.quote(str(folder))} \"$@\"\n")
+    python.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I {shlex.quote(__file__)} {shlex.quote(str(folder))} "$@"\n'
+    )
     python.chmod(0o755)
     behave(folder, **behaviour)
     return python
@@ -91,8 +114,12 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             self.reply({"data": [{"id": name, "root": root, "max_model_len": LONGEST} for name, root in self.models.items()]})
         elif self.path == "/metrics":
-            self.reply("".join(f'vllm:spec_decode_num_{name}_total{{engine="0"}} {Handler.drafts}\n'
-                               for name in ("drafts", "draft_tokens", "accepted_tokens")))
+            self.reply(
+                "".join(
+                    f'vllm:spec_decode_num_{name}_total{{engine="0"}} {Handler.drafts}\n'
+                    for name in ("drafts", "draft_tokens", "accepted_tokens")
+                )
+            )
         else:
             self.reply({"error": {"message": "not found"}}, 404)
 
@@ -110,8 +137,10 @@ class Handler(BaseHTTPRequestHandler):
             self.reply({"error": {"message": 'tool_choice=function "f" requires --tool-call-parser to be set'}}, 400)
         elif self.path == "/v1/completions":
             too_long = len(body["prompt"]) + body["max_tokens"] > LONGEST
-            self.reply({"choices": [{"text": "sea", "finish_reason": "length", **self.logprobs(body)}]},
-                       self.behaviour.get("refuses_long", 400) if too_long else 200)
+            self.reply(
+                {"choices": [{"text": "sea", "finish_reason": "length", **self.logprobs(body)}]},
+                self.behaviour.get("refuses_long", 400) if too_long else 200,
+            )
         elif body.get("stream"):
             self.stream(self.words(body), body.get("model", ""))
         else:
@@ -133,7 +162,7 @@ class Handler(BaseHTTPRequestHandler):
             with self.lock:
                 Handler.drafts += 1
         start = sum(json.dumps(body["messages"]).encode() + str(body.get("model", "")).encode()) % 7
-        return WORDS[start:start + max(1, body.get("max_tokens", 16) // 4)]
+        return WORDS[start : start + max(1, body.get("max_tokens", 16) // 4)]
 
     def chat(self, body: dict[str, Any]) -> dict[str, Any]:
         text, message, ignores = " ".join(self.words(body)), {}, self.behaviour.get("ignores", [])
@@ -142,23 +171,40 @@ class Handler(BaseHTTPRequestHandler):
             text = {"json": '{"answer": "yes", "count": 2}', "regex": "yes-42", "grammar": "left."}[shape]
         if isinstance(body.get("tool_choice"), dict):
             arguments = '{"colour": "blue"}' if "tools" in ignores else '{"colour": "red"}'
-            message = {"tool_calls": [{"type": "function", "id": "1", "function": {
-                "name": body["tool_choice"]["function"]["name"], "arguments": arguments}}]}
+            message = {
+                "tool_calls": [
+                    {
+                        "type": "function",
+                        "id": "1",
+                        "function": {"name": body["tool_choice"]["function"]["name"], "arguments": arguments},
+                    }
+                ]
+            }
         for stop in body.get("stop", []) if "stop" not in ignores else []:
             text = text.split(stop)[0]
         ids = {"token_ids": list(range(9, 9 + len(text.split())))} if body.get("return_token_ids") else {}
         choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": "stop", **ids}
-        return {"id": "1", "object": "chat.completion", "choices": [choice], "usage": {"completion_tokens": len(text.split())},
-                "model": body.get("model", ""), "system_fingerprint": self.fingerprint,
-                **({"prompt_token_ids": [5, 6, 7]} if ids else {})}
+        return {
+            "id": "1",
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": {"completion_tokens": len(text.split())},
+            "model": body.get("model", ""),
+            "system_fingerprint": self.fingerprint,
+            **({"prompt_token_ids": [5, 6, 7]} if ids else {}),
+        }
 
     def logprobs(self, body: dict[str, Any]) -> dict[str, Any]:
         """Log-probabilities of the prompt: -1 nat each, and `gap` nats behind the likeliest token."""
         count, gap = len(body["prompt"]), self.behaviour.get("gap")
         if not body.get("echo") or gap is None:
             return {}
-        return {"logprobs": {"token_logprobs": [None, *[-1.0] * count],
-                             "top_logprobs": [None, *[{"own": -1.0, "best": -1.0 + gap}] * count]}}
+        return {
+            "logprobs": {
+                "token_logprobs": [None, *[-1.0] * count],
+                "top_logprobs": [None, *[{"own": -1.0, "best": -1.0 + gap}] * count],
+            }
+        }
 
     def stream(self, words: list[str], model: str) -> None:
         self.send_response(200)

@@ -115,10 +115,13 @@ class Bench:
         self.tokenizer, self.ends = load_tokenizer(target), end_of_text_ids(target)
         self.rows = Documents.gather(tokenize(gsm8k(shared, "train", plain=True), self.tokenizer, MAX_LENGTH)[0])
         self.held_out = Documents.gather(tokenize(gsm8k(shared, "test", HELD_OUT, plain=True), self.tokenizer, MAX_LENGTH)[0])
-        self.bytes = sum(len(self.tokenizer.decode(document.input_ids[document.targets]).encode())
-                         for document in self.held_out)
-        self.prompts = [(document.row_id, document.input_ids[:int(document.targets.argmax())].tolist())
-                        for document in self.held_out[:prompts]]
+        self.bytes = sum(
+            len(self.tokenizer.decode(document.input_ids[document.targets]).encode()) for document in self.held_out
+        )
+        self.prompts = [
+            (document.row_id, document.input_ids[: int(document.targets.argmax())].tolist())
+            for document in self.held_out[:prompts]
+        ]
         self.teacher = load_model(target, dtype=torch.float32).requires_grad_(False)
         self.teacher_bits = self.bits_per_byte(self.teacher)
         depth = self.teacher.config.num_hidden_layers
@@ -148,14 +151,21 @@ class Bench:
             return mean_and_range([(bits[worse][i] - bits[better][i]) / (bits[worse][i] - teacher_bits) for i in seeds])
 
         return {
-            "advantage_kept": share("distilled", "sft"), "hidden_gain": share("distilled", "logits"),
+            "advantage_kept": share("distilled", "sft"),
+            "hidden_gain": share("distilled", "logits"),
             "importance_gain": share("distilled", "even"),
-            "on_policy_gain": mean_and_range([1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i])
-                                              for i in seeds]),
-            "teacher_bits": round(teacher_bits, 4), "sides": of, "layers": self.layers,
-            "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed], "steps": self.steps,
-            "tokens_per_step": TOKENS_PER_STEP, "hidden_weight": PRESET.hidden_weight,
-            "on_policy": ON_POLICY.model_dump(include={"share", "after", "beta"}), "held_out_rows": len(self.held_out),
+            "on_policy_gain": mean_and_range(
+                [1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i]) for i in seeds]
+            ),
+            "teacher_bits": round(teacher_bits, 4),
+            "sides": of,
+            "layers": self.layers,
+            "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed],
+            "steps": self.steps,
+            "tokens_per_step": TOKENS_PER_STEP,
+            "hidden_weight": PRESET.hidden_weight,
+            "on_policy": ON_POLICY.model_dump(include={"share", "after", "beta"}),
+            "held_out_rows": len(self.held_out),
             "prompts": len(self.prompts),
         }
 
@@ -166,8 +176,9 @@ class Bench:
         plan, loss = PackedPlan(self.rows, settings), next_token_loss
         work = self.folder / name
         if side.of_rows is not None:
-            loss = distillation_loss(self.teacher, side.of_rows,
-                                     None if side.sampled is None else Divergence(beta=side.sampled.beta))
+            loss = distillation_loss(
+                self.teacher, side.of_rows, None if side.sampled is None else Divergence(beta=side.sampled.beta)
+            )
             if side.hidden_weight > 0:
                 ends = segment_ends(layers, self.teacher.config.num_hidden_layers)
                 loss = HiddenStateMatching(loss, self.teacher, ends, side.hidden_weight)
@@ -175,14 +186,24 @@ class Bench:
             plan = OnPolicyPlan(plan, StudentSampler(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
         result = train(student, plan, loss, settings, work / ".work", Progress(), "student")
         shutil.rmtree(work, ignore_errors=True)
-        return {"bits_per_byte": round(self.bits_per_byte(student), 4), "learning_rate": learning_rate,
-                "tokens_per_s": round(result.tokens_per_second, 1),
-                **({"own_kl": round(self.own_kl(student), 4)} if side.own else {})}
+        return {
+            "bits_per_byte": round(self.bits_per_byte(student), 4),
+            "learning_rate": learning_rate,
+            "tokens_per_s": round(result.tokens_per_second, 1),
+            **({"own_kl": round(self.own_kl(student), 4)} if side.own else {}),
+        }
 
     def settings(self, seed: int, learning_rate: float) -> StudentSettings:
         """Of every training."""
-        return StudentSettings(steps=self.steps, learning_rate=learning_rate, tokens_per_step=TOKENS_PER_STEP,
-                               max_length=MAX_LENGTH, seed=seed, warmup_share=0.05, choose_layers="even").resolved()
+        return StudentSettings(
+            steps=self.steps,
+            learning_rate=learning_rate,
+            tokens_per_step=TOKENS_PER_STEP,
+            max_length=MAX_LENGTH,
+            seed=seed,
+            warmup_share=0.05,
+            choose_layers="even",
+        ).resolved()
 
     def bits_per_byte(self, model: PreTrainedModel) -> float:
         """Of the held-out answers."""
@@ -194,8 +215,9 @@ class Bench:
         """KL(student || teacher) in nats a token along the student's own answers to held-out prompts."""
         sampler = StudentSampler(student, self.ends, ON_POLICY)
         answers = sampler([prompt for _, prompt in self.prompts], [row_id for row_id, _ in self.prompts], 0)
-        documents = [answered(row_id, np.array(prompt), answer)
-                     for (row_id, prompt), answer in zip(self.prompts, answers, strict=True)]
+        documents = [
+            answered(row_id, np.array(prompt), answer) for (row_id, prompt), answer in zip(self.prompts, answers, strict=True)
+        ]
         loss = distillation_loss(self.teacher, Divergence(), Divergence(beta=1.0))
         student.eval()
         told = [loss(student, batch).metrics["sampled_kl"] for batch in to_batches(documents, 4_096, SampledBatch)]

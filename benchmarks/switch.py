@@ -78,8 +78,7 @@ def main() -> None:
             program, words, server, pause_s = vllm_python(), VLLM_WORDS, "vLLM 0.32 (CPU)", 1.0
         beside = [_beside(lake, given.lake)] if given.adapters else []
         smoke = ["--no-smoke"] if given.quick or given.no_smoke else []  # the stand-in has no model to compare with
-        found = _measured(lake, one, two, home, program, [*beside, *smoke, "--", *words], given.rounds, given.requests,
-                          pause_s)
+        found = _measured(lake, one, two, home, program, [*beside, *smoke, "--", *words], given.rounds, given.requests, pause_s)
     record("switch_adapters" if given.adapters else "switch", {"server": server, **found}, keep=not given.quick)
 
 
@@ -112,8 +111,12 @@ def _base_of(source: Path) -> Path:
 
 def _copied(source: Path, home: Path) -> tuple[LakeLayout, Path, Path]:
     """The newest release of a lake in a lake of its own, and a second one of the same models."""
-    shutil.copytree(source, home / "lake", symlinks=True,
-                    ignore=shutil.ignore_patterns("tables", ".dagster", ".mirror", "endpoints", ".serving"))
+    shutil.copytree(
+        source,
+        home / "lake",
+        symlinks=True,
+        ignore=shutil.ignore_patterns("tables", ".dagster", ".mirror", "endpoints", ".serving"),
+    )
     lake = LakeLayout.open(home / "lake")
     made = {path.parent: read_manifest(path.parent).created_at for path in lake.root.glob("releases/*/*/manifest.json")}
     one = max(made, key=lambda path: made[path])
@@ -127,14 +130,31 @@ def _second(lake: LakeLayout, one: Path) -> Path:
     served: list[Manifest] = [read_manifest(lake.root / part.path) for part in (release.target, release.speculator) if part]
     k = release.num_speculative_tokens + 1
     draft = registry.draft("release", "release", "release", ("resources/releases/release.py",), {"k": k}, manifest.inputs)
-    made = write_release(draft.directory, release.workload, served[0], served[1] if served[1:] else None, k, release.gates,
-                         ARCHITECTURES[release.architecture].serving, release.policy)
+    made = write_release(
+        draft.directory,
+        release.workload,
+        served[0],
+        served[1] if served[1:] else None,
+        k,
+        release.gates,
+        ARCHITECTURES[release.architecture].serving,
+        release.policy,
+    )
     write_attestations(draft.directory, lake, made, served, "benchmark")
     return registry.directory(registry.finish(draft, {}))
 
 
-def _measured(lake: LakeLayout, one: Path, two: Path, home: Path, program: Path, words: list[str], rounds: int,
-              requests: int, pause_s: float) -> dict[str, Any]:
+def _measured(
+    lake: LakeLayout,
+    one: Path,
+    two: Path,
+    home: Path,
+    program: Path,
+    words: list[str],
+    rounds: int,
+    requests: int,
+    pause_s: float,
+) -> dict[str, Any]:
     workload = one.parent.name
     if Endpoint(lake, workload).read().champion != one.name:
         _promote(lake, one, BY)
@@ -146,23 +166,33 @@ def _measured(lake: LakeLayout, one: Path, two: Path, home: Path, program: Path,
             for move, release in ((_promote, two), (roll_back, one)):
                 began = time.monotonic()
                 move(lake, release, BY)
-                _until(lambda release=release: _releases(url, workload) == [release.name],
-                       f"release {release.name} does not answer")
+                _until(
+                    lambda release=release: _releases(url, workload) == [release.name],
+                    f"release {release.name} does not answer",
+                )
                 seconds.append(time.monotonic() - began)
         _until(lambda: len(_read(answers)) >= requests, "the load makes no request")
     found = _read(answers)
-    before, during = ([each["seconds"] for each in found if (each["at"] < switching_at) is is_before and not each["problem"]]
-                      for is_before in (True, False))
+    before, during = (
+        [each["seconds"] for each in found if (each["at"] < switching_at) is is_before and not each["problem"]]
+        for is_before in (True, False)
+    )
     p99_before, p99_during = (float(np.percentile(values, 99)) for values in (before, during))
-    return {"requests": len(found), "streams": sum(each["stream"] for each in found),
-            "failed": sum(each["problem"] is not None for each in found),
-            "problems": sorted({each["problem"] for each in found if each["problem"]}), "switches": len(seconds),
-            "p99_ratio": round(p99_during / p99_before, 2),
-            "p99_s": {"before": round(p99_before, 3), "during": round(p99_during, 3)},
-            "p50_s": {"before": round(median(before), 3), "during": round(median(during), 3)},
-            "switch_s": round(median(seconds), 1),
-            "answered": {"first": sum(each["release"] == one.name for each in found),
-                         "second": sum(each["release"] == two.name for each in found)}}
+    return {
+        "requests": len(found),
+        "streams": sum(each["stream"] for each in found),
+        "failed": sum(each["problem"] is not None for each in found),
+        "problems": sorted({each["problem"] for each in found if each["problem"]}),
+        "switches": len(seconds),
+        "p99_ratio": round(p99_during / p99_before, 2),
+        "p99_s": {"before": round(p99_before, 3), "during": round(p99_during, 3)},
+        "p50_s": {"before": round(median(before), 3), "during": round(median(during), 3)},
+        "switch_s": round(median(seconds), 1),
+        "answered": {
+            "first": sum(each["release"] == one.name for each in found),
+            "second": sum(each["release"] == two.name for each in found),
+        },
+    }
 
 
 def _promote(lake: LakeLayout, release: Path, by: Actor) -> None:
@@ -177,12 +207,29 @@ def _serving(lake: LakeLayout, workload: str, program: Path, words: list[str], h
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = python_module("pipelines.cli", "serve", workload, "--lake", str(lake.root), "--watch", "--port", str(port),
-                            "--program", str(program), "--every", "0.2", *words)
+    command = python_module(
+        "pipelines.cli",
+        "serve",
+        workload,
+        "--lake",
+        str(lake.root),
+        "--watch",
+        "--port",
+        str(port),
+        "--program",
+        str(program),
+        "--every",
+        "0.2",
+        *words,
+    )
     log = home / "serve.log"
     with log.open("w") as written:
-        process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT, env=child_environment(
-            VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind"))
+        process = subprocess.Popen(
+            command,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            env=child_environment(VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind"),
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         _until(lambda: bool(_releases(url)) or process.poll() is not None, "no release answers")

@@ -26,6 +26,7 @@ async def load(url: str, model: str, at_a_time: int, pause_s: float, max_tokens:
     asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read).add_done_callback(lambda _: stopped.set())
     timeout = aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(url, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as client:
+
         async def client_loop(place: int) -> None:
             number = place
             while not stopped.is_set():
@@ -37,8 +38,13 @@ async def load(url: str, model: str, at_a_time: int, pause_s: float, max_tokens:
 
 
 async def _ask(client: aiohttp.ClientSession, model: str, number: int, max_tokens: int) -> dict[str, Any]:
-    body = {"model": model, "messages": [{"role": "user", "content": f"Question {number}: what comes next?"}], "temperature": 0,
-            "max_tokens": max_tokens, "stream": number // 8 % 2 == 0}
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": f"Question {number}: what comes next?"}],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+        "stream": number // 8 % 2 == 0,
+    }
     at, began = time.time(), time.perf_counter()
     release, problem = None, None
     try:

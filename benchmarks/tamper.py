@@ -49,8 +49,15 @@ def main() -> None:
         package(lake, directory, home / "package", "directory")
         found = [*_in_package(home, keys, directory), *_in_lake(lake, directory)]
     refused = [name for name, said in found if said]
-    record("tamper", {"tried": len(found), "refused": len(refused), "missed": [name for name, said in found if not said],
-                      "in_package": sum(name.startswith("package") for name, _ in found)})
+    record(
+        "tamper",
+        {
+            "tried": len(found),
+            "refused": len(refused),
+            "missed": [name for name, said in found if not said],
+            "in_package": sum(name.startswith("package") for name, _ in found),
+        },
+    )
 
 
 def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, bool]]:
@@ -75,8 +82,13 @@ def _in_package(home: Path, keys: Path, directory: Path) -> Iterator[tuple[str, 
     target, drafter = (next(root.glob(f"models/*/{name}/*/model.safetensors")) for name in _served(root))
     with _changed(target, lambda: shutil.copyfile(drafter, target)):
         yield "package: the drafter's weights in the place of the target's", refusal(target.relative_to(root).as_posix())
-    for place in ("sitecustomize.py", ".hidden", ".git/config", f"{target.parent.relative_to(root)}/extra.safetensors",
-                  f"releases/{directory.parent.name}/000000000000/release.json"):
+    for place in (
+        "sitecustomize.py",
+        ".hidden",
+        ".git/config",
+        f"{target.parent.relative_to(root)}/extra.safetensors",
+        f"releases/{directory.parent.name}/000000000000/release.json",
+    ):
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         (root / place).write_text("added")
         yield f"package: {place} added", refusal(Path(place).name)

@@ -64,8 +64,9 @@ class Pairs:
         bench = self.bench
         start = time.perf_counter()
         settings = bench.settings(0, LEARNING_RATE)
-        cache = TeacherCache.write(self.folder / "teacher", bench.teacher, self.rows, settings.top_k, 1.0, "bfloat16",
-                                   drawn=settings.drawn_tokens)
+        cache = TeacherCache.write(
+            self.folder / "teacher", bench.teacher, self.rows, settings.top_k, 1.0, "bfloat16", drawn=settings.drawn_tokens
+        )
         written = time.perf_counter() - start
         ratios, differences, spread, speeds = {}, {}, {}, {}
         for name, share in DEPTHS.items():
@@ -79,9 +80,18 @@ class Pairs:
             print(name, ratios[name], differences[name], flush=True)
         tokens = sum(len(document) for document in self.rows)
         one_pass = tokens / statistics.median(online for online, _ in speeds["half"])
-        return {"bytes_per_token": cache.bytes_per_target, "speed_ratio": ratios, "write_share": round(written / one_pass, 3),
-                "loss_difference": differences, "seed_spread": spread, "tokens_per_s": speeds, "steps": self.steps,
-                "top_k": settings.top_k, "drawn": cache.drawn, "targets": int(cache.starts[-1])}
+        return {
+            "bytes_per_token": cache.bytes_per_target,
+            "speed_ratio": ratios,
+            "write_share": round(written / one_pass, 3),
+            "loss_difference": differences,
+            "seed_spread": spread,
+            "tokens_per_s": speeds,
+            "steps": self.steps,
+            "top_k": settings.top_k,
+            "drawn": cache.drawn,
+            "targets": int(cache.starts[-1]),
+        }
 
     def _trained(self, share: float, seed: int, cache: TeacherCache | None) -> tuple[float, float]:
         """(tokens/s, held-out bits per byte) of one training."""

@@ -61,8 +61,12 @@ def judged(paths: list[Path]) -> dict[str, dict[str, str]]:
 def summary(found: dict[str, dict[str, str]]) -> dict[str, Any]:
     """Numbers of templates by kind and result."""
     kinds = {kind: Counter(results[kind] for results in found.values()) for kind in KINDS}
-    return {"templates": len(found), "kinds": {
-        kind: {result: counts[result] for result in ("learnt", "refused", "wrong")} for kind, counts in kinds.items()}}
+    return {
+        "templates": len(found),
+        "kinds": {
+            kind: {result: counts[result] for result in ("learnt", "refused", "wrong")} for kind, counts in kinds.items()
+        },
+    }
 
 
 def table(found: dict[str, dict[str, str]]) -> str:
@@ -81,11 +85,11 @@ def judge(template: str, kind: str) -> str:
             continue
         try:
             prompt = served(tokenizer, messages[:index], tools, True)
-            whole = served(tokenizer, messages[:index + 1], tools, False)
+            whole = served(tokenizer, messages[: index + 1], tools, False)
         except REFUSALS:
             return "-"
         said = said_in(message)
-        added = whole[len(shared_beginning(prompt, whole)):]
+        added = whole[len(shared_beginning(prompt, whole)) :]
         if any(part not in added for part in said) or not shows_parts(messages[:index], prompt):
             return "-"
         wanted.append((prompt, whole, message))
@@ -110,17 +114,22 @@ def says(answer: str, end: str, prompt: str, whole: str, message: dict[str, Any]
     """Whether the answer is what the model has to say between the prompt and its end of turn."""
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if whole.startswith(prompt):
-        rest = whole[len(prompt):]
+        rest = whole[len(prompt) :]
         if reasoning and reasoning not in rest:  # a template that writes reasoning only within tool loops: its place is empty
             answer = answer.replace(reasoning, "")
-        return rest.startswith(answer) and (rest[len(answer):].startswith(end) or not rest[len(answer):].strip())
+        return rest.startswith(answer) and (rest[len(answer) :].startswith(end) or not rest[len(answer) :].strip())
     thought = next((mark for mark in MARKS if mark in answer), None)
-    opened = thought is not None and thought not in prompt[-len(thought) - 4:]
+    opened = thought is not None and thought not in prompt[-len(thought) - 4 :]
     reply = answer.partition(thought)[2] if opened and thought else answer
     place = whole.rfind(reply.strip())
-    after = whole[place + len(reply.strip()):].strip()
-    return bool(reply.strip()) and place >= 0 and (after.startswith(end.strip()) or not after) and not (
-        opened and thought in reply) and all(part in reply for part in said_in(message))
+    after = whole[place + len(reply.strip()) :].strip()
+    return (
+        bool(reply.strip())
+        and place >= 0
+        and (after.startswith(end.strip()) or not after)
+        and not (opened and thought in reply)
+        and all(part in reply for part in said_in(message))
+    )
 
 
 def said_in(message: dict[str, Any]) -> list[str]:
@@ -165,17 +174,24 @@ def _served(message: dict[str, Any], parts: bool) -> dict[str, Any]:
     if reasoning:
         found.update(reasoning=reasoning, reasoning_content=reasoning)
     if message.get("tool_calls"):
-        functions = [{**call["function"], "arguments": json.loads(call["function"]["arguments"])}
-                     for call in message["tool_calls"]]
-        found["tool_calls"] = [{**call, "function": function}
-                               for call, function in zip(message["tool_calls"], functions, strict=True)]
+        functions = [
+            {**call["function"], "arguments": json.loads(call["function"]["arguments"])} for call in message["tool_calls"]
+        ]
+        found["tool_calls"] = [
+            {**call, "function": function} for call, function in zip(message["tool_calls"], functions, strict=True)
+        ]
     return found
 
 
 def shows_parts(messages: list[dict[str, Any]], prompt: str) -> bool:
     """Whether the prompt has the text of content in parts, and not Python's form of the list."""
-    parts = [part["text"] for message in messages if isinstance(message["content"], list) for part in message["content"]
-             if part["type"] == "text"]
+    parts = [
+        part["text"]
+        for message in messages
+        if isinstance(message["content"], list)
+        for part in message["content"]
+        if part["type"] == "text"
+    ]
     return all(text in prompt for text in parts) and not (parts and re.search(r"""['"]type['"]:""", prompt))
 
 

@@ -61,8 +61,13 @@ GROUPS = ("measured", "spread", "peer_settings", "searches", "rounds")
 """Figures that hold a part for each size."""
 PROJECT = Path(__file__).resolve().parent.parent
 SAME = {"OMP_NUM_THREADS": str(THREADS)}
-OURS = {"GOMP_SPINCOUNT": SPINS, "LRU_CACHE_CAPACITY": KERNELS_KEPT, "ONEDNN_PRIMITIVE_CACHE_CAPACITY": KERNELS_KEPT,
-        "MALLOC_MMAP_THRESHOLD_": str(KEPT_BLOCK_BYTES), "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES)}
+OURS = {
+    "GOMP_SPINCOUNT": SPINS,
+    "LRU_CACHE_CAPACITY": KERNELS_KEPT,
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": KERNELS_KEPT,
+    "MALLOC_MMAP_THRESHOLD_": str(KEPT_BLOCK_BYTES),
+    "MALLOC_TRIM_THRESHOLD_": str(KEPT_BYTES),
+}
 Run = dict[str, Any]
 
 
@@ -73,8 +78,11 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="holds models/house and data/")
     parser.add_argument("--peers", type=Path, help="a virtual environment with TRL; made afresh where left out")
     parser.add_argument("--searched", type=Path, help="lines of an earlier search of one size, whose settings count as tried")
-    parser.add_argument("--near-best", action="store_true", help="try only the settings that reached NEAR_BEST of the best "
-                        "speed in the recorded search of the small model")
+    parser.add_argument(
+        "--near-best",
+        action="store_true",
+        help="try only the settings that reached NEAR_BEST of the best speed in the recorded search of the small model",
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-trl-") as made:
         folder = Path(made)
@@ -95,8 +103,10 @@ def main() -> None:
             best = _summarise(figures, size, finalists, searches, rounds, rate)
             if size == "small":
                 own = "ours-small-on" if finalists[best].checkpointing else "ours-small-off"
-                held_out = {who: _held_out_loss(path, material) for who, path in
-                            (("before", material["small"]), ("ours", folder / own), ("trl", folder / f"{best}-small"))}
+                held_out = {
+                    who: _held_out_loss(path, material)
+                    for who, path in (("before", material["small"]), ("ours", folder / own), ("trl", folder / f"{best}-small"))
+                }
                 figures |= {"loss_gap": round(abs(held_out["ours"] - held_out["trl"]), 4), "held_out_loss": held_out}
         kept, today = _earlier(given.sizes), datetime.now(UTC).isoformat(timespec="seconds")
         figures["measured"] |= {size: {"date": today, "command": command("trainer_vs_trl")} for size in given.sizes}
@@ -111,8 +121,9 @@ def _near_best() -> list[TrlSettings]:
     return [TrlSettings(**run["settings"]) for run in runs if run.get("tokens_per_s", 0) >= NEAR_BEST * best]
 
 
-def _searched(folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run],
-              only: list[TrlSettings] | None = None) -> list[Run]:
+def _searched(
+    folder: Path, python: Path, material: dict[str, Path], size: str, known: list[Run], only: list[TrlSettings] | None = None
+) -> list[Run]:
     """`known` and the other settings of TRL (or `only`) with their speed and memory after a few steps, or why they failed."""
     found = list(known)
 
@@ -143,33 +154,49 @@ def _finalists(searches: list[Run]) -> dict[str, TrlSettings]:
     return {f"trl-{number}": settings for number, settings in enumerate(dict.fromkeys(TrlSettings(**one) for one in best), 1)}
 
 
-def _round(folder: Path, python: Path, material: dict[str, Path], size: str,
-           finalists: dict[str, TrlSettings]) -> dict[str, Run]:
+def _round(
+    folder: Path, python: Path, material: dict[str, Path], size: str, finalists: dict[str, TrlSettings]
+) -> dict[str, Run]:
     """One run each of ours with and without checkpointing and of TRL's. Raises SystemExit where rows or mask differ."""
     runs = {"off": _ours(folder, material, size, False)}
     for name, settings in finalists.items():
         cold = max(WARM_STEPS, COMPILING_STEPS if settings.compiled else 0)
         runs[name] = _trl(folder, python, material, size, name, settings, STEPS[size], cold)
     runs["on"] = _ours(folder, material, size, True)
-    print(json.dumps({name: {key: value for key, value in run.items() if key != "losses"} for name, run in runs.items()}),
-          flush=True)
+    print(
+        json.dumps({name: {key: value for key, value in run.items() if key != "losses"} for name, run in runs.items()}),
+        flush=True,
+    )
     seen = {name: (len(run["losses"]), run["tokens"], run["targets"]) for name, run in runs.items()}
     if len(set(seen.values())) > 1:
         raise SystemExit(f"steps, tokens or predicted tokens are not the same: {seen}")
     return runs
 
 
-def _summarise(figures: dict[str, Any], size: str, finalists: dict[str, TrlSettings], searches: list[Run],
-               rounds: list[dict[str, Run]], rate: float) -> str:
+def _summarise(
+    figures: dict[str, Any],
+    size: str,
+    finalists: dict[str, TrlSettings],
+    searches: list[Run],
+    rounds: list[dict[str, Run]],
+    rate: float,
+) -> str:
     """Adds the figures of one size; returns the name of TRL's best."""
-    middle = {name: {key: statistics.median(runs[name][key] for runs in rounds)
-                     for key in ("tokens_per_s", "tokens_per_cpu_s", "peak_mb")} for name in rounds[0]}
+    middle = {
+        name: {
+            key: statistics.median(runs[name][key] for runs in rounds)
+            for key in ("tokens_per_s", "tokens_per_cpu_s", "peak_mb")
+        }
+        for name in rounds[0]
+    }
     best = max(finalists, key=lambda name: middle[name]["tokens_per_s"])
     by_processor = max(finalists, key=lambda name: middle[name]["tokens_per_cpu_s"])
     equal = "on" if finalists[best].checkpointing else "off"
     ratios = {
-        f"ratio_{size}": (equal, best, "tokens_per_s"), f"cpu_ratio_{size}": (equal, by_processor, "tokens_per_cpu_s"),
-        f"memory_ratio_{size}": (equal, best, "peak_mb"), f"ratio_{size}_checkpointed": ("on", best, "tokens_per_s"),
+        f"ratio_{size}": (equal, best, "tokens_per_s"),
+        f"cpu_ratio_{size}": (equal, by_processor, "tokens_per_cpu_s"),
+        f"memory_ratio_{size}": (equal, best, "peak_mb"),
+        f"ratio_{size}_checkpointed": ("on", best, "tokens_per_s"),
         f"cpu_ratio_{size}_checkpointed": ("on", by_processor, "tokens_per_cpu_s"),
         f"memory_ratio_{size}_checkpointed": ("on", best, "peak_mb"),
     }
@@ -183,8 +210,11 @@ def _summarise(figures: dict[str, Any], size: str, finalists: dict[str, TrlSetti
     figures[f"memory_ratio_{size}_to_leanest"] = round(leaner / leanest, 3)
     for name, key in (("on", f"rate_share_{size}"), ("off", f"rate_share_{size}_without_checkpointing")):
         figures[key] = round(statistics.median(runs[name]["needed_flops_per_s"] for runs in rounds) / rate, 3)
-    figures[f"tokens_per_s_{size}"] = {"ours": round(middle[equal]["tokens_per_s"]), "trl": round(middle[best]["tokens_per_s"]),
-                                       "ours_checkpointed": round(middle["on"]["tokens_per_s"])}
+    figures[f"tokens_per_s_{size}"] = {
+        "ours": round(middle[equal]["tokens_per_s"]),
+        "trl": round(middle[best]["tokens_per_s"]),
+        "ours_checkpointed": round(middle["on"]["tokens_per_s"]),
+    }
     figures["peer_settings"][size] = {"best": best, **{name: settings.named() for name, settings in finalists.items()}}
     figures["searches"][size], figures["rounds"][size] = searches, rounds
     return best
@@ -198,22 +228,29 @@ def _earlier(sizes: list[str]) -> dict[str, Any]:
         return {}
     last = json.loads(path.read_text())
     of_model = ("loss_gap", "held_out_loss") if "small" in missing else ()
-    kept = {key: value for key, value in last["figures"].items()
-            if key in of_model or any(f"_{size}" in key for size in missing)}
+    kept = {
+        key: value for key, value in last["figures"].items() if key in of_model or any(f"_{size}" in key for size in missing)
+    }
     for group in GROUPS:
-        kept[group] = {key: value for key, value in last["figures"].get(group, {}).items()
-                       if any(key == size or f"_{size}" in key for size in missing)}
+        kept[group] = {
+            key: value
+            for key, value in last["figures"].get(group, {}).items()
+            if any(key == size or f"_{size}" in key for size in missing)
+        }
     return kept
 
 
 def _prepared(folder: Path, shared: Path, size: str) -> dict[str, Path]:
     """Runs in a process of its own, so that its memory is in no figure."""
-    code = ("import json, sys; from pathlib import Path; from benchmarks.sft_material import prepare; "
-            "made = prepare(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])); "
-            "print(json.dumps({k: str(v) for k, v in vars(made).items()}))")
+    code = (
+        "import json, sys; from pathlib import Path; from benchmarks.sft_material import prepare; "
+        "made = prepare(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])); "
+        "print(json.dumps({k: str(v) for k, v in vars(made).items()}))"
+    )
     amount = [STEPS[size] * ROWS_PER_STEP, int(STEPS[size] * TOKENS_PER_STEP * FILLED)]
-    done = subprocess.run([sys.executable, "-c", code, str(folder), str(shared), *map(str, amount)], cwd=PROJECT,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(shared), *map(str, amount)], cwd=PROJECT, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(done.stderr.strip().splitlines()[-1])
     return {name: Path(path) for name, path in json.loads(done.stdout.splitlines()[-1]).items()}
@@ -221,11 +258,13 @@ def _prepared(folder: Path, shared: Path, size: str) -> dict[str, Path]:
 
 def _matrix_rate() -> float:
     """FLOPs/s of bfloat16 products of 2,048-square matrices: the best of twenty."""
-    code = ("import time, torch\n"
-            f"torch.set_num_threads({THREADS})\n"
-            "a, b, best = torch.randn(2048, 2048).bfloat16(), torch.randn(2048, 2048).bfloat16(), 1e9\n"
-            "for _ in range(20):\n    began = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - began)\n"
-            "print(2 * 2048**3 / best)")
+    code = (
+        "import time, torch\n"
+        f"torch.set_num_threads({THREADS})\n"
+        "a, b, best = torch.randn(2048, 2048).bfloat16(), torch.randn(2048, 2048).bfloat16(), 1e9\n"
+        "for _ in range(20):\n    began = time.perf_counter(); a @ b; best = min(best, time.perf_counter() - began)\n"
+        "print(2 * 2048**3 / best)"
+    )
     return float(_said([sys.executable, "-c", code]))
 
 
@@ -233,15 +272,32 @@ def _ours(folder: Path, material: dict[str, Path], size: str, checkpointing: boo
     name, steps = f"ours-{size}-{'on' if checkpointing else 'off'}", STEPS[size]
     output, job, result = folder / name, folder / f"{name}.json", folder / f"{name}.result.json"
     shutil.rmtree(output, ignore_errors=True)  # else a second round would find the first one's weights
-    job.write_text(json.dumps({
-        "operation": "sft", "output": str(output), "threads": THREADS,
-        "inputs": {"model": str(material[size]), "dataset": str(material["dataset"])},
-        "settings": {"steps": steps, "learning_rate": LEARNING_RATE, "tokens_per_step": TOKENS_PER_STEP,
-                     "max_length": MAX_LENGTH, "warmup_share": 1 / steps, "checkpoint_every": 10 * steps,
-                     "activation_checkpointing": "full" if checkpointing else "none"},
-    }))
-    done = subprocess.run([sys.executable, "-m", "benchmarks.our_trainer", str(job), str(result)], cwd=PROJECT,
-                          capture_output=True, text=True, env={**_environment(), **SAME, **OURS})
+    job.write_text(
+        json.dumps(
+            {
+                "operation": "sft",
+                "output": str(output),
+                "threads": THREADS,
+                "inputs": {"model": str(material[size]), "dataset": str(material["dataset"])},
+                "settings": {
+                    "steps": steps,
+                    "learning_rate": LEARNING_RATE,
+                    "tokens_per_step": TOKENS_PER_STEP,
+                    "max_length": MAX_LENGTH,
+                    "warmup_share": 1 / steps,
+                    "checkpoint_every": 10 * steps,
+                    "activation_checkpointing": "full" if checkpointing else "none",
+                },
+            }
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.our_trainer", str(job), str(result)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        env={**_environment(), **SAME, **OURS},
+    )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stdout.splitlines()[-1] if done.stdout else done.stderr[-500:]}")
     found = json.loads(result.read_text())
@@ -256,7 +312,8 @@ def _measured(found: Run, cold: int) -> Run:
     tokens = sum(step["tokens"] for step in steady)
     return {
         "tokens_per_s": round(tokens / sum(step["seconds"] for step in steady), 1),
-        "tokens_per_cpu_s": round(tokens / sum(step["cpu_seconds"] for step in steady), 1), "peak_mb": round(found["peak_mb"]),
+        "tokens_per_cpu_s": round(tokens / sum(step["cpu_seconds"] for step in steady), 1),
+        "peak_mb": round(found["peak_mb"]),
         "tokens": round(sum(step["tokens"] for step in found["steps"])),
         "targets": sum(step["targets"] for step in found["steps"]),
         "losses": [round(step["loss"], 4) for step in found["steps"]],
@@ -275,23 +332,43 @@ def _needed_flops(model: Path, material: dict[str, Path], steps: list[dict[str, 
     return 6 * layers * block * tokens + 6 * shape["vocab_size"] * hidden * predicted + 6 * layers * queries * attended
 
 
-def _trl(folder: Path, python: Path, material: dict[str, Path], size: str, name: str, settings: TrlSettings,
-         steps: int, cold: int) -> Run:
+def _trl(
+    folder: Path, python: Path, material: dict[str, Path], size: str, name: str, settings: TrlSettings, steps: int, cold: int
+) -> Run:
     """Raises RuntimeError with TRL's last line where it failed or took too long."""
     name = f"{name}-{size}"
     job, result = folder / f"{name}.json", folder / f"{name}.result.json"
-    job.write_text(json.dumps({
-        "model": str(material[size]), "rows": str(material["rows"]), "output": str(folder / name), "steps": steps,
-        "learning_rate": LEARNING_RATE, "max_length": MAX_LENGTH, "layout": settings.layout, "rows_per_pass": settings.rows,
-        "passes": settings.passes(ROWS_PER_STEP, TOKENS_PER_STEP // MAX_LENGTH), "checkpointing": settings.checkpointing,
-        "compiled": settings.compiled, "threads": THREADS, "save": steps == STEPS[size],
-    }))
+    job.write_text(
+        json.dumps(
+            {
+                "model": str(material[size]),
+                "rows": str(material["rows"]),
+                "output": str(folder / name),
+                "steps": steps,
+                "learning_rate": LEARNING_RATE,
+                "max_length": MAX_LENGTH,
+                "layout": settings.layout,
+                "rows_per_pass": settings.rows,
+                "passes": settings.passes(ROWS_PER_STEP, TOKENS_PER_STEP // MAX_LENGTH),
+                "checkpointing": settings.checkpointing,
+                "compiled": settings.compiled,
+                "threads": THREADS,
+                "save": steps == STEPS[size],
+            }
+        )
+    )
     peer = Path(__file__).with_name("trl_peer.py")
     environment = {**_environment(), **SAME, **(OURS if settings.process == "ours" else {}), "PYTHONPATH": ""}
     limit = LONGEST_SEARCH_S if steps < STEPS[size] else None
     try:
-        done = subprocess.run([str(python), str(peer), str(job), str(result)], cwd=folder, capture_output=True, text=True,
-                              env=environment, timeout=limit)
+        done = subprocess.run(
+            [str(python), str(peer), str(job), str(result)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=limit,
+        )
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"took more than {limit} s") from error
     if done.returncode:
@@ -319,14 +396,16 @@ def _peer_environment(folder: Path, given: Path | None) -> Path:
 
 
 def _held_out_loss(model: Path, material: dict[str, Path]) -> float:
-    code = ("import sys; from pathlib import Path; import torch\n"
-            "from model_ops.models.model_directory import load_model, load_tokenizer\n"
-            "from model_ops.documents.conversations import read_documents\n"
-            "from model_ops.documents.likelihood import held_out_loss, mean_loss\n"
-            f"torch.set_num_threads({THREADS}); model = load_model(Path(sys.argv[1]))\n"
-            f"tokenizer = load_tokenizer(Path(sys.argv[3]))\n"
-            f"documents, _ = read_documents(Path(sys.argv[2]), 'validation', tokenizer, {MAX_LENGTH})\n"
-            "print(mean_loss(held_out_loss(model, documents)))")
+    code = (
+        "import sys; from pathlib import Path; import torch\n"
+        "from model_ops.models.model_directory import load_model, load_tokenizer\n"
+        "from model_ops.documents.conversations import read_documents\n"
+        "from model_ops.documents.likelihood import held_out_loss, mean_loss\n"
+        f"torch.set_num_threads({THREADS}); model = load_model(Path(sys.argv[1]))\n"
+        f"tokenizer = load_tokenizer(Path(sys.argv[3]))\n"
+        f"documents, _ = read_documents(Path(sys.argv[2]), 'validation', tokenizer, {MAX_LENGTH})\n"
+        "print(mean_loss(held_out_loss(model, documents)))"
+    )
     return round(float(_said([sys.executable, "-c", code, *map(str, (model, material["held_out"], material["small"]))])), 4)
 
 

@@ -47,19 +47,39 @@ def main() -> None:
 
     packed = job["layout"] == "packed"
     config = SFTConfig(
-        output_dir=job["output"], max_steps=job["steps"], per_device_train_batch_size=job["rows_per_pass"],
-        gradient_accumulation_steps=job["passes"], packing=packed, padding_free=job["layout"] == "padding_free",
-        max_length=job["max_length"] if packed else None, completion_only_loss=True,
+        output_dir=job["output"],
+        max_steps=job["steps"],
+        per_device_train_batch_size=job["rows_per_pass"],
+        gradient_accumulation_steps=job["passes"],
+        packing=packed,
+        padding_free=job["layout"] == "padding_free",
+        max_length=job["max_length"] if packed else None,
+        completion_only_loss=True,
         train_sampling_strategy="group_by_length" if job["layout"] == "padded" else "random",
-        learning_rate=job["learning_rate"], bf16=True, use_cpu=True, logging_steps=1, save_strategy="no", report_to=[],
-        gradient_checkpointing=job["checkpointing"], torch_compile=job["compiled"], optim="adamw_torch_fused",
-        weight_decay=0.01, adam_beta2=0.95, lr_scheduler_type="cosine_with_min_lr",
-        lr_scheduler_kwargs={"min_lr_rate": 0.1}, warmup_steps=1, max_grad_norm=1.0, seed=0, disable_tqdm=True,
+        learning_rate=job["learning_rate"],
+        bf16=True,
+        use_cpu=True,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        gradient_checkpointing=job["checkpointing"],
+        torch_compile=job["compiled"],
+        optim="adamw_torch_fused",
+        weight_decay=0.01,
+        adam_beta2=0.95,
+        lr_scheduler_type="cosine_with_min_lr",
+        lr_scheduler_kwargs={"min_lr_rate": 0.1},
+        warmup_steps=1,
+        max_grad_norm=1.0,
+        seed=0,
+        disable_tqdm=True,
     )
     rows = [json.loads(line) for line in Path(job["rows"]).read_text().splitlines()]
     trainer = SFTTrainer(
-        model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32), args=config,
-        train_dataset=Dataset.from_list(rows), processing_class=AutoTokenizer.from_pretrained(job["model"]),
+        model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(job["model"]),
         callbacks=[Clock()],
     )
     counts = counted(trainer)
@@ -70,13 +90,19 @@ def main() -> None:
     before = 0.0
     for number, step in enumerate(steps):
         step["tokens"], before = step["seen"] - before, step.pop("seen")
-        mine = counts[number * job["passes"]:(number + 1) * job["passes"]]
+        mine = counts[number * job["passes"] : (number + 1) * job["passes"]]
         step["targets"] = sum(targets for targets, _ in mine)
     versions = {name: importlib.metadata.version(name) for name in ("trl", "transformers", "torch", "accelerate")}
-    Path(sys.argv[2]).write_text(json.dumps({
-        "versions": versions, "peak_mb": peak, "steps": steps,
-        "positions": sum(size for _, size in counts[:len(steps) * job["passes"]]),
-    }))
+    Path(sys.argv[2]).write_text(
+        json.dumps(
+            {
+                "versions": versions,
+                "peak_mb": peak,
+                "steps": steps,
+                "positions": sum(size for _, size in counts[: len(steps) * job["passes"]]),
+            }
+        )
+    )
 
 
 def counted(trainer) -> list[tuple[int, int]]:

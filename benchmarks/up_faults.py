@@ -62,8 +62,9 @@ def main() -> None:
     record("up_faults_postgres" if given.postgres else "up_faults", figures, keep=not given.quick)
 
 
-def faults(kills: int, days: int, with_database: bool = False,
-           between_s: tuple[float, float] = (15.0, 60.0)) -> dict[str, object]:
+def faults(
+    kills: int, days: int, with_database: bool = False, between_s: tuple[float, float] = (15.0, 60.0)
+) -> dict[str, object]:
     """The figures. between_s: shortest and longest time between two kills, in seconds."""
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as made, ExitStack() as stack:
         home = Path(made)
@@ -95,8 +96,14 @@ def faults(kills: int, days: int, with_database: bool = False,
         last_object = time.monotonic()
         found = _settled(home, logs.rows, last_object)
         left = machine.stop()
-        return {"kills": sum(killed.values()), "killed": dict(killed), "days": days, "objects": logs.objects, **found,
-                "left": left}
+        return {
+            "kills": sum(killed.values()),
+            "killed": dict(killed),
+            "days": days,
+            "objects": logs.objects,
+            **found,
+            "left": left,
+        }
 
 
 class _Logs:
@@ -129,10 +136,17 @@ def _exchange(dt: date, number: int) -> dict[str, object]:
     name = f"chatcmpl-{number:08d}"
     question = f"What is {number} plus {number * 7}, and why does the order of the two numbers not matter for item {number}?"
     answer = f"It is {number * 8}. Addition gives the same sum in either order, which holds for item {number} as for any other."
-    return {"timestamp": at, "request_id": name, "session_id": f"s-{number // 3}",
-            "request": {"model": "m", "messages": [{"role": "user", "content": question}]},
-            "response": {"id": name, "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": answer},
-                                                                "finish_reason": "stop"}]}}
+    return {
+        "timestamp": at,
+        "request_id": name,
+        "session_id": f"s-{number // 3}",
+        "request": {"model": "m", "messages": [{"role": "user", "content": question}]},
+        "response": {
+            "id": name,
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+        },
+    }
 
 
 class _Machine:
@@ -147,10 +161,18 @@ class _Machine:
     def start(self) -> None:
         """Returns when all servers have been started."""
         words = ["up", str(self.home / "kept.yaml"), "--lake", str(self.home / "lake"), "--port", str(self._port)]
-        self._up = subprocess.Popen(python_module("pipelines.cli", *words), env=child_environment(OMP_NUM_THREADS="1"),
-                                    stdout=self._log, stderr=self._log, start_new_session=True)
-        _until(lambda: (state := self.state()) is not None and state.is_running and state.pid_of("daemon"), 120,
-               lambda: (self.home / "up.txt").read_text()[-2000:])
+        self._up = subprocess.Popen(
+            python_module("pipelines.cli", *words),
+            env=child_environment(OMP_NUM_THREADS="1"),
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        _until(
+            lambda: (state := self.state()) is not None and state.is_running and state.pid_of("daemon"),
+            120,
+            lambda: (self.home / "up.txt").read_text()[-2000:],
+        )
 
     def state(self):
         return read_state(LakeLayout(self.home / "lake").dagster_home)
@@ -204,8 +226,9 @@ class _Machine:
 def _names(process: psutil.Process, home: str) -> bool:
     """Whether a process works on this lake."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE and (any(home in word for word in process.cmdline())
-                                                             or home in process.environ().get("MILLRACE_LAKE", ""))
+        return process.status() != psutil.STATUS_ZOMBIE and (
+            any(home in word for word in process.cmdline()) or home in process.environ().get("MILLRACE_LAKE", "")
+        )
     except psutil.Error:
         return False
 
@@ -230,9 +253,15 @@ def _settled(home: Path, rows: int, last_object: float) -> dict[str, object]:
         runs = instance.get_runs()
         [sensor] = [state for state in instance.all_instigator_state() if state.name == "new_logs"]
         cursor = sensor.instigator_data.cursor if sensor.instigator_data else None
-        return {"rows": rows, **_counted(lake, rows), "stuck": len(instance.get_runs(dg.RunsFilter(statuses=waiting))),
-                "cursor": bool(cursor), "settled_s": settled_s, "runs": dict(Counter(run.status.value for run in runs)),
-                "retried": sum("dagster/retry_number" in run.tags for run in runs)}
+        return {
+            "rows": rows,
+            **_counted(lake, rows),
+            "stuck": len(instance.get_runs(dg.RunsFilter(statuses=waiting))),
+            "cursor": bool(cursor),
+            "settled_s": settled_s,
+            "runs": dict(Counter(run.status.value for run in runs)),
+            "retried": sum("dagster/retry_number" in run.tags for run in runs),
+        }
 
 
 def _counted(lake: LakeLayout, rows: int) -> dict[str, int]:

@@ -67,7 +67,8 @@ def _install_repair(packages: Path) -> None:
         "[vllm.general_plugins]\nmillrace_repair = millrace_vllm_repair:repair_sampling\n"
         "millrace_repair_norms = millrace_vllm_repair:repair_norms\n"
         "millrace_repair_generators = millrace_vllm_repair:repair_generators\n"
-        "millrace_repair_synthetic_acceptance = millrace_vllm_repair:repair_synthetic_acceptance\n")
+        "millrace_repair_synthetic_acceptance = millrace_vllm_repair:repair_synthetic_acceptance\n"
+    )
 
 
 def _name_it_vllm(packages: Path) -> None:

@@ -69,8 +69,18 @@ def repair_synthetic_acceptance() -> None:
 
     kernel = cpu_triton_utils._rejection_greedy_sample_kernel_impl
 
-    def sample(output, cu_num_draft_tokens, drafts, likeliest, bonus, is_greedy, max_spec_len, uniform_probs=None,
-               synthetic_conditional_rates=None, SYNTHETIC_MODE=False):
+    def sample(
+        output,
+        cu_num_draft_tokens,
+        drafts,
+        likeliest,
+        bonus,
+        is_greedy,
+        max_spec_len,
+        uniform_probs=None,
+        synthetic_conditional_rates=None,
+        SYNTHETIC_MODE=False,
+    ):
         if not SYNTHETIC_MODE:
             return kernel(output, cu_num_draft_tokens, drafts, likeliest, bonus, is_greedy, max_spec_len)
         chances, rates = uniform_probs.tolist(), synthetic_conditional_rates.tolist()

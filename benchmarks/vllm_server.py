@@ -27,14 +27,36 @@ THREADS = 2
 @contextmanager
 def vllm_server(python: Path, model: str | Path, *words: str, folder: Path, threads: int = THREADS) -> Iterator[ServedModel]:
     """Raises SystemExit with the end of the server's log where it does not come up or fails; ends it in any case."""
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads),
-                   "VLLM_LOGGING_LEVEL": "INFO", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
-    command = [python, "-m", "vllm.entrypoints.cli.main", "serve", model, "--enforce-eager", "--no-enable-prefix-caching",
-               "--seed", "0", *words, *dtype_words("vllm", folder / model, words)]
+    environment = {
+        **os.environ,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "VLLM_LOGGING_LEVEL": "INFO",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONPATH": "",
+    }
+    command = [
+        python,
+        "-m",
+        "vllm.entrypoints.cli.main",
+        "serve",
+        model,
+        "--enforce-eager",
+        "--no-enable-prefix-caching",
+        "--seed",
+        "0",
+        *words,
+        *dtype_words("vllm", folder / model, words),
+    ]
     with tempfile.NamedTemporaryFile(prefix="vllm-", suffix=".log") as log:
         try:
-            with running_server(command, log=Path(log.name), start_s=STARTS_WITHIN_S, folder=folder,
-                                environment=environment) as server, ServedModel(server.url, through_proxy=False) as client:
+            with (
+                running_server(
+                    command, log=Path(log.name), start_s=STARTS_WITHIN_S, folder=folder, environment=environment
+                ) as server,
+                ServedModel(server.url, through_proxy=False) as client,
+            ):
                 yield client
         except (ModelError, NotRunnable, ServerFailed) as error:
             raise SystemExit(f"vLLM: {error}\n{_end_of(Path(log.name))}") from error

@@ -93,9 +93,16 @@ class Week:
         self._rows = WeekRows(shared, WORKLOAD, size.shift, size.broken, size.days)
         self._clock = SimulatedClock(folder / "clock", datetime.now(UTC))
         self._start = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        os.environ.update(self._clock.environment() | {
-            "MILLRACE_USER": "benchmark", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
-            "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"})
+        os.environ.update(
+            self._clock.environment()
+            | {
+                "MILLRACE_USER": "benchmark",
+                "OMP_NUM_THREADS": "1",
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "VLLM_CPU_KVCACHE_SPACE": "1",
+                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            }
+        )
         os.environ.pop("MILLRACE_HOME", None)
         self._kills = Kills(seed, size.days, str(folder))
         self._recipe, self._captured = folder / "recipe.yaml", folder / "captured"
@@ -121,7 +128,8 @@ class Week:
             with suppress(subprocess.TimeoutExpired):
                 up.wait(240)
         return figures(self._lake, WORKLOAD, self.size, self._start, self.answers, self._kills, self.approved, quality) | {
-            "week_s": round(time.monotonic() - began)}
+            "week_s": round(time.monotonic() - began)
+        }
 
     def _first_release(self) -> str:
         """From the days before, up to its approval; returns its version."""
@@ -138,18 +146,34 @@ class Week:
 
     def _up(self) -> subprocess.Popen[bytes]:
         port = self._url.rpartition(":")[2]
-        words = ["up", str(self._recipe), "--lake", str(self._lake.root), "--port", str(free_port()), "--serve",
-                 f"{WORKLOAD}:{port}", "--capture", str(self._captured), "--program", str(self._python),
-                 *(f"--argument={word}" for word in SERVER_WORDS)]
+        words = [
+            "up",
+            str(self._recipe),
+            "--lake",
+            str(self._lake.root),
+            "--port",
+            str(free_port()),
+            "--serve",
+            f"{WORKLOAD}:{port}",
+            "--capture",
+            str(self._captured),
+            "--program",
+            str(self._python),
+            *(f"--argument={word}" for word in SERVER_WORDS),
+        ]
         with (self.folder / "up.log").open("w") as log:
-            return subprocess.Popen(python_module("pipelines.cli", *words), env=child_environment(), stdout=log,
-                                    stderr=subprocess.STDOUT, start_new_session=True)
+            return subprocess.Popen(
+                python_module("pipelines.cli", *words),
+                env=child_environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def _day(self, day: int) -> None:
         self._clock.jump_to(self._start + timedelta(days=day) + MORNING)
         requests = self._rows.asked(day, self.size.requests)
-        self.answers[day] = ask(self._url, requests, AT_A_TIME,
-                                lambda over: self._kills.while_asked(day, over / len(requests)))
+        self.answers[day] = ask(self._url, requests, AT_A_TIME, lambda over: self._kills.while_asked(day, over / len(requests)))
         with (self.folder / "answers.jsonl").open("a") as file:
             file.writelines(f"{json.dumps({'day': day, **asdict(answer)})}\n" for answer in self.answers[day])
         self._told(day, f"{sum(bool(each.problem) for each in self.answers[day])} of {len(requests)} requests failed")
@@ -211,8 +235,9 @@ class Week:
     def _millrace(self, *words: str) -> None:
         log = self.folder / f"{words[0]}-{time.monotonic_ns()}.log"
         with log.open("w") as written:
-            done = subprocess.run(python_module("pipelines.cli", *words), env=child_environment(), stdout=written,
-                                  stderr=subprocess.STDOUT)
+            done = subprocess.run(
+                python_module("pipelines.cli", *words), env=child_environment(), stdout=written, stderr=subprocess.STDOUT
+            )
         if done.returncode:
             raise SystemExit(f"millrace {' '.join(words[:2])} failed:\n{log.read_text()[-4_000:]}")
 
@@ -224,8 +249,11 @@ class Week:
             time.sleep(1)
 
     def _told(self, day: int, what: str) -> None:
-        print(f"{time.monotonic() - self._began:6.0f} s  day {day}: {what}; it is {self._clock.now():%a %H:%M}; "
-              f"{self._serving()} answers", flush=True)
+        print(
+            f"{time.monotonic() - self._began:6.0f} s  day {day}: {what}; it is {self._clock.now():%a %H:%M}; "
+            f"{self._serving()} answers",
+            flush=True,
+        )
 
 
 def free_port() -> int:

@@ -18,8 +18,16 @@ from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import Tables
 
 
-def figures(lake: LakeLayout, workload: str, size: Size, start: datetime, answers: Mapping[int, Sequence[Answer]], kills: Kills,
-            approved: Sequence[Mapping[str, Any]], quality: Sequence[float]) -> dict[str, Any]:
+def figures(
+    lake: LakeLayout,
+    workload: str,
+    size: Size,
+    start: datetime,
+    answers: Mapping[int, Sequence[Answer]],
+    kills: Kills,
+    approved: Sequence[Mapping[str, Any]],
+    quality: Sequence[float],
+) -> dict[str, Any]:
     """start: midnight before day 1. quality: bits a byte, before and after the week."""
     decisions = Decisions(lake, workload).all()
     started = [each for each in decisions if each.started]
@@ -34,21 +42,36 @@ def figures(lake: LakeLayout, workload: str, size: Size, start: datetime, answer
         "tau_first": _tau(_usual(answers, range(1, size.shift))),
         "tau_shifted": _tau([each for each in _usual(answers, range(size.shift, size.days + 1)) if each.release == first]),
         "tau_last": _tau(_usual(answers, [size.days])),
-        "quality_first": round(quality[0], 4), "quality_last": round(quality[1], 4),
-        "requests": len(everything), "problems": dict(Counter(each.problem for each in everything if each.problem)),
+        "quality_first": round(quality[0], 4),
+        "quality_last": round(quality[1], 4),
+        "requests": len(everything),
+        "problems": dict(Counter(each.problem for each in everything if each.problem)),
         "kinds": dict(Counter(each.kind for each in everything)),
-        "kills": {kind: kills.count(kind) for kind in ("server", "daemon", "worker")}, "killed": kills.done,
+        "kills": {kind: kills.count(kind) for kind in ("server", "daemon", "worker")},
+        "killed": kills.done,
         "approved_in_the_week": [dict(each) for each in approved[1:]],
         "budget": {
-            "runs": len(started), "runs_allowed": RUNS_PER_WEEK,
-            "device_hours": round(sum(each.spent_hours for each in started), 4), "device_hours_allowed": DEVICE_HOURS_PER_WEEK,
-            "requests_per_day_assumed": REQUESTS_PER_DAY},
-        "decisions": [{
-            "day": _day(each.ts, start), "cause": each.cause_text, "action": each.action, "why": each.why,
-            "outcome": each.outcome, "cost_s": each.cost_s and round(each.cost_s), "gain": each.gain and round(each.gain, 4),
-        } for each in decisions],
-        "endpoint": [{"day": _day(entry.at, start), "action": entry.action, "release": entry.release, "who": entry.by}
-                     for entry in log],
+            "runs": len(started),
+            "runs_allowed": RUNS_PER_WEEK,
+            "device_hours": round(sum(each.spent_hours for each in started), 4),
+            "device_hours_allowed": DEVICE_HOURS_PER_WEEK,
+            "requests_per_day_assumed": REQUESTS_PER_DAY,
+        },
+        "decisions": [
+            {
+                "day": _day(each.ts, start),
+                "cause": each.cause_text,
+                "action": each.action,
+                "why": each.why,
+                "outcome": each.outcome,
+                "cost_s": each.cost_s and round(each.cost_s),
+                "gain": each.gain and round(each.gain, 4),
+            }
+            for each in decisions
+        ],
+        "endpoint": [
+            {"day": _day(entry.at, start), "action": entry.action, "release": entry.release, "who": entry.by} for entry in log
+        ],
         "by_day": [_of_day(lake, workload, size, start, day, found) for day, found in sorted(answers.items())],
     }
 
@@ -67,14 +90,20 @@ def _day(moment: datetime, start: datetime) -> int:
     return (moment - start).days
 
 
-def _of_day(lake: LakeLayout, workload: str, size: Size, start: datetime, day: int, answers: Sequence[Answer]) -> dict[str, Any]:
+def _of_day(
+    lake: LakeLayout, workload: str, size: Size, start: datetime, day: int, answers: Sequence[Answer]
+) -> dict[str, Any]:
     usual = [each for each in answers if each.kind == "asked" and not each.problem]
     return {
-        "day": day, "traffic": "math" if day < size.shift else "airline, broken" if day == size.broken else "airline",
-        "requests": len(answers), "failed": sum(bool(each.problem) for each in answers), "tau": _tau(usual),
+        "day": day,
+        "traffic": "math" if day < size.shift else "airline, broken" if day == size.broken else "airline",
+        "requests": len(answers),
+        "failed": sum(bool(each.problem) for each in answers),
+        "tau": _tau(usual),
         "slowest_s": round(max(each.seconds for each in answers), 1),
         "releases": dict(Counter(each.release for each in answers if each.release)),
-        "alarms": _alarms(lake, workload, start, day), "read": usual[0].text[:160] if usual else "",
+        "alarms": _alarms(lake, workload, start, day),
+        "read": usual[0].text[:160] if usual else "",
     }
 
 

@@ -41,9 +41,14 @@ class Kills:
     def __init__(self, seed: int, days: int, mark: str, server: int = 2, daemon: int = 2, worker: int = 1):
         draw = random.Random(seed)
         self._mark, self._draw = mark, draw
-        self.planned = sorted((Planned(kind, draw.randint(1, days - 1), draw.uniform(0.1, 0.8))
-                               for kind, count in (("server", server), ("daemon", daemon)) for _ in range(count)),
-                              key=lambda each: (each.day, each.share))
+        self.planned = sorted(
+            (
+                Planned(kind, draw.randint(1, days - 1), draw.uniform(0.1, 0.8))
+                for kind, count in (("server", server), ("daemon", daemon))
+                for _ in range(count)
+            ),
+            key=lambda each: (each.day, each.share),
+        )
         self.workers_left, self._after_s = worker, draw.uniform(5, LATEST_S)
         self._seen: dict[int, float] = {}
         self._looks_at = 0.0
@@ -85,8 +90,11 @@ class Kills:
     def _is_ours(self, process: psutil.Process) -> bool:
         """By the process, or by whose child it is: vLLM's engine writes its name over its environment."""
         try:
-            return any(self._mark in text for each in (process, *process.parents()[:ANCESTORS])
-                       for text in (*each.cmdline(), *each.environ().values()))
+            return any(
+                self._mark in text
+                for each in (process, *process.parents()[:ANCESTORS])
+                for text in (*each.cmdline(), *each.environ().values())
+            )
         except psutil.Error:
             return False
 

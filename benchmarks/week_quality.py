@@ -33,7 +33,7 @@ def bits_a_byte(url: str, workload: str, shared: Path) -> float:
             ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
             if len(prompt) + len(ids) > LONGEST:
                 continue
-            nats -= sum(server.log_probabilities([*prompt, *ids])[-len(ids):])
+            nats -= sum(server.log_probabilities([*prompt, *ids])[-len(ids) :])
             size += len(answer.encode())
     return nats / math.log(2) / size
 

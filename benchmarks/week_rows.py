@@ -60,8 +60,10 @@ class WeekRows:
         random.Random(2).shuffle(math)
         written = 0
         for place, day in enumerate(days):
-            records = [self._record(row, f"before-{place}-{number}", day, number, tokenizer, digest)
-                       for number, row in enumerate(math[place * rows_a_day:(place + 1) * rows_a_day])]
+            records = [
+                self._record(row, f"before-{place}-{number}", day, number, tokenizer, digest)
+                for number, row in enumerate(math[place * rows_a_day : (place + 1) * rows_a_day])
+            ]
             write_text(folder / f"dt={day}" / "before.jsonl", "".join(f"{json.dumps(record)}\n" for record in records))
             written += len(records)
         return written
@@ -79,10 +81,10 @@ class WeekRows:
 
     def _usual(self, day: int, count: int) -> list[Asked]:
         if day < self.shift_day:
-            chats = self._math[(day - 1) * count:day * count]
+            chats = self._math[(day - 1) * count : day * count]
             return [Asked(self._body(messages), f"day-{day}-{number}", "asked") for number, messages in enumerate(chats)]
         found: list[Asked] = []
-        for number, turns in enumerate(self._airline[day - self.shift_day::self.days - self.shift_day + 1]):
+        for number, turns in enumerate(self._airline[day - self.shift_day :: self.days - self.shift_day + 1]):
             found += [Asked(self._body(messages), f"day-{day}-{number}", "asked") for messages in turns]
         return found[:count]
 
@@ -104,13 +106,27 @@ class WeekRows:
         answer, ended = tokenizer.decode(row["answer"], skip_special_tokens=True), row["answer"][-1:] == [2]
         at = datetime(day.year, day.month, day.day, 9, tzinfo=UTC) + timedelta(minutes=15 * number)
         return {
-            "timestamp": at.isoformat(), "request_id": name, "session_id": name, "served_model_digest": digest,
-            "latency_ms": 400.0, "request": {**self._body([{"role": "user", "content": question}]), "max_tokens": 96},
+            "timestamp": at.isoformat(),
+            "request_id": name,
+            "session_id": name,
+            "served_model_digest": digest,
+            "latency_ms": 400.0,
+            "request": {**self._body([{"role": "user", "content": question}]), "max_tokens": 96},
             "response": {
-                "id": name, "model": self.workload, "prompt_token_ids": row["prompt"],
-                "choices": [{"index": 0, "message": {"role": "assistant", "content": answer},
-                             "finish_reason": "stop" if ended else "length", "token_ids": row["answer"]}],
-                "usage": {"prompt_tokens": len(row["prompt"]), "completion_tokens": len(row["answer"])}}}
+                "id": name,
+                "model": self.workload,
+                "prompt_token_ids": row["prompt"],
+                "choices": [
+                    {
+                        "index": 0,
+                        "message": {"role": "assistant", "content": answer},
+                        "finish_reason": "stop" if ended else "length",
+                        "token_ids": row["answer"],
+                    }
+                ],
+                "usage": {"prompt_tokens": len(row["prompt"]), "completion_tokens": len(row["answer"])},
+            },
+        }
 
     def _math_chats(self) -> list[list[dict[str, Any]]]:
         lines = (self._shared / "data" / "gsm8k_test.jsonl").read_text().splitlines()

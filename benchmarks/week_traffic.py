@@ -45,6 +45,7 @@ async def _ask(url: str, requests: Sequence[Asked], at_a_time: int, answered: Ca
     found: list[Answer | None] = [None] * len(requests)
     places, over = iter(range(len(requests))), 0
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=WAITS_S)) as client:
+
         async def person() -> None:
             nonlocal over
             for place in places:
@@ -74,7 +75,14 @@ async def _one(client: aiohttp.ClientSession, asked: Asked) -> Answer:
         choice = said["choices"][0]
         counted = (said.get("metrics") or {}).get("speculative_decoding") or {}
         problem = "" if choice["finish_reason"] in ("stop", "length", "tool_calls") else "no finish_reason"
-        return Answer(asked.kind, seconds, release, problem, counted.get("num_spec_steps") or 0,
-                      counted.get("num_accepted_draft_tokens") or 0, choice["message"].get("content") or "")
+        return Answer(
+            asked.kind,
+            seconds,
+            release,
+            problem,
+            counted.get("num_spec_steps") or 0,
+            counted.get("num_accepted_draft_tokens") or 0,
+            choice["message"].get("content") or "",
+        )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return Answer(asked.kind, seconds, release, "not a completion")

@@ -25,11 +25,16 @@ def widened(source: Path, folder: Path, hidden: int, heads: int, mlp: int) -> Pa
     """Writes the wide model in bfloat16; returns the folder. hidden, heads, mlp: how often features of the residual
     stream, groups of query heads with their key-value head, and units of the MLPs stand."""
     small = load_model(source, dtype=torch.float32)
-    config = AutoConfig.for_model(**{
-        **small.config.to_dict(), "hidden_size": small.config.hidden_size * hidden, "tie_word_embeddings": False,
-        "num_attention_heads": small.config.num_attention_heads * heads,
-        "num_key_value_heads": small.config.num_key_value_heads * heads,
-        "intermediate_size": small.config.intermediate_size * mlp})
+    config = AutoConfig.for_model(
+        **{
+            **small.config.to_dict(),
+            "hidden_size": small.config.hidden_size * hidden,
+            "tie_word_embeddings": False,
+            "num_attention_heads": small.config.num_attention_heads * heads,
+            "num_key_value_heads": small.config.num_key_value_heads * heads,
+            "intermediate_size": small.config.intermediate_size * mlp,
+        }
+    )
     wide = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     torch.manual_seed(0)
     pairs = torch.arange(small.config.num_key_value_heads).repeat_interleave(heads)
@@ -38,10 +43,20 @@ def widened(source: Path, folder: Path, hidden: int, heads: int, mlp: int) -> Pa
     places = {
         "hidden": torch.arange(small.config.hidden_size).repeat(hidden),
         "mlp": torch.arange(small.config.intermediate_size).repeat(mlp),
-        "keys": of_heads(pairs, small.config.head_dim), "queries": of_heads(queries, small.config.head_dim)}
-    sides = {"embed_tokens": (None, "hidden"), "lm_head": (None, "hidden"), "q_proj": ("queries", "hidden"),
-             "k_proj": ("keys", "hidden"), "v_proj": ("keys", "hidden"), "o_proj": ("hidden", "queries"),
-             "gate_proj": ("mlp", "hidden"), "up_proj": ("mlp", "hidden"), "down_proj": ("hidden", "mlp")}
+        "keys": of_heads(pairs, small.config.head_dim),
+        "queries": of_heads(queries, small.config.head_dim),
+    }
+    sides = {
+        "embed_tokens": (None, "hidden"),
+        "lm_head": (None, "hidden"),
+        "q_proj": ("queries", "hidden"),
+        "k_proj": ("keys", "hidden"),
+        "v_proj": ("keys", "hidden"),
+        "o_proj": ("hidden", "queries"),
+        "gate_proj": ("mlp", "hidden"),
+        "up_proj": ("mlp", "hidden"),
+        "down_proj": ("hidden", "mlp"),
+    }
     before = small.state_dict()
     for name, tensor in wide.state_dict().items():
         old, layer = before[name], name.split(".")[-2]

@@ -57,15 +57,28 @@ class Lake:
         return f"millrace.open_lake({self._place.place!r})"
 
     @overload
-    def sql(self, query: str, parameters: Parameters = ..., *, timeout: float = ..., memory_gib: float | None = ...
-            ) -> pl.DataFrame: ...
+    def sql(
+        self, query: str, parameters: Parameters = ..., *, timeout: float = ..., memory_gib: float | None = ...
+    ) -> pl.DataFrame: ...
     @overload
-    def sql(self, query: str, parameters: Parameters = ..., *, arrow: Literal[True], timeout: float = ...,
-            memory_gib: float | None = ...) -> pa.Table: ...
+    def sql(
+        self,
+        query: str,
+        parameters: Parameters = ...,
+        *,
+        arrow: Literal[True],
+        timeout: float = ...,
+        memory_gib: float | None = ...,
+    ) -> pa.Table: ...
 
     @public
     def sql(
-        self, query: str, parameters: Parameters = None, *, arrow: bool = False, timeout: float = 300.0,
+        self,
+        query: str,
+        parameters: Parameters = None,
+        *,
+        arrow: bool = False,
+        timeout: float = 300.0,
         memory_gib: float | None = None,
     ) -> pl.DataFrame | pa.Table:
         """The rows of one query in DuckDB's SQL, as a Polars frame, or with `arrow=True` as an Arrow table.
@@ -82,8 +95,13 @@ class Lake:
 
         from pipelines.asking import Bounds, bounded_question
 
-        found = bounded_question(self._place, query, parameters, Bounds(timeout, memory_gib),
-                                 lambda answer: pa.Table.from_batches(answer.batches, schema=answer.schema))
+        found = bounded_question(
+            self._place,
+            query,
+            parameters,
+            Bounds(timeout, memory_gib),
+            lambda answer: pa.Table.from_batches(answer.batches, schema=answer.schema),
+        )
         return found if arrow else _frame(found)
 
     @public
@@ -129,8 +147,9 @@ class Lake:
                 return pl.LazyFrame(schema=columns)
             in_path = {column: columns[column] for column in PARTITIONS[stored]}
             in_file = {column: kind for column, kind in columns.items() if column not in in_path}
-            return pl.scan_parquet(files, schema=in_file, hive_partitioning=True, hive_schema=in_path,
-                                   missing_columns="insert").select(list(columns))
+            return pl.scan_parquet(
+                files, schema=in_file, hive_partitioning=True, hive_schema=in_path, missing_columns="insert"
+            ).select(list(columns))
         if '"' in name or name not in set(self.sql("select relation from relations where kind <> 'macro'")["relation"]):
             raise Error(f"no table or view {name} in {self._place.place}: `from relations` lists them")
         return self.sql(f'from "{name}"').lazy()
@@ -261,7 +280,9 @@ def _frame(found: pa.Table) -> pl.DataFrame:
     try:
         frame = pl.from_arrow(found)
     except pl.exceptions.PolarsError as error:
-        raise Error(f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
-                    "query, or ask with arrow=True") from error
+        raise Error(
+            f"Polars cannot hold this result ({str(error).splitlines()[0]}): name and cast the columns in the "
+            "query, or ask with arrow=True"
+        ) from error
     assert isinstance(frame, pl.DataFrame)
     return frame

@@ -1,9 +1,9 @@
 """Answers of two releases to the same prompts, with their differences: what `Lake.side_by_side` returns.
 
-    found = lake.side_by_side("3f2a91", "77b0c2", prompts=50)
-    found                        # in a notebook: each answer beside the other, differences marked
-    found.frame                  # the same rows as a polars.DataFrame
-    found.html("answers.html")   # as a page without network
+found = lake.side_by_side("3f2a91", "77b0c2", prompts=50)
+found                        # in a notebook: each answer beside the other, differences marked
+found.frame                  # the same rows as a polars.DataFrame
+found.html("answers.html")   # as a page without network
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class SideBySide:
         from model_ops.files import write_text
 
         head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        page = (f'<!doctype html>\n<html lang="en">\n<head>{head}<title>{self.before} and {self.after}</title></head>\n'
-                f"<body>\n{self._repr_html_()}\n</body>\n</html>\n")
+        page = (
+            f'<!doctype html>\n<html lang="en">\n<head>{head}<title>{self.before} and {self.after}</title></head>\n'
+            f"<body>\n{self._repr_html_()}\n</body>\n</html>\n"
+        )
         write_text(Path(path).expanduser().absolute(), page)
         return Path(path)

@@ -43,8 +43,11 @@ def verify(directory: Path, target: Path | None = None) -> list[Defect]:
         return problems + _verify_weights_of(directory, target)
     members = sorted(path.parent for path in directory.glob("*/config.json"))
     if not members and manifest is None and not problems:
-        return [Defect("config.json", f"{directory} holds neither config.json nor manifest.json: it is no model, "
-                                       "drafter or release")]
+        return [
+            Defect(
+                "config.json", f"{directory} holds neither config.json nor manifest.json: it is no model, drafter or release"
+            )
+        ]
     if isinstance(manifest, dict) and manifest.get("kind") == "model":
         problems.append(Defect("config.json", "config.json is missing from a model: save the model again"))
     for member in members:  # a release may contain its target and drafter
@@ -133,13 +136,18 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Defect]:
             for name, tensor in tensors.items():
                 other = others.get(architecture.speculators_layout.renamed(name))
                 if other is None or other.read() != tensor.read():
-                    problems.append(Defect(f"{SPECULATORS_LAYOUT}/model.safetensors",
-                                            f"{name} differs between the two layouts: save the drafter again"))
+                    problems.append(
+                        Defect(
+                            f"{SPECULATORS_LAYOUT}/model.safetensors",
+                            f"{name} differs between the two layouts: save the drafter again",
+                        )
+                    )
     return problems
 
 
-def _verify_speculators_layout(config: dict[str, Any], tensors: Mapping[str, TensorHeader],
-                               target: Mapping[str, Any] | None) -> list[Defect]:
+def _verify_speculators_layout(
+    config: dict[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None
+) -> list[Defect]:
     """A directory in the speculators layout, by the architecture that its speculators_model_type names."""
     layouts = {layout.model_type: layout for found in ARCHITECTURES.values() if (layout := found.speculators_layout)}
     kind, layer = config["speculators_model_type"], config.get("transformer_layer_config")

@@ -168,7 +168,8 @@ def _report_to_dagster(pipes: dict[str, Any], message: dict[str, Any]) -> None:
 
     encoded = {name: value if isinstance(value, str) else encode_param(value) for name, value in pipes.items()}
     parameters = PipesMappingParamsLoader(
-        {"DAGSTER_PIPES_CONTEXT": encoded["context"], "DAGSTER_PIPES_MESSAGES": encoded["messages"]})
+        {"DAGSTER_PIPES_CONTEXT": encoded["context"], "DAGSTER_PIPES_MESSAGES": encoded["messages"]}
+    )
     with PipesContext(parameters, PipesDefaultContextLoader(), PipesDefaultMessageWriter()) as context:
         context.report_custom_message(message)
 

@@ -206,14 +206,14 @@ def _connected(environment: frozenset[tuple[str, str]], process: int) -> Any:
     if endpoint.scheme not in ("http", "https") or not endpoint.hostname:
         raise S3Error("AWS_ENDPOINT_URL is no URL such as https://storage.example.com:9000")
     config: dict[str, Any] = {
-        "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": CONNECTIONS,
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": READ_SECONDS,
+        "max_pool_connections": CONNECTIONS,
     }
     if not {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"} & given.keys():
         config["retries"] = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     unsigned = {} if _has_keys(botocore.session) else {"anon": True}
-    filesystem = s3fs.S3FileSystem(
-        config_kwargs=config, use_listings_cache=False, skip_instance_cache=True, **unsigned
-    )
+    filesystem = s3fs.S3FileSystem(config_kwargs=config, use_listings_cache=False, skip_instance_cache=True, **unsigned)
     filesystem.retries = 1  # botocore retries itself: more retries would multiply the wait for a silent server
     return filesystem
 
@@ -233,8 +233,15 @@ def _passing() -> tuple[type[Exception], ...]:
     from botocore.exceptions import ConnectionError as NoConnection
     from botocore.exceptions import HTTPClientError
 
-    return (HTTPClientError, NoConnection, aiohttp.ClientError, asyncio.TimeoutError, asyncio.IncompleteReadError,
-            ConnectionError, TimeoutError)
+    return (
+        HTTPClientError,
+        NoConnection,
+        aiohttp.ClientError,
+        asyncio.TimeoutError,
+        asyncio.IncompleteReadError,
+        ConnectionError,
+        TimeoutError,
+    )
 
 
 def _in_words(error: Exception, uri: str, to: str) -> S3Error:
@@ -252,8 +259,10 @@ def _in_words(error: Exception, uri: str, to: str) -> S3Error:
     if isinstance(error, FileNotFoundError):
         return GoneError(f"{uri}: the object no longer exists; the next run lists the source again")
     if isinstance(error, PermissionError):
-        return S3Error(f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
-                       f"may list bucket {bucket} and {to} its objects")
+        return S3Error(
+            f"{uri}: access denied ({code}); check AWS_ACCESS_KEY_ID and its secret, or AWS_PROFILE, and that they "
+            f"may list bucket {bucket} and {to} its objects"
+        )
     if code in ("SlowDown", "ServiceUnavailable", "InternalError", "500", "502", "503", "504", "RequestTimeout"):
         return UnreachableError(f"{uri}: {_endpoint()} cannot serve it now ({code})")
     if type(error).__module__.startswith("botocore") and not code:

@@ -30,9 +30,12 @@ def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> s
     from pipelines import cli
     from pipelines.running import submission as submit
 
-    with _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error), _consoles(), \
-            mock.patch.object(submit, "start_process", _RunInThisProcess), \
-            mock.patch("model_ops.machine.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)):  # seconds for each new lake
+    with (
+        _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error),
+        _consoles(),
+        mock.patch.object(submit, "start_process", _RunInThisProcess),
+        mock.patch("model_ops.machine.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)),
+    ):  # seconds for each new lake
         code = cli._carry_out()
     code = code if isinstance(code, int) else int(code is not None)
     return _checked(subprocess.CompletedProcess(list(words), code, out.getvalue(), error.getvalue()), check)
@@ -42,7 +45,10 @@ def millrace_process(*words: str | Path, check: int | None = 0, **environment: s
     """Runs the command as a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "pipelines.cli", *map(str, words)],
-        cwd=PROJECT, env={**os.environ, "COLUMNS": str(COLUMNS), **environment}, capture_output=True, text=True,
+        cwd=PROJECT,
+        env={**os.environ, "COLUMNS": str(COLUMNS), **environment},
+        capture_output=True,
+        text=True,
     )
     return _checked(done, check)
 
@@ -54,15 +60,21 @@ def _checked(done: subprocess.CompletedProcess[str], check: int | None) -> subpr
 
 
 @contextlib.contextmanager
-def _as_process(arguments: list[str], environment: dict[str, str], output: io.TextIOBase | None = None
-                ) -> Iterator[tuple[io.TextIOBase, io.TextIOBase]]:
+def _as_process(
+    arguments: list[str], environment: dict[str, str], output: io.TextIOBase | None = None
+) -> Iterator[tuple[io.TextIOBase, io.TextIOBase]]:
     """Arguments, environment, folder, output and signal handlers as a process has them; afterwards those of before."""
     out, error = output or io.StringIO(), output or io.StringIO()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     try:
-        with mock.patch.object(sys, "argv", arguments), mock.patch.dict(os.environ, environment, clear=True), \
-                contextlib.chdir(PROJECT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        with (
+            mock.patch.object(sys, "argv", arguments),
+            mock.patch.dict(os.environ, environment, clear=True),
+            contextlib.chdir(PROJECT),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(error),
+        ):
             yield out, error
     finally:
         for number, handler in zip(numbers, before, strict=True):

@@ -1,10 +1,10 @@
 """A Hugging Face Hub on the loopback that says which commit a model has, and which files.
 
-    with hub_of_models() as hub:
-        hub.commit("company/base", {"model.safetensors": b"weights"})      # the newest commit of its default branch
-        hub.asked, hub.status, hub.pause_s
-        hub.used_by(monkeypatch, cache)                                    # for huggingface_hub in this process, with a new
-        cache
+with hub_of_models() as hub:
+    hub.commit("company/base", {"model.safetensors": b"weights"})      # the newest commit of its default branch
+    hub.asked, hub.status, hub.pause_s
+    hub.used_by(monkeypatch, cache)                                    # for huggingface_hub in this process, with a new
+    cache
 """
 
 import hashlib
@@ -38,8 +38,12 @@ class Hub:
     def used_by(self, monkeypatch, cache):
         monkeypatch.setenv("HF_ENDPOINT", self.url)
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-        for name, value in {"HF_HUB_OFFLINE": False, "ENDPOINT": self.url, "HUGGINGFACE_CO_URL_TEMPLATE":
-                            self.url + "/{repo_id}/resolve/{revision}/{filename}", "HF_HUB_CACHE": str(cache)}.items():
+        for name, value in {
+            "HF_HUB_OFFLINE": False,
+            "ENDPOINT": self.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": self.url + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(cache),
+        }.items():
             monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
 
     def file(self, path):
@@ -58,10 +62,16 @@ class Hub:
         siblings = []
         for path, content in commits[commit].items():
             large = path.endswith(".safetensors")
-            lfs = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}} if large else {}
+            lfs = (
+                {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}}
+                if large
+                else {}
+            )
             siblings.append({"rfilename": path, "size": len(content), "blobId": hashlib.sha1(content).hexdigest(), **lfs})
         if kind == "/tree/":
-            return [{"type": "file", "path": each["rfilename"], "size": each["size"], "oid": each["blobId"]} for each in siblings]
+            return [
+                {"type": "file", "path": each["rfilename"], "size": each["size"], "oid": each["blobId"]} for each in siblings
+            ]
         return {"id": name, "sha": commit, "siblings": siblings}
 
 

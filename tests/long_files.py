@@ -6,10 +6,16 @@ import pytest
 
 TESTS = Path(__file__).parent
 LONG_FILES = (
-    "pipelines/test_whole_graph.py", "resources/reading/test_ingest.py", "model_ops/parallel/test_layouts.py",
-    "model_ops/parallel/test_drafter_layouts.py", "resources/records/test_openai_batch.py",
-    "resources/records/test_normalised.py", "model_ops/models/test_architectures.py", "model_ops/test_speculator.py",
-    "model_ops/training/test_killed_processes.py", "model_ops/test_failing_processes.py",
+    "pipelines/test_whole_graph.py",
+    "resources/reading/test_ingest.py",
+    "model_ops/parallel/test_layouts.py",
+    "model_ops/parallel/test_drafter_layouts.py",
+    "resources/records/test_openai_batch.py",
+    "resources/records/test_normalised.py",
+    "model_ops/models/test_architectures.py",
+    "model_ops/test_speculator.py",
+    "model_ops/training/test_killed_processes.py",
+    "model_ops/test_failing_processes.py",
 )
 """Files of which a process that meets them last would end long after the others."""
 

@@ -56,8 +56,11 @@ def machine(load=0.1, slowness=1.0):
     """A clock instead of the CPU's, on a machine that is so crowded and so slow. Ends with the test's own work: the plugin that
     is tested watches this test, too."""
     clock = Clock()
-    with mock.patch.object(cpu_time, "cpu_seconds", clock), mock.patch.object(cpu_time, "slowness", lambda: slowness), \
-            mock.patch.object(os, "getloadavg", lambda: (load, load, load)):
+    with (
+        mock.patch.object(cpu_time, "cpu_seconds", clock),
+        mock.patch.object(cpu_time, "slowness", lambda: slowness),
+        mock.patch.object(os, "getloadavg", lambda: (load, load, load)),
+    ):
         yield clock
 
 
@@ -65,6 +68,7 @@ def spend(call=0.0, alone=0.0, shared=0.0, marks=(), **kind):
     """Goes through a test whose fixtures and call take so many seconds."""
     item = Item(marks)
     with machine(**kind) as clock:
+
         def fixtures():
             for scope, seconds in (("module", shared), ("function", alone)):
                 around(cpu_time.pytest_fixture_setup(SimpleNamespace(scope=scope), item), partial(clock.work, seconds))

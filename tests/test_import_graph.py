@@ -30,18 +30,77 @@ DATA = ("sql", "recipes")
 PACKAGES = ("benchmarks", *(package for package in source_digest.PACKAGES if package not in DATA))
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": (
-        "commands", "erasing", "demo", "init", "checks", "status", "asking", "planning", "rebuilding", "chatting",
-        "releasing", "keeping", "running", "graph", "contract", "storage", "terminal",
+        "commands",
+        "erasing",
+        "demo",
+        "init",
+        "checks",
+        "status",
+        "asking",
+        "planning",
+        "rebuilding",
+        "chatting",
+        "releasing",
+        "keeping",
+        "running",
+        "graph",
+        "contract",
+        "storage",
+        "terminal",
     ),
     "model_ops": (
-        "operations", "planning", "evaluation", "calibration", "serving", "drafting", "speculators", "objectives",
-        "pruning", "answering", "tasks", "decoding", "documents", "training", "rendering", "losses", "models",
-        "adapters", "quantization", "parallel", "families", "tensors", "machine", "files", "jobs",
+        "operations",
+        "planning",
+        "evaluation",
+        "calibration",
+        "serving",
+        "drafting",
+        "speculators",
+        "objectives",
+        "pruning",
+        "answering",
+        "tasks",
+        "decoding",
+        "documents",
+        "training",
+        "rendering",
+        "losses",
+        "models",
+        "adapters",
+        "quantization",
+        "parallel",
+        "families",
+        "tensors",
+        "machine",
+        "files",
+        "jobs",
     ),
     "resources": (
-        "erasing", "workshop", "reporting", "serving", "inspecting", "catalog", "composing", "gateway", "monitoring",
-        "deciding", "releasing", "drifting", "curating", "endpoints", "stages", "reading", "signing",
-        "releases", "sources", "launching", "artefacts", "records", "digests", "manifests", "lake",
+        "erasing",
+        "workshop",
+        "reporting",
+        "serving",
+        "inspecting",
+        "catalog",
+        "composing",
+        "gateway",
+        "monitoring",
+        "deciding",
+        "releasing",
+        "drifting",
+        "curating",
+        "endpoints",
+        "stages",
+        "reading",
+        "signing",
+        "releases",
+        "sources",
+        "launching",
+        "artefacts",
+        "records",
+        "digests",
+        "manifests",
+        "lake",
     ),
 }
 BY_NAME = frozenset({"model_ops.door", "model_ops.worker", "pipelines.cli", "pipelines.graph.recipe_graph"})
@@ -75,12 +134,14 @@ def modules_of(root: Path, packages: Sequence[str] = PACKAGES) -> dict[str, Path
 def imports_of(root: Path, packages: Sequence[str] = PACKAGES) -> list[Import]:
     """Every import of one file of the project by another."""
     modules = modules_of(root, packages)
-    return sorted({
-        Import(importer, imported, path.relative_to(root).as_posix(), line)
-        for importer, path in modules.items()
-        for imported, line in _imported(path, importer, modules)
-        if imported != importer
-    })
+    return sorted(
+        {
+            Import(importer, imported, path.relative_to(root).as_posix(), line)
+            for importer, path in modules.items()
+            for imported, line in _imported(path, importer, modules)
+            if imported != importer
+        }
+    )
 
 
 def _statements(block: Sequence[ast.AST]) -> Iterator[ast.AST]:
@@ -99,11 +160,13 @@ def _imported(path: Path, importer: str, modules: Mapping[str, Path]) -> Iterato
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = importer.split(".") if path.name == "__init__.py" else importer.split(".")[:-1]
-            above = package[:len(package) - node.level + 1] if node.level else []
+            above = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*above, *([node.module] if node.module else [])])
             behind = _door(modules[source]) if source in modules else {}
-            named = [f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else behind.get(alias.name, source)
-                     for alias in node.names]
+            named = [
+                f"{source}.{alias.name}" if f"{source}.{alias.name}" in modules else behind.get(alias.name, source)
+                for alias in node.names
+            ]
         else:
             continue
         yield from ((name, node.lineno) for name in named if name in modules)
@@ -119,8 +182,13 @@ def imports_by_name(root: Path, packages: Sequence[str] = PACKAGES) -> list[str]
     found = set()
     for module, path in modules_of(root, packages).items():
         for node in ast.walk(ast.parse(path.read_text())):
-            name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else (
-                node.name if isinstance(node, ast.alias) else "")
+            name = (
+                node.id
+                if isinstance(node, ast.Name)
+                else node.attr
+                if isinstance(node, ast.Attribute)
+                else (node.name if isinstance(node, ast.alias) else "")
+            )
             if name in ("import_module", "__import__"):
                 found.add(module)
     return sorted(found)
@@ -160,11 +228,16 @@ def package_arrows_up(imports: Sequence[Import], packages: Sequence[str] = PACKA
     return [each for each in imports if height[each.imported.split(".")[0]] > height[each.importer.split(".")[0]]]
 
 
-def room_arrows_up(imports: Sequence[Import], rooms: Mapping[str, Sequence[str]] = ROOMS,
-                   entries: frozenset[str] = ENTRIES) -> list[Import]:
+def room_arrows_up(
+    imports: Sequence[Import], rooms: Mapping[str, Sequence[str]] = ROOMS, entries: frozenset[str] = ENTRIES
+) -> list[Import]:
     """Imports of a room that stands above the importer's, in the packages that `rooms` orders."""
-    folders = {".".join(module.split(".")[:2]) for each in imports for module in (each.importer, each.imported)
-               if module.count(".") > 1}
+    folders = {
+        ".".join(module.split(".")[:2])
+        for each in imports
+        for module in (each.importer, each.imported)
+        if module.count(".") > 1
+    }
 
     def height(module: str) -> int:
         if module in entries:
@@ -173,9 +246,11 @@ def room_arrows_up(imports: Sequence[Import], rooms: Mapping[str, Sequence[str]]
         in_a_room = within and f"{package}.{within[0]}" in folders
         return -rooms[package].index(within[0]) if in_a_room else -len(rooms[package])
 
-    return [each for each in imports
-            if each.importer.split(".")[0] == each.imported.split(".")[0] in rooms
-            and height(each.imported) > height(each.importer)]
+    return [
+        each
+        for each in imports
+        if each.importer.split(".")[0] == each.imported.split(".")[0] in rooms and height(each.imported) > height(each.importer)
+    ]
 
 
 def rooms_without_a_place(modules: Mapping[str, Path], rooms: Mapping[str, Sequence[str]] = ROOMS) -> list[str]:
@@ -184,7 +259,9 @@ def rooms_without_a_place(modules: Mapping[str, Path], rooms: Mapping[str, Seque
     return sorted(f"{package}/{room}" for package, room in found if package in rooms and room not in rooms[package])
 
 
-def entries_beside_the_door(root: Path, packages: Sequence[str] = PACKAGES, rooms: Mapping[str, Sequence[str]] = ROOMS) -> list[str]:
+def entries_beside_the_door(
+    root: Path, packages: Sequence[str] = PACKAGES, rooms: Mapping[str, Sequence[str]] = ROOMS
+) -> list[str]:
     """Imports of a file of another room: only names of its door may go out."""
     modules = modules_of(root, packages)
     found = []
@@ -213,7 +290,9 @@ def names_no_door_can_give(root: Path, packages: Sequence[str] = PACKAGES) -> li
             if module == package:
                 missing = f"{package}.{name}" not in modules
             else:
-                missing = not re.search(rf"^(?:(?:async )?def |class )?{name}\b|^\w.*\b{name}\b.*=", modules[module].read_text(), re.MULTILINE)
+                missing = not re.search(
+                    rf"^(?:(?:async )?def |class )?{name}\b|^\w.*\b{name}\b.*=", modules[module].read_text(), re.MULTILINE
+                )
                 if f"{package}.{name}" in modules:
                     found.append(f"{package}: {name} is a module of the room as well: give the module another name")
             if missing:
@@ -255,8 +334,12 @@ def test_doors_give_what_they_name():
 
 
 def test_a_planted_entry_beside_the_door_is_found(tmp_path):
-    root = tree(tmp_path, model_ops__loop__run="", model_ops__plans__speed="from model_ops.loop.run import fast\nimport model_ops.loop.run\n",
-                model_ops__loop____init__="")
+    root = tree(
+        tmp_path,
+        model_ops__loop__run="",
+        model_ops__plans__speed="from model_ops.loop.run import fast\nimport model_ops.loop.run\n",
+        model_ops__loop____init__="",
+    )
     assert len(entries_beside_the_door(root, rooms={"model_ops": ("plans", "loop")})) == 2
 
 
@@ -266,16 +349,22 @@ def test_a_door_to_nowhere_is_found(tmp_path):
     (root / "model_ops/loop/__init__.py").write_text(block)
     assert names_no_door_can_give(root) == [
         "model_ops.loop: run is a module of the room as well: give the module another name",
-        "model_ops.loop: model_ops.loop.run has no slow"]
+        "model_ops.loop: model_ops.loop.run has no slow",
+    ]
 
 
 def test_no_other_file_imports_by_a_computed_name():
     assert set(imports_by_name(PROJECT)) == BY_NAME
 
 
-@pytest.mark.parametrize("line", ["import importlib\nimportlib.import_module('model_ops.first')",
-                                  "from importlib import import_module as load\nload('model_ops.first')",
-                                  "__import__('model_ops.first')"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import importlib\nimportlib.import_module('model_ops.first')",
+        "from importlib import import_module as load\nload('model_ops.first')",
+        "__import__('model_ops.first')",
+    ],
+)
 def test_a_planted_import_by_name_is_found(tmp_path, line):
     assert imports_by_name(tree(tmp_path, model_ops__first="", model_ops__second=line)) == ["model_ops.second"]
 
@@ -293,32 +382,51 @@ def tree(root: Path, **files: str) -> Path:
     return root
 
 
-@pytest.mark.parametrize("back", [
-    "from model_ops.first import one\n",
-    "def later():\n    import model_ops.first\n",
-    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from model_ops import first\n",
-    "from . import first\n",
-])
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from model_ops.first import one\n",
+        "def later():\n    import model_ops.first\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from model_ops import first\n",
+        "from . import first\n",
+    ],
+)
 def test_a_planted_circle_is_found_wherever_the_import_stands(tmp_path, back):
-    root = tree(tmp_path, model_ops__first="import model_ops.second\n", model_ops__second="import model_ops.third\n",
-                model_ops__third=back)
+    root = tree(
+        tmp_path,
+        model_ops__first="import model_ops.second\n",
+        model_ops__second="import model_ops.third\n",
+        model_ops__third=back,
+    )
     [circle] = circles_in(imports_of(root))
     assert [str(each).split(":")[0] for each in circle] == [f"model_ops/{name}.py" for name in ("first", "second", "third")]
 
 
 def test_imports_without_a_circle_are_none(tmp_path):
-    root = tree(tmp_path, model_ops__first="import model_ops.second, model_ops.third\n",
-                model_ops__second="from model_ops.third import one\n", model_ops__third="import json\n")
+    root = tree(
+        tmp_path,
+        model_ops__first="import model_ops.second, model_ops.third\n",
+        model_ops__second="from model_ops.third import one\n",
+        model_ops__third="import json\n",
+    )
     assert circles_in(imports_of(root)) == [] and len(imports_of(root)) == 3
 
 
 def test_a_planted_import_of_a_package_or_room_above_is_found(tmp_path):
-    root = tree(tmp_path, model_ops__loop__run="from model_ops.plans.speed import fast\n", model_ops__plans__speed="",
-                model_ops__ground="def f():\n    from model_ops.loop.run import x\n",
-                model_ops__program="import model_ops.plans.speed\n", resources__lake="import assets.models\n", assets__models="")
+    root = tree(
+        tmp_path,
+        model_ops__loop__run="from model_ops.plans.speed import fast\n",
+        model_ops__plans__speed="",
+        model_ops__ground="def f():\n    from model_ops.loop.run import x\n",
+        model_ops__program="import model_ops.plans.speed\n",
+        resources__lake="import assets.models\n",
+        assets__models="",
+    )
     imports = imports_of(root)
     assert [str(each) for each in package_arrows_up(imports)] == ["resources/lake/lake.py:1 imports assets.models"]
     rooms, entries = {"model_ops": ("plans", "loop")}, frozenset({"model_ops.program"})
     assert [str(each) for each in room_arrows_up(imports, rooms, entries)] == [
-        "model_ops/ground.py:2 imports model_ops.loop.run", "model_ops/loop/run.py:1 imports model_ops.plans.speed"]
+        "model_ops/ground.py:2 imports model_ops.loop.run",
+        "model_ops/loop/run.py:1 imports model_ops.plans.speed",
+    ]
     assert rooms_without_a_place(modules_of(root), {"model_ops": ("plans",)}) == ["model_ops/loop"]

@@ -39,8 +39,9 @@ def test_a_second_run_finds_what_the_first_made_until_its_digest_changes(ask):
     assert [ask("a", "1"), ask("a", "2"), ask("b", "3"), ask("b", "4")] == ["1", "1", "3", "3"]
 
 
-@pytest.mark.parametrize("exitstatus, found", [(pytest.ExitCode.OK, "1"), (pytest.ExitCode.TESTS_FAILED, "2"),
-                                               (pytest.ExitCode.INTERRUPTED, "2")])
+@pytest.mark.parametrize(
+    "exitstatus, found", [(pytest.ExitCode.OK, "1"), (pytest.ExitCode.TESTS_FAILED, "2"), (pytest.ExitCode.INTERRUPTED, "2")]
+)
 def test_a_failed_run_leaves_nothing_to_the_next(ask, exitstatus, found):
     ask("a", "1")
     kept.forget_kept_folders(exitstatus)

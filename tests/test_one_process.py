@@ -35,6 +35,10 @@ def test_what_tests_of_a_group_share_is_made_once(tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one_process.py").write_text((PROJECT / "tests" / "one_process.py").read_text())
     (tmp_path / "tests" / "test_shares.py").write_text(SHARES.replace("MADE", repr(str(tmp_path / "made"))))
-    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "tests.one_process", "-n", "2", "--dist", "loadgroup", "tests"],
-                          cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.one_process", "-n", "2", "--dist", "loadgroup", "tests"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert "4 passed" in done.stdout and (tmp_path / "made").read_text() == "x"

@@ -9,9 +9,13 @@ from mkdocs.structure.files import File, Files
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = {
-    "README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md",
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "docs/README.md": "pages.md",
-    "docs/notebooks/analysts.ipynb": "notebooks/analysts.md", "docs/notebooks/answers.ipynb": "notebooks/answers.md",
+    "docs/notebooks/analysts.ipynb": "notebooks/analysts.md",
+    "docs/notebooks/answers.ipynb": "notebooks/answers.md",
 }
 """Files of the project that are pages of the site under another name."""
 SOURCES = {page: file for file, page in PAGES.items()}

@@ -46,8 +46,10 @@ def base_of_adapter(directory: Path) -> str:
         return str(place)
     if _HUB_ID.fullmatch(name):
         return name
-    raise ModelError(f"{path}: base_model_name_or_path is {name}, no directory here and no Hugging Face id (owner/name); "
-                     "write the base model's absolute directory there")
+    raise ModelError(
+        f"{path}: base_model_name_or_path is {name}, no directory here and no Hugging Face id (owner/name); "
+        "write the base model's absolute directory there"
+    )
 
 
 def tokenizer_directory(base: Path, adapter: str | Path) -> Path:

@@ -35,12 +35,24 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
         for part, tensor in zip(PARTS, _matrices(layer), strict=True):
             tensors[f"{PREFIX}{name}.{part}.weight"] = tensor.detach().to("cpu", torch.float32).contiguous()
     config = {
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "inference_mode": True,
-        "r": settings.rank, "lora_alpha": settings.alpha,
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "inference_mode": True,
+        "r": settings.rank,
+        "lora_alpha": settings.alpha,
         "lora_dropout": 0.0 if parameters else settings.dropout,  # peft refuses it with target_parameters; it is for training
-        "use_rslora": settings.rslora, "use_dora": False, "bias": "none", "fan_in_fan_out": False,
-        "init_lora_weights": True, "modules_to_save": None, "layers_to_transform": None, "layers_pattern": None,
-        "rank_pattern": {}, "alpha_pattern": {}, "target_modules": _targets(model, list(layers)),
+        "use_rslora": settings.rslora,
+        "use_dora": False,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "init_lora_weights": True,
+        "modules_to_save": None,
+        "layers_to_transform": None,
+        "layers_pattern": None,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+        "target_modules": _targets(model, list(layers)),
         **({"target_parameters": sorted(parameters)} if parameters else {}),
     }
     with renamed_when_complete(directory / WEIGHTS, flush=True) as temporary:
@@ -55,8 +67,9 @@ def _wrapped(adapters: dict[str, ParameterAdapter]) -> dict[str, ParameterAdapte
     of_module: dict[str, list[ParameterAdapter]] = {}
     for name, adapter in adapters.items():
         of_module.setdefault(name.rpartition(".")[0], []).append(adapter)
-    return {module + WRAPPED * depth: adapter
-            for module, own in of_module.items() for depth, adapter in enumerate(reversed(own))}
+    return {
+        module + WRAPPED * depth: adapter for module, own in of_module.items() for depth, adapter in enumerate(reversed(own))
+    }
 
 
 def _matrices(layer: LoraLinear | ParameterAdapter) -> tuple[Tensor, Tensor]:

@@ -124,8 +124,9 @@ class AdapterCounts:
     """Weights of experts without an adapter."""
 
 
-def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
-                 kind: type[LoraLinear] = LoraLinear) -> AdapterCounts:
+def add_adapters(
+    model: PreTrainedModel, settings: LoraSettings, seed: int = 0, kind: type[LoraLinear] = LoraLinear
+) -> AdapterCounts:
     """Freezes every weight of `model` and adds adapters to the layers in `settings.targets`, in place.
 
     The same seed gives the same adapters on every device. Raises ModelError for a target that matches nothing or takes no
@@ -133,8 +134,11 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int = 0,
     """
     names = adapted_names(model, settings.targets)
     model.requires_grad_(False)
-    left_out = sum(parameter.numel() for name, parameter in model.named_parameters()
-                   if _is_of_experts(name, parameter) and name not in names)
+    left_out = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if _is_of_experts(name, parameter) and name not in names
+    )
     generator = torch.Generator().manual_seed(seed)
     frozen = sum(parameter.numel() for parameter in model.parameters())
     parameters = set(adaptable_parameters(model))
@@ -157,17 +161,21 @@ def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str
     if targets is None:
         return linear
     parameters = adaptable_parameters(model)
-    routers = [name for name, module in model.named_modules()
-               if isinstance(module, nn.Linear) and name.rpartition(".")[2] in ROUTERS]
+    routers = [
+        name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name.rpartition(".")[2] in ROUTERS
+    ]
     chosen: set[str] = set()
     for target in targets:
         matched = [name for name in (*linear, *routers) if _ends_with(name, target)]
-        matched += [name for name in parameters if _ends_with(name.rpartition(".")[0], target)
-                    or ("." in target and _ends_with(name, target))]
+        matched += [
+            name
+            for name in parameters
+            if _ends_with(name.rpartition(".")[0], target) or ("." in target and _ends_with(name, target))
+        ]
         if not matched:
             known = sorted({name.rpartition(".")[2] for name in linear} | {_last_two(name) for name in parameters})
             others = [name for name, _ in [*model.named_modules(), *model.named_parameters()] if _ends_with(name, target)]
-            why = (f"matches {others[0]}, which takes no adapter by this name" if others else "matches no layer of the model")
+            why = f"matches {others[0]}, which takes no adapter by this name" if others else "matches no layer of the model"
             raise ModelError(f"lora target {target!r} {why}; there are {', '.join(known[:SHOWN])}, such as {linear[0]}")
         chosen.update(matched)
     return [name for name in (*linear, *routers, *parameters) if name in chosen]
@@ -176,8 +184,11 @@ def adapted_names(model: PreTrainedModel, targets: list[str] | None) -> list[str
 def adaptable_names(model: PreTrainedModel) -> list[str]:
     """Names of all linear layers except head and routers. Raises ModelError if there are none."""
     head = model.get_output_embeddings()
-    able = [name for name, module in model.named_modules()
-            if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in ROUTERS]
+    able = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not head and name.rpartition(".")[2] not in ROUTERS
+    ]
     if not able:
         raise ModelError(f"{type(model).__name__} has no linear layer to put an adapter on; use method: full")
     return able

@@ -77,8 +77,11 @@ def add_parameter_adapter(model: PreTrainedModel, name: str, settings: LoraSetti
 
 def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:
     """The adapters by the name of their weight."""
-    return {name.replace(f".{PREFIX}", "."): module for name, module in model.named_modules()
-            if isinstance(module, ParameterAdapter)}
+    return {
+        name.replace(f".{PREFIX}", "."): module
+        for name, module in model.named_modules()
+        if isinstance(module, ParameterAdapter)
+    }
 
 
 @torch.no_grad()

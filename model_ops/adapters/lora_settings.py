@@ -17,9 +17,12 @@ class LoraSettings(Settings):
     alpha: float = Field(32.0, gt=0, le=1e6, description="Scale: the update is multiplied by alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs that are dropped in training")
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
-        None, min_length=1, description="Names of the layers that get adapters, or ends of names, such as q_proj. Left out: "
+        None,
+        min_length=1,
+        description="Names of the layers that get adapters, or ends of names, such as q_proj. Left out: "
         "every linear layer of attention and MLP. Experts stored as one weight and routers get one where they are named: "
-        "experts, experts.down_proj, mlp.gate")
+        "experts, experts.down_proj, mlp.gate",
+    )
     rslora: bool = Field(False, description="Scale by alpha / sqrt(rank) instead (arXiv 2312.03732)")
 
     @property

@@ -30,8 +30,10 @@ def nf4_layers() -> type[Nf4LoraLinear]:
     try:
         import bitsandbytes  # noqa: F401
     except ImportError as error:
-        raise ModelError("method: qlora needs bitsandbytes, which is not installed: pip install 'millrace[qlora]'; "
-                         "method: lora needs nothing more") from error
+        raise ModelError(
+            "method: qlora needs bitsandbytes, which is not installed: pip install 'millrace[qlora]'; "
+            "method: lora needs nothing more"
+        ) from error
     return Nf4LoraLinear
 
 
@@ -48,8 +50,10 @@ class Nf4LoraLinear(LoraLinear):
 
         weight = linear.weight.detach()
         if weight.numel() % BLOCK:
-            raise ModelError(f"a linear layer of {self.out_features} x {self.in_features} does not divide into nf4 blocks of "
-                             f"{BLOCK} weights; leave it out of lora.targets, or use method: lora")
+            raise ModelError(
+                f"a linear layer of {self.out_features} x {self.in_features} does not divide into nf4 blocks of "
+                f"{BLOCK} weights; leave it out of lora.targets, or use method: lora"
+            )
         codes, state = quantize_4bit(weight, blocksize=BLOCK, compress_statistics=True, quant_type="nf4")
         self.register_parameter("weight", None)
         self.bias = linear.bias
@@ -64,9 +68,15 @@ class Nf4LoraLinear(LoraLinear):
         nf4, nested = _tables(self.codes.device)
         # As rows of one block each: bitsandbytes 0.50.2 gives wrong values on a CPU if a block spans rows of the weight
         state = QuantState(
-            absmax=self.scales, shape=torch.Size((self.codes.numel() * 2 // BLOCK, BLOCK)), code=nf4, blocksize=BLOCK,
-            quant_type="nf4", dtype=dtype, offset=self.offset,
-            state2=QuantState(absmax=self.nested_scales, code=nested, blocksize=NESTED_BLOCK, dtype=torch.float32))
+            absmax=self.scales,
+            shape=torch.Size((self.codes.numel() * 2 // BLOCK, BLOCK)),
+            code=nf4,
+            blocksize=BLOCK,
+            quant_type="nf4",
+            dtype=dtype,
+            offset=self.offset,
+            state2=QuantState(absmax=self.nested_scales, code=nested, blocksize=NESTED_BLOCK, dtype=torch.float32),
+        )
         return dequantize_4bit(self.codes, state).view(self.out_features, self.in_features)
 
 
@@ -79,8 +89,9 @@ def quantization_error(model: nn.Module) -> float:
 
 def quantized_parameters(model: nn.Module) -> int:
     """Number of weights in 4 bits."""
-    return sum(layer.in_features * layer.out_features for layer in adapted_layers(model).values()
-               if isinstance(layer, Nf4LoraLinear))
+    return sum(
+        layer.in_features * layer.out_features for layer in adapted_layers(model).values() if isinstance(layer, Nf4LoraLinear)
+    )
 
 
 @lru_cache(maxsize=8)

@@ -92,7 +92,7 @@ class OwnGenerator:
         size, found = self.settings.batch_size * CHUNK_BATCHES, []
         for _, alike in groupby(sorted(asked, key=lambda each: (*sampled_alike(each), len(each.ids))), sampled_alike):
             group = list(alike)
-            found += [group[start:start + size] for start in range(0, len(group), size)]
+            found += [group[start : start + size] for start in range(0, len(group), size)]
         return found
 
     def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
@@ -101,9 +101,17 @@ class OwnGenerator:
             self.runner = load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
-            self.runner, [each.ids for each in asked], [each.name for each in asked], eos_ids=end_of_text_ids(self.target),
-            temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
-            seed=self.settings.seed, max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size)
+            self.runner,
+            [each.ids for each in asked],
+            [each.name for each in asked],
+            eos_ids=end_of_text_ids(self.target),
+            temperature=sampling.temperature,
+            truncation=sampling.truncation,
+            penalties=sampling.penalties,
+            seed=self.settings.seed,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+        )
         replies = []
         for each, answer in zip(asked, answers, strict=True):
             limit = room_of(each, self.settings)
@@ -125,7 +133,7 @@ class ServerAnswerer:
     def chunks(self, asked: Sequence[PromptTurn]) -> list[list[PromptTurn]]:
         size = self.endpoint.settings.concurrency * CHUNK_BATCHES
         ordered = sorted(asked, key=lambda each: len(each.ids))
-        return [ordered[start:start + size] for start in range(0, len(ordered), size)]
+        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
     def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
         def ask(each: PromptTurn) -> CompletionTokens:

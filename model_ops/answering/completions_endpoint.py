@@ -56,29 +56,41 @@ class CompletionsEndpoint:
         served = {entry.get("id"): entry for entry in listed.get("data") or [] if isinstance(entry, dict)}
         names = list(served)
         if self.settings.model not in names:
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
-                             f"not {self.settings.model}: start it with the target's weights under that name")
+            raise ModelError(
+                f"answers.endpoint: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
+                f"not {self.settings.model}: start it with the target's weights under that name"
+            )
         longest = served[self.settings.model].get("max_model_len")
         return longest if type(longest) is int and longest > 0 else None
 
     def answer(self, prompt: list[int], sampling: Sampling, max_tokens: int) -> CompletionTokens:
         """The target's answer to a prompt. Raises ModelError if the server refuses it or its reply is incomplete."""
-        body: dict[str, Any] = {**sampling.as_request(), "model": self.settings.model, "prompt": prompt,
-                                "max_tokens": max_tokens, "return_token_ids": True}
+        body: dict[str, Any] = {
+            **sampling.as_request(),
+            "model": self.settings.model,
+            "prompt": prompt,
+            "max_tokens": max_tokens,
+            "return_token_ids": True,
+        }
         reply = self._asked("POST", "/completions", body)
         try:
             choice = reply["choices"][0]
             tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
             seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check "
-                             "base_url") from error
+            raise ModelError(
+                f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check base_url"
+            ) from error
         if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
-                             "0.10.2 or newer, which knows return_token_ids")
+            raise ModelError(
+                f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
+                "0.10.2 or newer, which knows return_token_ids"
+            )
         if isinstance(seen, list) and seen != prompt:
-            raise ModelError(f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
-                             f"{len(seen)}: switch off whatever adds or removes tokens on that server")
+            raise ModelError(
+                f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
+                f"{len(seen)}: switch off whatever adds or removes tokens on that server"
+            )
         return CompletionTokens(tokens, "stop" if reason == "stop" else "length")
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
@@ -87,11 +99,15 @@ class CompletionsEndpoint:
             response = self._api.request(method, path, body)
         except urllib3.exceptions.HTTPError as error:
             reason = type(getattr(error, "reason", None) or error).__name__
-            raise ModelError(f"answers.endpoint: {where} does not reply ({reason}): start the server and run the step again; "
-                             "finished answers are kept") from error
+            raise ModelError(
+                f"answers.endpoint: {where} does not reply ({reason}): start the server and run the step again; "
+                "finished answers are kept"
+            ) from error
         if response.status != 200:
-            raise ModelError(f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "
-                             "api_key_env and the server's longest context")
+            raise ModelError(
+                f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "
+                "api_key_env and the server's longest context"
+            )
         try:
             content = json.loads(response.data)
         except ValueError as error:

@@ -34,17 +34,35 @@ class MissingKeyError(Exception):
 class OpenAiApi:
     """A client that several threads can use at once. Raises urllib3's HTTPError."""
 
-    def __init__(self, base_url: str, *, api_key: str | None, connections: int, timeout_s: float, retries: int | None,
-                 through_proxy: bool = True):
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None,
+        connections: int,
+        timeout_s: float,
+        retries: int | None,
+        through_proxy: bool = True,
+    ):
         """connections: number kept open. retries: how often a request is repeated; None: the first failure is raised.
         through_proxy: whether the environment's proxy may be used."""
         self.base_url = base_url
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        again = False if retries is None else _Retry(
-            total=retries, status_forcelist=AGAIN, allowed_methods=None, backoff_factor=0.5, backoff_jitter=0.5,
-            redirect=False, raise_on_status=False)
+        again = (
+            False
+            if retries is None
+            else _Retry(
+                total=retries,
+                status_forcelist=AGAIN,
+                allowed_methods=None,
+                backoff_factor=0.5,
+                backoff_jitter=0.5,
+                redirect=False,
+                raise_on_status=False,
+            )
+        )
         options: dict[str, Any] = {"maxsize": connections, "retries": again, "timeout": timeout_s}
         address = urlsplit(base_url)
         proxy = urllib.request.getproxies().get(address.scheme)
@@ -54,18 +72,29 @@ class OpenAiApi:
     @classmethod
     def of(cls, settings: EndpointSettings) -> OpenAiApi:
         """The client for a recipe's endpoint. Raises MissingKeyError if the key's environment variable is empty."""
-        return cls(settings.base_url, api_key=key_in(settings.api_key_env), connections=settings.concurrency,
-                   timeout_s=settings.timeout_s, retries=settings.retries)
+        return cls(
+            settings.base_url,
+            api_key=key_in(settings.api_key_env),
+            connections=settings.concurrency,
+            timeout_s=settings.timeout_s,
+            retries=settings.retries,
+        )
 
     def close(self) -> None:
         self._pool.clear()
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None,
-                preload_content: bool = True) -> urllib3.BaseHTTPResponse:
+    def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, preload_content: bool = True
+    ) -> urllib3.BaseHTTPResponse:
         """One request with a JSON body. With preload_content=False, the caller reads and releases the reply."""
-        return self._pool.request(method, self.base_url + path, body=None if body is None else json.dumps(body).encode(),
-                                  headers=self._headers, redirect=False, preload_content=preload_content)
-
+        return self._pool.request(
+            method,
+            self.base_url + path,
+            body=None if body is None else json.dumps(body).encode(),
+            headers=self._headers,
+            redirect=False,
+            preload_content=preload_content,
+        )
 
     def read(self, response: urllib3.BaseHTTPResponse, most_bytes: int, timeout_s: float) -> bytes | None:
         """Content of a reply that was requested with preload_content=False; None if it is longer, or takes longer in all."""

@@ -19,10 +19,24 @@ from typing import Any
 from model_ops.decoding import NO_PENALTIES, NONE, Penalties, Truncation
 
 NEUTRAL: dict[str, Any] = {
-    "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "logit_bias": {}, "stop": [],
-    "stop_token_ids": [], "bad_words": [], "min_tokens": 0, "ignore_eos": False, "guided_json": None,
-    "guided_regex": None, "guided_choice": None, "guided_grammar": None, "structured_outputs": None,
-    "use_beam_search": False, "typical_p": 1, "allowed_token_ids": [], "length_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+    "logit_bias": {},
+    "stop": [],
+    "stop_token_ids": [],
+    "bad_words": [],
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "guided_json": None,
+    "guided_regex": None,
+    "guided_choice": None,
+    "guided_grammar": None,
+    "structured_outputs": None,
+    "use_beam_search": False,
+    "typical_p": 1,
+    "allowed_token_ids": [],
+    "length_penalty": 1,
 }
 """Parameters besides temperature and truncation that change sampling, each with its neutral value."""
 
@@ -56,8 +70,12 @@ class Sampling:
     def penalties(self) -> Penalties:
         """The penalties on repeated tokens."""
         said = json.loads(self.others)
-        return Penalties(**{name: _or(_number(said.get(f"{name}_penalty"), least, most), getattr(NO_PENALTIES, name))
-                            for name, (least, most) in PENALTIES.items()})
+        return Penalties(
+            **{
+                name: _or(_number(said.get(f"{name}_penalty"), least, most), getattr(NO_PENALTIES, name))
+                for name, (least, most) in PENALTIES.items()
+            }
+        )
 
     @property
     def unsupported_names(self) -> list[str]:
@@ -68,8 +86,14 @@ class Sampling:
         """Fields of a request to a server. Neutral values are sent too: a server fills in missing ones from its
         generation_config.json."""
         truncation = self.truncation
-        return {"repetition_penalty": 1, "top_k": truncation.top_k or -1, "min_p": truncation.min_p, **json.loads(self.others),
-                "temperature": self.temperature, "top_p": truncation.top_p}
+        return {
+            "repetition_penalty": 1,
+            "top_k": truncation.top_k or -1,
+            "min_p": truncation.min_p,
+            **json.loads(self.others),
+            "temperature": self.temperature,
+            "top_p": truncation.top_p,
+        }
 
     def as_json(self) -> str:
         """The parameters as JSON, for a row of answers."""
@@ -97,9 +121,9 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
     truncation = Truncation(
         top_p=max(LEAST_TOP_P, _or(_number(fields.get("top_p"), 0, 1), defaults.truncation.top_p)),
         top_k=_whole(fields.get("top_k"), defaults.truncation.top_k),
-        min_p=_or(_number(fields.get("min_p"), 0, 1), defaults.truncation.min_p))
-    others = {**json.loads(defaults.others), **{
-        name: fields[name] for name in NEUTRAL if fields.get(name) is not None}}
+        min_p=_or(_number(fields.get("min_p"), 0, 1), defaults.truncation.min_p),
+    )
+    others = {**json.loads(defaults.others), **{name: fields[name] for name in NEUTRAL if fields.get(name) is not None}}
     others = {name: value for name, value in others.items() if not _neutral(name, value)}
     shape = fields.get("response_format")
     if isinstance(shape, dict) and shape.get("type") not in (None, "text"):
@@ -108,8 +132,12 @@ def sampling_of(params: str | dict[str, Any] | None, defaults: Sampling) -> Samp
         others["tool_choice"] = fields["tool_choice"]
     limits = [limit for name in LIMITS if (limit := _whole(fields.get(name), 0)) > 0]
     temperature = _or(_number(fields.get("temperature"), 0, 100), defaults.temperature)
-    return Sampling(temperature if temperature >= GREEDY_BELOW else 0.0, truncation,
-                    limits[0] if limits else defaults.max_tokens, json.dumps(others, sort_keys=True))
+    return Sampling(
+        temperature if temperature >= GREEDY_BELOW else 0.0,
+        truncation,
+        limits[0] if limits else defaults.max_tokens,
+        json.dumps(others, sort_keys=True),
+    )
 
 
 def _neutral(name: str, value: Any) -> bool:

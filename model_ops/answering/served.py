@@ -32,7 +32,8 @@ CONNECTIONS = 256
 NEUTRAL = {"repetition_penalty": 1, "top_k": -1, "top_p": 1, "min_p": 0}
 """Servers fill in missing parameters from generation_config.json, and a penalty changes greedy answers too."""
 _COUNTER = re.compile(
-    r'^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$')
+    r"^vllm:spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)_total\{(.*)\} (\S+)$"
+)
 
 PromptLike = Sequence[int] | Sequence[dict[str, Any]]
 
@@ -67,9 +68,14 @@ class ServedAcceptance:
         """The counters minus earlier ones."""
         longest = max(len(self.accepted_at), len(before.accepted_at))
         return ServedAcceptance(
-            self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
-            [now - then for now, then in zip(_padded(self.accepted_at, longest), _padded(before.accepted_at, longest),
-                                             strict=True)])
+            self.drafts - before.drafts,
+            self.drafted - before.drafted,
+            self.accepted - before.accepted,
+            [
+                now - then
+                for now, then in zip(_padded(self.accepted_at, longest), _padded(before.accepted_at, longest), strict=True)
+            ],
+        )
 
 
 @dataclass(frozen=True)
@@ -99,14 +105,16 @@ class ServedModel:
     """Client of a server; thread-safe. url: its address, with or without /v1. through_proxy: whether the environment's proxy
     may be used."""
 
-    def __init__(self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600,
-                 through_proxy: bool = True):
+    def __init__(
+        self, url: str, model: str | None = None, api_key: str | None = None, timeout_s: float = 600, through_proxy: bool = True
+    ):
         try:
             self.url = plain_address(url).removesuffix("/v1")
         except ValueError as error:
             raise ModelError(str(error)) from error
-        self._api = OpenAiApi(self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None,
-                              through_proxy=through_proxy)
+        self._api = OpenAiApi(
+            self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None, through_proxy=through_proxy
+        )
         self._model = model
 
     def __enter__(self) -> ServedModel:
@@ -139,18 +147,29 @@ class ServedModel:
     def log_probabilities(self, ids: Sequence[int]) -> list[float]:
         """Log-probability in nats of each token but the first, given those before it. Raises ModelError if the request fails or
         the reply does not hold them."""
-        content = self._request("POST", "/v1/completions", {
-            "model": self.model, "prompt": list(ids), "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0})
+        content = self._request(
+            "POST",
+            "/v1/completions",
+            {"model": self.model, "prompt": list(ids), "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0},
+        )
         try:
-            found = json.loads(content)["choices"][0]["logprobs"]["token_logprobs"][1:len(ids)]
+            found = json.loads(content)["choices"][0]["logprobs"]["token_logprobs"][1 : len(ids)]
             if len(found) == len(ids) - 1:
                 return [float(each) for each in found]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ModelError(f"{self.url} did not answer with log-probabilities of the prompt (echo, logprobs)") from error
         raise ModelError(f"{self.url} gave {len(found) + 1} log-probabilities to a prompt of {len(ids)} tokens")
 
-    def answer(self, prompt: PromptLike, *, temperature: float, max_tokens: int, seed: int | None = None,
-               tools: Sequence[dict[str, Any]] | None = None, **more: Any) -> ServedAnswer:
+    def answer(
+        self,
+        prompt: PromptLike,
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
+        **more: Any,
+    ) -> ServedAnswer:
         """One answer. more: further fields of the request. Raises ModelError if the request fails."""
         body = {"model": self.model, "temperature": temperature, "max_tokens": max_tokens, **more}
         if seed is not None:
@@ -166,10 +185,14 @@ class ServedModel:
         try:
             said = json.loads(content)
             choice = said["choices"][0]
-            text = choice["text"] if is_ids else choice["message"].get("content") or json.dumps(
-                choice["message"].get("tool_calls") or "")
-            return ServedAnswer(text, int(said["usage"]["completion_tokens"]), str(choice["finish_reason"]), latency_s,
-                         choice.get("token_ids"))
+            text = (
+                choice["text"]
+                if is_ids
+                else choice["message"].get("content") or json.dumps(choice["message"].get("tool_calls") or "")
+            )
+            return ServedAnswer(
+                text, int(said["usage"]["completion_tokens"]), str(choice["finish_reason"]), latency_s, choice.get("token_ids")
+            )
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise ModelError(f"{self.url} did not answer with a completion: is it an OpenAI-compatible server?") from error
 
@@ -198,10 +221,19 @@ class ServedModel:
         return response.data
 
 
-def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concurrency: int, max_tokens: int,
-                   temperature: float = 0.0, tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
-                   seed: int | None = None, check: Callable[[], None] = lambda: None,
-                   each: Sequence[Mapping[str, Any]] | None = None, **more: Any) -> ServedMeasure:
+def measure_served(
+    server: ServedModel,
+    prompts: Sequence[PromptLike],
+    *,
+    concurrency: int,
+    max_tokens: int,
+    temperature: float = 0.0,
+    tools: Sequence[Sequence[dict[str, Any]] | None] | None = None,
+    seed: int | None = None,
+    check: Callable[[], None] = lambda: None,
+    each: Sequence[Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> ServedMeasure:
     """Sends all prompts, `concurrency` at a time. seed: request i is sampled with seed + i; None: the server chooses. check:
     called before each request, and may raise. more: further fields of every request; each: of request i, which go before them
     and before `temperature`.
@@ -215,8 +247,9 @@ def measure_served(server: ServedModel, prompts: Sequence[PromptLike], *, concur
     def ask(place: int) -> ServedAnswer:
         check()
         fields = {"temperature": temperature, **more, **(each[place] if each else {})}
-        return server.answer(prompts[place], max_tokens=max_tokens, tools=offered[place],
-                             seed=None if seed is None else seed + place, **fields)
+        return server.answer(
+            prompts[place], max_tokens=max_tokens, tools=offered[place], seed=None if seed is None else seed + place, **fields
+        )
 
     started_s = time.perf_counter()
     with ThreadPoolExecutor(max_workers=concurrency) as threads:
@@ -244,8 +277,12 @@ def read_counters(metrics: str) -> ServedAcceptance | None:
             totals[name] += value
     if not found:
         return None
-    return ServedAcceptance(int(totals["drafts"]), int(totals["draft_tokens"]), int(totals["accepted_tokens"]),
-                            [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)])
+    return ServedAcceptance(
+        int(totals["drafts"]),
+        int(totals["draft_tokens"]),
+        int(totals["accepted_tokens"]),
+        [int(positions.get(position, 0)) for position in range(max(positions, default=-1) + 1)],
+    )
 
 
 def _padded(counts: list[int], length: int) -> list[int]:

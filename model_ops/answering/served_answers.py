@@ -30,8 +30,15 @@ from model_ops.answering.sampling_parameters import Sampling, sampling_of, serve
 from model_ops.files import is_named, names_of, target_digest
 from model_ops.jobs import ModelError
 
-COLUMNS = ("interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids",
-           "completion_token_ids")
+COLUMNS = (
+    "interaction_id",
+    "model",
+    "served_model_digest",
+    "params",
+    "finish_reason",
+    "prompt_token_ids",
+    "completion_token_ids",
+)
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,25 @@ class GenerateSettings(Settings):
     """The target's answers to prompts of the traffic, served ones or new ones, which a drafter learns from."""
 
     prompts: int | None = Field(
-        None, ge=1, description="Most turns to answer, in a seeded choice of conversations. Left out: all")
+        None, ge=1, description="Most turns to answer, in a seeded choice of conversations. Left out: all"
+    )
     temperature: float | None = Field(
-        None, ge=0, le=100, description="Sampling temperature of every answer, 0 is greedy. Left out: as in each logged "
-        "request")
+        None, ge=0, le=100, description="Sampling temperature of every answer, 0 is greedy. Left out: as in each logged request"
+    )
     top_p: float | None = Field(
-        None, gt=0, le=1, description="Nucleus sampling of every answer. Left out: as in each logged request")
+        None, gt=0, le=1, description="Nucleus sampling of every answer. Left out: as in each logged request"
+    )
     served_as: list[Annotated[str, Field(min_length=1)]] = Field(
-        default_factory=list, description="Model names under which the log shows these very weights: their served token ids "
-        "are used as they are. Rows that name the digest of the weights always are")
+        default_factory=list,
+        description="Model names under which the log shows these very weights: their served token ids "
+        "are used as they are. Rows that name the digest of the weights always are",
+    )
     endpoint: EndpointSettings | None = Field(
-        None, description="Server that holds the very weights of the target and answers. Left out: the project's own generator")
+        None, description="Server that holds the very weights of the target and answers. Left out: the project's own generator"
+    )
     max_new_tokens: int = Field(
-        128, ge=1, le=2**20, description="Most tokens of one answer; fewer where the logged request asked for fewer")
+        128, ge=1, le=2**20, description="Most tokens of one answer; fewer where the logged request asked for fewer"
+    )
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers that the project's own generator decodes together")
     seed: Seed = Field(0, description="Seed of the choice of turns and of sampling")
 

@@ -56,8 +56,10 @@ class Dialogue:
         if self.given_ids is not None:
             return self.given_ids
         place = self.turns[turn]
-        messages = [_said(message, self._own[at]) if at in self._own else message
-                    for at, message in enumerate(self.row.messages[:place])]
+        messages = [
+            _said(message, self._own[at]) if at in self._own else message
+            for at, message in enumerate(self.row.messages[:place])
+        ]
         asked = request_of(self.row, place) if place < len(self.row.messages) else self.row.request
         row = replace(self.row, messages=messages, request=asked)
         return TurnEncoder(tokenizer).prompt(ChatTemplate.of(tokenizer).prompt(row, place))
@@ -65,8 +67,11 @@ class Dialogue:
     def answered(self, turn: int, text: str) -> None:
         """Replaces the logged answer in later histories by the target's, except in the cases of the module's docstring."""
         place = self.turns[turn]
-        if place < len(self.row.messages) and not self.row.messages[place].get("tool_calls") \
-                and not self.row.messages[place].get("function_call"):
+        if (
+            place < len(self.row.messages)
+            and not self.row.messages[place].get("tool_calls")
+            and not self.row.messages[place].get("function_call")
+        ):
             self._own[place] = text
 
     def first_turns(self, count: int) -> Dialogue:
@@ -89,8 +94,11 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
     for row, label in zip(rows, labels, strict=True):
         given, turns = _given(row, tokenizer), []
         if given is None:
-            turns = [place for place, message in enumerate(row.messages)
-                     if place > 0 and message.get("role") == "assistant" and message.get("weight", 1) != 0]
+            turns = [
+                place
+                for place, message in enumerate(row.messages)
+                if place > 0 and message.get("role") == "assistant" and message.get("weight", 1) != 0
+            ]
             if row.messages and row.messages[-1].get("role") in ("user", "tool"):
                 turns.append(len(row.messages))
         elif given:
@@ -99,10 +107,18 @@ def read_conversations(dataset: Path, split: Split, tokenizer: PreTrainedTokeniz
             ids = list(label.get("interaction_ids") or [])
             learnt = sum(message.get("role") == "assistant" and message.get("weight", 1) != 0 for message in row.messages)
             # ids belong to the answers with a loss, in order, then to copies; any other number of ids cannot be assigned
-            known: list[str | None] = ids[learnt - len(turns):learnt] if ids and len(ids) >= learnt >= len(turns) else []
-            found.append(Dialogue(
-                row, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""),
-                str(label.get("workload") or ""), turns, known or [None] * len(turns), given))
+            known: list[str | None] = ids[learnt - len(turns) : learnt] if ids and len(ids) >= learnt >= len(turns) else []
+            found.append(
+                Dialogue(
+                    row,
+                    str(label.get("session_id") or row.row_id),
+                    str(label.get("prompt_shape") or ""),
+                    str(label.get("workload") or ""),
+                    turns,
+                    known or [None] * len(turns),
+                    given,
+                )
+            )
     return found
 
 
@@ -140,8 +156,10 @@ def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
         return None if row.text is None else []
     strange = [token for token in row.token_ids if not 0 <= token < len(tokenizer)]
     if strange:
-        raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of "
-                         f"{len(tokenizer)}; make pre-tokenized rows with the target's tokenizer")
+        raise ModelError(
+            f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of "
+            f"{len(tokenizer)}; make pre-tokenized rows with the target's tokenizer"
+        )
     labels = row.labels if row.labels is not None else row.token_ids
     first = next((place for place, label in enumerate(labels) if label != IGNORED), 0)
     return list(row.token_ids[:first])

@@ -63,9 +63,15 @@ def stored_bytes(shape: tuple[int, int], scheme: Scheme | None) -> int:
 
 
 @torch.no_grad()
-def unit_costs(model: nn.Module, layers: BlockLayers, units: Sequence[Unit], options: Sequence[Scheme | None],
-               taught: Sequence[Document], after_unit: Callable[[int, int], None] | None = None,
-               known: dict[str, list[float]] | None = None) -> list[list[float]]:
+def unit_costs(
+    model: nn.Module,
+    layers: BlockLayers,
+    units: Sequence[Unit],
+    options: Sequence[Scheme | None],
+    taught: Sequence[Document],
+    after_unit: Callable[[int, int], None] | None = None,
+    known: dict[str, list[float]] | None = None,
+) -> list[list[float]]:
     """Divergence in nats per target token of each unit with each option alone; 0 for None, which leaves it as it is.
 
     taught: documents with the float model's cached distributions. known: costs by
@@ -169,17 +175,20 @@ class AutoPlan:
     """Bytes of the model in bfloat16."""
 
     @classmethod
-    def of(cls, layers: BlockLayers, headers: Mapping[str, TensorHeader], options: Sequence[Scheme | None],
-           budget: float) -> AutoPlan:
+    def of(
+        cls, layers: BlockLayers, headers: Mapping[str, TensorHeader], options: Sequence[Scheme | None], budget: float
+    ) -> AutoPlan:
         """Raises ModelError for a layer that no option can store, and for a budget that the smallest options exceed, with the
         nearest one."""
         units = units_of(layers)
-        fitting = [option for option in options if all(_stores(option, layers.matrices[layer])
-                                                       for unit in units for layer in unit)]
+        fitting = [
+            option for option in options if all(_stores(option, layers.matrices[layer]) for unit in units for layer in unit)
+        ]
         if not any(option is not None for option in fitting):
             names = ", ".join(option.name for option in options if option is not None)
-            raise ModelError(f"no candidate ({names}) can store every layer of this model: add w8a8 or w8a16_channel to "
-                             "quantize.candidates")
+            raise ModelError(
+                f"no candidate ({names}) can store every layer of this model: add w8a8 or w8a16_channel to quantize.candidates"
+            )
         sizes = [[sum(stored_bytes(layers.matrices[layer], option) for layer in unit) for option in fitting] for unit in units]
         quantized = {f"{layer}.weight" for unit in units for layer in unit}
         values = {name: math.prod(header.shape) for name, header in headers.items()}
@@ -189,12 +198,15 @@ class AutoPlan:
         least = rest + sum(map(min, sizes))
         if plan.room < sum(map(min, sizes)):
             nearest = math.ceil(1e3 * least / whole) / 1e3
-            raise ModelError(f"no choice of schemes meets the budget {budget:g}: embeddings and all else that is not quantized "
-                             f"are {rest / whole:.3f} of the model, and the nearest budget is {nearest:g}")
+            raise ModelError(
+                f"no choice of schemes meets the budget {budget:g}: embeddings and all else that is not quantized "
+                f"are {rest / whole:.3f} of the model, and the nearest budget is {nearest:g}"
+            )
         return plan
 
-    def choose(self, model: nn.Module, documents: Sequence[Document], folder: Path,
-               progress: Progress) -> tuple[dict[str, Scheme], dict[str, Any]]:
+    def choose(
+        self, model: nn.Module, documents: Sequence[Document], folder: Path, progress: Progress
+    ) -> tuple[dict[str, Scheme], dict[str, Any]]:
         """The scheme of each layer, and the numbers to report. folder keeps costs for a run that continues."""
         measured = first_documents(documents, MEASURED_TOKENS)
         cache = TeacherCache.write(folder / "float", model, measured, TOP_K, 1.0, "float32")
@@ -209,16 +221,22 @@ class AutoPlan:
 
         costs = unit_costs(model, self.layers, self.units, self.options, taught, after_unit, known)
         chosen = cheapest(self.sizes, costs, self.room)
-        schemes = {layer: self.options[option] for unit, option in zip(self.units, chosen, strict=True) for layer in unit
-                   if self.options[option] is not None}
+        schemes = {
+            layer: self.options[option]
+            for unit, option in zip(self.units, chosen, strict=True)
+            for layer in unit
+            if self.options[option] is not None
+        }
         spent = self.rest + sum(sizes[option] for sizes, option in zip(self.sizes, chosen, strict=True))
         names = [getattr(self.options[option], "name", "float") for option in chosen]
         costliest = max(range(len(costs)), key=lambda unit: costs[unit][chosen[unit]])
         return schemes, {
-            "bfloat16_share": spent / self.whole, "summed_divergence": sum(cost[option] for cost, option in zip(
-                costs, chosen, strict=True)),
+            "bfloat16_share": spent / self.whole,
+            "summed_divergence": sum(cost[option] for cost, option in zip(costs, chosen, strict=True)),
             "units_by_scheme": {name: names.count(name) for name in dict.fromkeys(sorted(names))},
-            "costliest_layer": self.units[costliest][0], "costliest_layer_divergence": costs[costliest][chosen[costliest]]}
+            "costliest_layer": self.units[costliest][0],
+            "costliest_layer_divergence": costs[costliest][chosen[costliest]],
+        }
 
 
 def _stores(option: Scheme | None, shape: tuple[int, int]) -> bool:

@@ -1,8 +1,8 @@
 """Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448.
 
-    ranges = CacheRanges(layers)                            # a watch of model_ops.calibration.walk
-    show(model, batches, (), [ranges])
-    ranges.scales()
+ranges = CacheRanges(layers)                            # a watch of model_ops.calibration.walk
+show(model, batches, (), [ranges])
+ranges.scales()
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class CacheRanges:
         pairs = dict(zip(self.layers, zip(found[::2], found[1::2], strict=True), strict=True))
         for name, pair in pairs.items():
             if not all(0 <= value < math.inf for value in pair):
-                raise ModelError(f"{name} caches no finite keys and values on the calibration rows: leave quantize.kv_cache "
-                                 "out")
+                raise ModelError(
+                    f"{name} caches no finite keys and values on the calibration rows: leave quantize.kv_cache out"
+                )
         return {name: tuple(max(value / LARGEST, SMALLEST_SCALE) for value in pair) for name, pair in pairs.items()}

@@ -46,8 +46,9 @@ MEASURED_TOKENS = 8_192
 """Tokens of held-out rows on which the divergence is measured before and after."""
 
 
-def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, layers: BlockLayers,
-                    progress: Progress) -> tuple[CalibratedWeights, dict[str, Any]]:
+def distil_rounding(
+    job: Job, settings: DistilRoundingSettings, scheme: Scheme, layers: BlockLayers, progress: Progress
+) -> tuple[CalibratedWeights, dict[str, Any]]:
     """Trains, and returns the stored tensors of every layer with metrics: divergence on held-out rows before and after.
 
     Raises ModelError if the dataset has no row for this model.
@@ -62,8 +63,13 @@ def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, 
         student = load_model(source, torch.bfloat16 if half else torch.float32, device=device)
         student.requires_grad_(False)
         teacher = twin_of(student, source)
-        rounded = compute_rounded_sums(student, layers.linear.values(), scheme,
-                                       LoraSettings(rank=settings.lora.rank, alpha=settings.lora.alpha), settings.seed)
+        rounded = compute_rounded_sums(
+            student,
+            layers.linear.values(),
+            scheme,
+            LoraSettings(rank=settings.lora.rank, alpha=settings.lora.alpha),
+            settings.seed,
+        )
     else:
         teacher, student = (load_model(source, device=device).requires_grad_(False) for _ in range(2))
         rounded = compute_rounded(student, layers.linear.values(), scheme)
@@ -72,12 +78,23 @@ def distil_rounding(job: Job, settings: DistilRoundingSettings, scheme: Scheme, 
     loss = distillation_loss(teacher, Divergence(settings.temperature))
     held_out = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
     before = divergence(student, loss, held_out, settings.precision)
-    result = train(student, PackedPlan(chats.documents, settings), loss, settings, job.output / ".work", progress,
-                   "distil rounding", world=World.alone(device))
+    result = train(
+        student,
+        PackedPlan(chats.documents, settings),
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "distil rounding",
+        world=World.alone(device),
+    )
     after = divergence(student, loss, held_out, settings.precision)
     file = job.output / ".work" / "rounded.safetensors"
-    stored = {f"{layer}.{part}": tensor.cpu().contiguous() for layer, module in layers.linear.items()
-              for part, tensor in rounded[module].encoded().items()}
+    stored = {
+        f"{layer}.{part}": tensor.cpu().contiguous()
+        for layer, module in layers.linear.items()
+        for part, tensor in rounded[module].encoded().items()
+    }
     with renamed_when_complete(file) as temporary:
         save_file(stored, temporary)
     told = {**result.metrics(chats.counts), "divergence_before": before, "divergence_after": after}
@@ -155,8 +172,9 @@ class _RoundedProduct(torch.autograd.Function):
         return of_rows, of_down, of_up, None
 
 
-def compute_rounded_sums(model: nn.Module, modules: Iterable[str], scheme: Scheme, adapters: LoraSettings,
-                         seed: int = 0) -> dict[str, RoundedLoraLinear]:
+def compute_rounded_sums(
+    model: nn.Module, modules: Iterable[str], scheme: Scheme, adapters: LoraSettings, seed: int = 0
+) -> dict[str, RoundedLoraLinear]:
     """Replaces Linear modules by rounded ones with adapters. The same seed draws the same adapters on every device. Returns
     the layers by name."""
     found, generator = {}, torch.Generator().manual_seed(seed)

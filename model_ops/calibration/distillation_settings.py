@@ -21,14 +21,19 @@ class DistilRoundingSettings(TrainingSettings):
     """Trains the matrices that are rounded, so that the rounded model says what the float one does."""
 
     enabled: bool = Field(
-        False, description="true: the matrices are trained before they are rounded to nearest, with rounding in every forward "
-        "pass, to say what the float model does")
+        False,
+        description="true: the matrices are trained before they are rounded to nearest, with rounding in every forward "
+        "pass, to say what the float model does",
+    )
     method: Literal["full", "lora"] = Field(
-        "full", description="full: every weight of the matrices is trained. lora: adapters are, and what is rounded is the sum "
+        "full",
+        description="full: every weight of the matrices is trained. lora: adapters are, and what is rounded is the sum "
         "of matrix and adapter; gradients and optimizer state are as small as the adapters, and the float model is in memory "
-        "once. Without a learning_rate, the preset's times ten")
+        "once. Without a learning_rate, the preset's times ten",
+    )
     lora: RoundingAdapterSettings | None = Field(
-        None, description="The adapters, for method lora. Left out: the defaults below")
+        None, description="The adapters, for method lora. Left out: the defaults below"
+    )
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

@@ -75,8 +75,21 @@ def experts_of(block: WalkBlock) -> Iterator[ExpertBlock]:
         for number, expert in enumerate(mixture.each):
             prefix = f"{name}{EACH}{number}."
             layers = {f"{prefix}{part}": getattr(expert, part) for part in PARTS}
-            yield ExpertBlock(block.index, expert, layers, (), block.trial, prefix, block.batches, block.world, block.device,
-                              block.with_moments, parent=block, mixture=name, number=number)
+            yield ExpertBlock(
+                block.index,
+                expert,
+                layers,
+                (),
+                block.trial,
+                prefix,
+                block.batches,
+                block.world,
+                block.device,
+                block.with_moments,
+                parent=block,
+                mixture=name,
+                number=number,
+            )
 
 
 def fewest_tokens(mixture: SeparateExperts) -> int:
@@ -108,14 +121,17 @@ class _Sums:
     def add(self, rows: Float[Tensor, "tokens in"], before: int) -> None:
         """before: rows of all processes that come before these."""
         torch.maximum(self.largest, rows.abs().amax(0).float(), out=self.largest)
-        kept = rows[-before % self.stride::self.stride]
+        kept = rows[-before % self.stride :: self.stride]
         first = -(-before // self.stride)
-        self.sample[first:first + len(kept)] = kept
+        self.sample[first : first + len(kept)] = kept
         if len(self.total):
             add_products(self.total, rows)
 
     def inputs(self, name: str, world: World) -> Inputs:
         largest = largest_of_all(self.largest, name, world)
         total, self.total = self.total, self.total[:0]
-        return Inputs(moment(world.total(total), self.count) if len(total) else None, largest,
-                      world.total(self.sample).to(self.layer.weight.dtype))
+        return Inputs(
+            moment(world.total(total), self.count) if len(total) else None,
+            largest,
+            world.total(self.sample).to(self.layer.weight.dtype),
+        )

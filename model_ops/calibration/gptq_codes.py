@@ -25,8 +25,12 @@ COLUMNS_AT_ONCE = 128
 """Columns whose errors are spread over all later columns together."""
 
 
-def gptq(weight: Float32[Tensor, "out in"], second_moment: Float32[Tensor, "in in"], scales: BFloat16[Tensor, "out groups"],
-         damping: float = DAMPING) -> Int8[Tensor, "out in"]:
+def gptq(
+    weight: Float32[Tensor, "out in"],
+    second_moment: Float32[Tensor, "in in"],
+    scales: BFloat16[Tensor, "out groups"],
+    damping: float = DAMPING,
+) -> Int8[Tensor, "out in"]:
     """Codes of the weight, in the order of its columns. second_moment: sum or mean of x x^T over the layer's inputs."""
     inputs = weight.shape[1]
     diagonal = second_moment.diagonal()
@@ -44,7 +48,7 @@ def gptq(weight: Float32[Tensor, "out in"], second_moment: Float32[Tensor, "in i
             scale = by_column[:, first + place]
             code = (block[:, place] / scale).round_().clamp_(LOWEST, HIGHEST)
             error = (block[:, place] - code * scale).div_(spread[place, place])
-            block[:, place + 1:] -= error[:, None] * spread[place, place + 1:]
+            block[:, place + 1 :] -= error[:, None] * spread[place, place + 1 :]
             codes[:, first + place], errors[:, place] = code, error
         left[:, stop:] -= errors @ factor[first:stop, stop:]
     back = torch.empty_like(order).scatter_(0, order, torch.arange(inputs, device=order.device))

@@ -38,8 +38,11 @@ class InputRanges:
         self.largest = dict.fromkeys(layers.modules, 0.0)
 
     def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
-        hooks = [block.module.get_submodule(block.inner(module)).register_forward_pre_hook(partial(self._of_layer, layer))
-                 for layer, module in self.layers.linear.items() if module.startswith(block.prefix)]
+        hooks = [
+            block.module.get_submodule(block.inner(module)).register_forward_pre_hook(partial(self._of_layer, layer))
+            for layer, module in self.layers.linear.items()
+            if module.startswith(block.prefix)
+        ]
         for name, mixture in block.mixtures.items():
             watch = partial(self._of_experts, self.layers.experts[name])
             hooks.append(mixture.register_forward_pre_hook(watch, with_kwargs=True))
@@ -52,8 +55,10 @@ class InputRanges:
         largest = dict(zip(self.largest, own if world is None else world.greatest(own), strict=True))
         for layer, value in largest.items():
             if not 0 < value < math.inf:
-                raise ModelError(f"{layer} reads no finite values on the calibration rows: choose a scheme without fixed "
-                                 "scales of activations, such as nvfp4a16")
+                raise ModelError(
+                    f"{layer} reads no finite values on the calibration rows: choose a scheme without fixed "
+                    "scales of activations, such as nvfp4a16"
+                )
             if layer.rpartition(".")[2] in UNIT_INPUTS:
                 largest[layer] = max(value, 1.0)
         return largest

@@ -67,8 +67,15 @@ class WatchedInputs:
     """Adds up what each layer reads while a block runs, and keeps what mixtures read. sampled: rows of a run that are kept.
     places: number of each of this process's runs among all."""
 
-    def __init__(self, layers: dict[str, nn.Linear], mixtures: dict[str, SeparateExperts], sampled: int, with_moments: bool,
-                 places: Sequence[int], world: World):
+    def __init__(
+        self,
+        layers: dict[str, nn.Linear],
+        mixtures: dict[str, SeparateExperts],
+        sampled: int,
+        with_moments: bool,
+        places: Sequence[int],
+        world: World,
+    ):
         self.layers, self.mixtures, self.sampled, self.with_moments = layers, mixtures, sampled, with_moments
         self.places, self.world = places, world
         self.routed: dict[str, Routed] = {name: [] for name in mixtures}
@@ -149,11 +156,17 @@ class WatchedInputs:
 
     def chosen(self) -> dict[str, list[RouterChoice]]:
         """What the routers chose in the runs of all processes, in the order of the runs."""
-        own = {name: [RouterChoice(place, self.world.rank, number, experts) for number, (place, (_, experts)) in enumerate(
-            zip(places, self.routed[name], strict=True))] for name, places in self.routed_places.items()}
+        own = {
+            name: [
+                RouterChoice(place, self.world.rank, number, experts)
+                for number, (place, (_, experts)) in enumerate(zip(places, self.routed[name], strict=True))
+            ]
+            for name, places in self.routed_places.items()
+        }
         every = self.world.gather(own) if self.mixtures else []
-        return {name: sorted((each for found in every for each in found[name]), key=lambda each: each[:3])
-                for name in self.mixtures}
+        return {
+            name: sorted((each for found in every for each in found[name]), key=lambda each: each[:3]) for name in self.mixtures
+        }
 
     def _agree(self) -> None:
         """Makes all processes count the same layers for themselves: those that do on any."""
@@ -180,12 +193,15 @@ class WatchedInputs:
         own, layer = self.samples.pop(name), self.layers[name]
         if self.world.size == 1:
             return torch.cat([rows for _, rows in own])
-        sizes = [(place, number, rank, count) for rank, runs in enumerate(self.world.gather(
-            [(place, len(rows)) for place, rows in own])) for number, (place, count) in enumerate(runs)]
+        sizes = [
+            (place, number, rank, count)
+            for rank, runs in enumerate(self.world.gather([(place, len(rows)) for place, rows in own]))
+            for number, (place, count) in enumerate(runs)
+        ]
         sample, start = torch.zeros(sum(count for *_, count in sizes), layer.in_features, device=layer.weight.device), 0
         for _, number, rank, count in sorted(sizes):
             if rank == self.world.rank:
-                sample[start:start + count] = own[number][1]
+                sample[start : start + count] = own[number][1]
             start += count
         return self.world.total(sample).to(layer.weight.dtype)  # exact: a row is 0 on all processes but one
 
@@ -196,8 +212,10 @@ def largest_of_all(largest: Float32[Tensor, " in"], layer: str, world: World) ->
     if world.size > 1:
         dist.all_reduce(largest, dist.ReduceOp.MAX)
     if not torch.isfinite(largest).all():
-        raise ModelError(f"{layer} reads values that are not finite on the calibration rows: train the model again, or set "
-                         "quantize.method to rtn, which needs no rows")
+        raise ModelError(
+            f"{layer} reads values that are not finite on the calibration rows: train the model again, or set "
+            "quantize.method to rtn, which needs no rows"
+        )
     return largest
 
 
@@ -209,7 +227,7 @@ def add_products(total: Float64[Tensor, "in in"], rows: Float[Tensor, "tokens in
     width = len(total)
     strip = max(SMALLEST_STRIP, -(-width // MOST_STRIPS))
     for first in range(0, width, strip):
-        total[first:first + strip, first:].add_(rows[:, first:first + strip].T @ rows[:, first:])
+        total[first : first + strip, first:].add_(rows[:, first : first + strip].T @ rows[:, first:])
 
 
 def moment(total: Float64[Tensor, "in in"], count: float) -> Float32[Tensor, "in in"]:
@@ -219,7 +237,7 @@ def moment(total: Float64[Tensor, "in in"], count: float) -> Float32[Tensor, "in
     for first in range(0, width, strip):
         last = min(first + strip, width)
         rows = (total[first:last, first:] / count).float()
-        rows[:, :last - first] = rows[:, :last - first].triu() + rows[:, :last - first].triu(1).T
+        rows[:, : last - first] = rows[:, : last - first].triu() + rows[:, : last - first].triu(1).T
         found[first:last, first:] = rows
         found[first:, first:last] = rows.T
     return found

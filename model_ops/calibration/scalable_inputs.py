@@ -68,8 +68,9 @@ class ScalableInputs:
         """Values of the readers' inputs by output of the source."""
         return values.view(-1, self.shared, self.head_dim).transpose(1, 2).reshape(-1, self.shared)
 
-    def fold(self, block: WalkBlock, weights: dict[str, Float32[Tensor, "out in"]],
-             scales: Float32[Tensor, " channels"]) -> Float32[Tensor, " in"]:
+    def fold(
+        self, block: WalkBlock, weights: dict[str, Float32[Tensor, "out in"]], scales: Float32[Tensor, " channels"]
+    ) -> Float32[Tensor, " in"]:
         """Multiplies the readers' weights and divides the source. weights: those of the block's Linear layers, by name within
         the block; they are replaced. A norm and a bias are divided in place, in the dtype in which they are stored. Returns the
         scale of each input of the readers: what the norm's rounded weights stand for."""
@@ -191,8 +192,9 @@ GAIN = 0.95
 """Scales must lower the error to this share at most: a smaller gain is lost in what scales do to the next layer's inputs."""
 
 
-def awq_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs,
-               group_size: int) -> Float32[Tensor, " channels"] | None:
+def awq_scales(
+    group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs, group_size: int
+) -> Float32[Tensor, " channels"] | None:
     """weight: of all readers, one below the other. None where no scales are best."""
     weight = weight[torch.linspace(0, len(weight) - 1, min(len(weight), MEASURED_OUTPUTS)).long()]
     sizes = group.gathered(found.moment.diagonal()).mean(-1).sqrt()
@@ -209,8 +211,9 @@ def awq_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"], found: 
     return _best(group, [sizes**power / (weights ** (1 - power) + LEAST) for power in AWQ_POWERS], error)
 
 
-def smooth_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"],
-                  found: Inputs) -> Float32[Tensor, " channels"] | None:
+def smooth_scales(
+    group: ScalableInputs, weight: Float32[Tensor, "out in"], found: Inputs
+) -> Float32[Tensor, " channels"] | None:
     """The same for int8 weights per channel and int8 activations per token; the error is that on the sampled inputs."""
     sizes = group.gathered(found.largest).amax(-1)
     weights = group.gathered(weight.abs().amax(0)).amax(-1)
@@ -221,12 +224,14 @@ def smooth_scales(group: ScalableInputs, weight: Float32[Tensor, "out in"],
         steps, codes = quantize_symmetric(weight * spread)[::-1]
         return float((int8_outputs(sample / spread, codes, steps) - wanted).square().sum())
 
-    return _best(group, [sizes.clamp(min=LEAST) ** power / weights.clamp(min=LEAST) ** (1 - power) for power in SMOOTH_POWERS],
-                 error)
+    return _best(
+        group, [sizes.clamp(min=LEAST) ** power / weights.clamp(min=LEAST) ** (1 - power) for power in SMOOTH_POWERS], error
+    )
 
 
-def int8_outputs(inputs: Float32[Tensor, "rows in"], codes: Int8[Tensor, "out in"],
-                 steps: Float32[Tensor, "out 1"]) -> Float32[Tensor, "rows out"]:
+def int8_outputs(
+    inputs: Float32[Tensor, "rows in"], codes: Int8[Tensor, "out in"], steps: Float32[Tensor, "out 1"]
+) -> Float32[Tensor, "rows out"]:
     """What a server computes with int8 weights and inputs."""
     rows, tokens = quantize_symmetric(inputs)
     return int8_product(rows, codes).float().mul_(tokens).mul_(steps.T)

@@ -86,8 +86,14 @@ class WalkBlock:
         """What each layer reads; layers that read the same tensor have the same Inputs. Raises ModelError where that is not
         finite. Every process makes this call."""
         if self._inputs is None:
-            watch = WatchedInputs(self.layers, self.mixtures, -(-SAMPLED_ROWS // max(1, self.batches)), self.with_moments,
-                                  [run.place for run in self.runs], self.world)
+            watch = WatchedInputs(
+                self.layers,
+                self.mixtures,
+                -(-SAMPLED_ROWS // max(1, self.batches)),
+                self.with_moments,
+                [run.place for run in self.runs],
+                self.world,
+            )
             with watch:
                 for run in self.runs:
                     with suppress(InputsComplete):
@@ -136,8 +142,14 @@ BlockWatch = Callable[[WalkBlock], list[RemovableHandle]]
 
 
 @torch.no_grad()
-def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], layers: Collection[str], with_moments: bool = True,
-         watches: Sequence[BlockWatch] = (), world: World | None = None) -> Iterator[WalkBlock]:
+def walk(
+    model: PreTrainedModel | BlockwiseModel,
+    batches: Sequence[Batch],
+    layers: Collection[str],
+    with_moments: bool = True,
+    watches: Sequence[BlockWatch] = (),
+    world: World | None = None,
+) -> Iterator[WalkBlock]:
     """The model's blocks in order. After each the caller has replaced what it wants to, and the walk goes on with the outputs;
     nothing but watches reads those of the last one. layers: names of Linear modules, and of experts' layers as
     `BlockLayers.modules` gives them; a block's experts are separate while the caller has it.
@@ -148,32 +160,45 @@ def walk(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], laye
     model, world = BlockwiseModel.of(model), world or World.alone(HOST)
     model.module.eval()
     if len(batches) < world.data_ranks:
-        raise ModelError(f"the calibration rows make {len(batches)} batches, too few for {world.data_ranks} processes: raise "
-                         "quantize.calibration_rows, or make quantize.mesh smaller")
+        raise ModelError(
+            f"the calibration rows make {len(batches)} batches, too few for {world.data_ranks} processes: raise "
+            "quantize.calibration_rows, or make quantize.mesh smaller"
+        )
     shortest = min(range(len(batches)), key=lambda place: batches[place].tokens)
     with model.outside():
-        runs = {place: _at_the_blocks(model, batches[place], place)
-                for place in sorted({shortest, *range(world.data_rank, len(batches), world.data_ranks)})}
+        runs = {
+            place: _at_the_blocks(model, batches[place], place)
+            for place in sorted({shortest, *range(world.data_rank, len(batches), world.data_ranks)})
+        }
     trial, own = runs[shortest], [run for place, run in runs.items() if place % world.data_ranks == world.data_rank]
     for index in range(len(model.blocks)):
         start = f"{model.prefix}.{index}."
         with model.block(index) as module:
             _refuse_not_finite(module, start)
-            linear = {f"{start}{name}": layer for name, layer in module.named_modules()
-                      if isinstance(layer, nn.Linear) and f"{start}{name}" in layers}
+            linear = {
+                f"{start}{name}": layer
+                for name, layer in module.named_modules()
+                if isinstance(layer, nn.Linear) and f"{start}{name}" in layers
+            }
             fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
             with separated(model.module, fused) as mixtures:
-                block = WalkBlock(index, module, linear, own, trial, start, len(batches), world, model.device, with_moments,
-                              watches, mixtures)
+                block = WalkBlock(
+                    index, module, linear, own, trial, start, len(batches), world, model.device, with_moments, watches, mixtures
+                )
                 yield block
             if not block.advanced and (watches or index + 1 < len(model.blocks)):
                 block.advance()
 
 
 @torch.no_grad()
-def show(model: PreTrainedModel | BlockwiseModel, batches: Sequence[Batch], layers: Collection[str],
-         watches: Sequence[BlockWatch], world: World | None = None,
-         after_block: Callable[[int, int], None] | None = None) -> None:
+def show(
+    model: PreTrainedModel | BlockwiseModel,
+    batches: Sequence[Batch],
+    layers: Collection[str],
+    watches: Sequence[BlockWatch],
+    world: World | None = None,
+    after_block: Callable[[int, int], None] | None = None,
+) -> None:
     """Runs all blocks as they are, under watches, which find the experts among `layers` separate. after_block(blocks done,
     blocks in all)."""
     model = BlockwiseModel.of(model)
@@ -188,7 +213,7 @@ def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> BatchPass
     layers different masks and rotary tables."""
     with bypassed(model.blocks) as recorders:
         model.module.base_model(**batch.to(model.device).model_inputs)
-    (hidden, _), = recorders[0].calls
+    ((hidden, _),) = recorders[0].calls
     known: dict[int, Tensor] = {}
     rest = [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls]
     return BatchPass(hidden.to(HOST), rest, place)

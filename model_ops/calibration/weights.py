@@ -104,11 +104,18 @@ class CalibratedWeights:
             return tensors.get_tensor(name)
 
 
-def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLayers, schemes: Mapping[str, Scheme],
-                       batches: Sequence[Batch], folder: Path, method: str,
-                       after_block: Callable[[int, int], None] | None = None,
-                       before_expert: Callable[[], None] | None = None, watches: Sequence[BlockWatch] = (),
-                       world: World | None = None) -> CalibratedWeights:
+def calibrated_weights(
+    model: PreTrainedModel | BlockwiseModel,
+    layers: BlockLayers,
+    schemes: Mapping[str, Scheme],
+    batches: Sequence[Batch],
+    folder: Path,
+    method: str,
+    after_block: Callable[[int, int], None] | None = None,
+    before_expert: Callable[[], None] | None = None,
+    watches: Sequence[BlockWatch] = (),
+    world: World | None = None,
+) -> CalibratedWeights:
     """Chooses codes block by block. schemes: layer in the checkpoint -> its scheme; layers without one stay as they are.
     The weights of a model in memory become the quantized ones.
 
@@ -124,23 +131,38 @@ def calibrated_weights(model: PreTrainedModel | BlockwiseModel, layers: BlockLay
     for block in walk(model, batches, names, calibrated, watches, world):
         file = folder / f"block-{block.index}.safetensors"
         if not file.exists():
-            done = _of_block(block, scalable_inputs(block) if method in SCALES_INPUTS else [],
-                             {module: schemes[names[module]] for module in block.layers}, method)
+            done = _of_block(
+                block,
+                scalable_inputs(block) if method in SCALES_INPUTS else [],
+                {module: schemes[names[module]] for module in block.layers},
+                method,
+            )
             for expert in experts_of(block):
                 if before_expert is not None:
                     before_expert()
-                done.add(_of_block(expert, [OF_EXPERT] if method in SCALES_INPUTS else [],
-                                   {module: schemes[names[module]] for module in expert.layers}, method))
+                done.add(
+                    _of_block(
+                        expert,
+                        [OF_EXPERT] if method in SCALES_INPUTS else [],
+                        {module: schemes[names[module]] for module in expert.layers},
+                        method,
+                    )
+                )
             measured = [(names[module], *error) for module, error in done.errors.items()]
-            tensors = {f"{names[module]}.{part}": tensor for module, stored in done.stored.items()
-                       for part, tensor in stored.items()}
-            tensors |= {f"{names[module]}.{part}": values for module, scales in done.scales.items()
-                        for part, values in scales.items()}
+            tensors = {
+                f"{names[module]}.{part}": tensor for module, stored in done.stored.items() for part, tensor in stored.items()
+            }
+            tensors |= {
+                f"{names[module]}.{part}": values for module, scales in done.scales.items() for part, values in scales.items()
+            }
             tensors |= {in_checkpoint.get(name, name): model.module.get_parameter(name) for name in done.replaced}
             if block.world.leads:
                 with renamed_when_complete(file) as temporary:
-                    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, temporary,
-                              {ERRORS: json.dumps(measured)})
+                    save_file(
+                        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+                        temporary,
+                        {ERRORS: json.dumps(measured)},
+                    )
             wait_for_all()
         found = load_file(file)
         errors += _kept_errors(file)
@@ -201,8 +223,14 @@ def _of_block(block: WalkBlock, groups: Sequence[ScalableInputs], schemes: Mappi
     return done
 
 
-def _choose_codes(block: WalkBlock, together: Sequence[list[str]], schemes: Mapping[str, Scheme], weights: Mapping[str, Tensor],
-                  method: str, done: _Done) -> None:
+def _choose_codes(
+    block: WalkBlock,
+    together: Sequence[list[str]],
+    schemes: Mapping[str, Scheme],
+    weights: Mapping[str, Tensor],
+    method: str,
+    done: _Done,
+) -> None:
     """The codes of layers that read the same tensor, and the errors of all layers that codes were chosen or scaled for; each
     process computes those of its share."""
     world = block.world
@@ -215,31 +243,47 @@ def _choose_codes(block: WalkBlock, together: Sequence[list[str]], schemes: Mapp
         kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
         assert issubclass(kind, Int4Linear)
         inputs = done.scales.get(modules[0], {}).get(INPUTS)
-        codes, steps = _codes(torch.cat([weights[module] for module in modules]), moment if inputs is None else
-                              moment / torch.outer(inputs, inputs), kind, method)
+        codes, steps = _codes(
+            torch.cat([weights[module] for module in modules]),
+            moment if inputs is None else moment / torch.outer(inputs, inputs),
+            kind,
+            method,
+        )
         sizes = [len(weights[module]) for module in modules]
         for module, own_codes, own_steps in zip(modules, codes.split(sizes), steps.split(sizes), strict=True):
             done.stored[module] = kind.stored_parts(own_codes, own_steps)
-    measured = [module for module, scheme in schemes.items() if scheme.calibrated or (
-        method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear))]
+    measured = [
+        module
+        for module, scheme in schemes.items()
+        if scheme.calibrated or (method == "smoothquant" and issubclass(scheme.load_layer(), Int8Linear))
+    ]
     if measured:
         block.inputs()  # on every process, also on one without a share
-    own = {module: _errors(block, module, schemes[module].load_layer(), done) for place, module in enumerate(measured)
-           if owners.get(module, place % world.size) == world.rank}
+    own = {
+        module: _errors(block, module, schemes[module].load_layer(), done)
+        for place, module in enumerate(measured)
+        if owners.get(module, place % world.size) == world.rank
+    }
     every = {module: error for errors in world.gather(own) for module, error in errors.items()}
     done.errors |= {module: every[module] for module in measured}
-    done.stored |= exchanged(done.stored, {module: schemes[module].stored(*weights[module].shape) for module in owners}, owners,
-                             world)
+    done.stored |= exchanged(
+        done.stored, {module: schemes[module].stored(*weights[module].shape) for module in owners}, owners, world
+    )
 
 
-def _scaled(block: WalkBlock, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme],
-            done: _Done) -> dict[str, Float32[Tensor, "out in"]]:
+def _scaled(
+    block: WalkBlock, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme], done: _Done
+) -> dict[str, Float32[Tensor, "out in"]]:
     """The layers' float weights, scaled where the method scales and scales help."""
     weights = {block.inner(module): layer.weight.detach().float() for module, layer in block.layers.items()}
     for group in groups:
         readers = [f"{block.prefix}{name}" for name in group.readers]
-        scales = _best_scales(group, torch.cat([weights[name] for name in group.readers]), block.inputs()[readers[0]],
-                              [schemes[module] for module in readers])
+        scales = _best_scales(
+            group,
+            torch.cat([weights[name] for name in group.readers]),
+            block.inputs()[readers[0]],
+            [schemes[module] for module in readers],
+        )
         if scales is None:
             continue
         spread = group.fold(block, weights, scales)
@@ -248,8 +292,9 @@ def _scaled(block: WalkBlock, groups: Sequence[ScalableInputs], schemes: Mapping
         source = f"{block.prefix}{group.source}"
         if group.form == "rows":
             done.scales.setdefault(source, {})[OUTPUTS] = 1 / scales
-        done.replaced += [f"{source}.{name}" for name, value in block.module.get_submodule(group.source).named_parameters()
-                          if value.ndim == 1]
+        done.replaced += [
+            f"{source}.{name}" for name, value in block.module.get_submodule(group.source).named_parameters() if value.ndim == 1
+        ]
     return {f"{block.prefix}{name}": weight for name, weight in weights.items()}
 
 
@@ -300,8 +345,9 @@ def shares(costs: Sequence[float], processes: int) -> list[int]:
     return owners
 
 
-def exchanged(own: Mapping[str, Mapping[str, Tensor]], layouts: Mapping[str, Layout], owners: Mapping[str, int],
-              world: World) -> dict[str, dict[str, Tensor]]:
+def exchanged(
+    own: Mapping[str, Mapping[str, Tensor]], layouts: Mapping[str, Layout], owners: Mapping[str, int], world: World
+) -> dict[str, dict[str, Tensor]]:
     """The tensors of all layers from the processes that own them, in main memory. own: layer -> its tensors, of this process's
     layers. layouts: layer -> dtype and shape of its tensors."""
     if world.size == 1:

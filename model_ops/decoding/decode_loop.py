@@ -108,9 +108,21 @@ def decode(
     answers: list[Completion | None] = [None] * len(prompts)
     per_batch, done = cost_of_rounds(torch.device(runner.device).type, max_new_tokens), 0
     for rows in batches([len(prompt) for prompt in prompts], batch_size, per_batch):
-        batch = _Batch(runner, drafter, [prompts[row] for row in rows], [row_ids[row] for row in rows],
-                       frozenset(eos_ids), temperature, max_new_tokens, num_speculative_tokens, seed, beyond, truncation,
-                       penalties, None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said))
+        batch = _Batch(
+            runner,
+            drafter,
+            [prompts[row] for row in rows],
+            [row_ids[row] for row in rows],
+            frozenset(eos_ids),
+            temperature,
+            max_new_tokens,
+            num_speculative_tokens,
+            seed,
+            beyond,
+            truncation,
+            penalties,
+            None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said),
+        )
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
@@ -123,8 +135,22 @@ def decode(
 class _Batch:
     """Rows that are decoded together. `live` maps the rows of the tensors to the rows of `answers`."""
 
-    def __init__(self, runner, drafter, prompts, row_ids, eos_ids, temperature, max_new_tokens, drafts, seed, beyond,
-                 truncation, penalties, on_tokens):
+    def __init__(
+        self,
+        runner,
+        drafter,
+        prompts,
+        row_ids,
+        eos_ids,
+        temperature,
+        max_new_tokens,
+        drafts,
+        seed,
+        beyond,
+        truncation,
+        penalties,
+        on_tokens,
+    ):
         self.truncation, self.penalties, self.on_tokens = truncation, penalties, on_tokens
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
@@ -150,16 +176,17 @@ class _Batch:
         """Runs the prompts and emits each row's first token."""
         lengths = torch.tensor([len(prompt) for prompt in self.prompts], device=self.runner.device)
         longest = int(lengths.max())
-        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self.prompts],
-                           device=self.runner.device)
+        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self.prompts], device=self.runner.device)
         capture = self.drafter.capture if self.drafter is not None else ()
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         self.cache.lengths += lengths
         each = torch.arange(len(self.prompts), device=ids.device)
         logits = self.runner.logits(hidden[each, lengths - 1])
         if logits.isnan().any():
-            raise ModelError("the model's logits are not numbers (NaN), so it has no answer: its weights hold values that are "
-                             "not finite, or overflow in its dtype; train or copy the model again")
+            raise ModelError(
+                "the model's logits are not numbers (NaN), so it has no answer: its weights hold values that are "
+                "not finite, or overflow in its dtype; train or copy the model again"
+            )
         if self.penalties != NO_PENALTIES:
             self.history = TokenHistory(self.prompts, logits.shape[-1], logits.device)
             logits = penalized(logits[:, None], self.penalties, self.history).squeeze(1)
@@ -174,8 +201,9 @@ class _Batch:
 
     def _round(self, last: Tensor) -> Tensor | None:
         """One forward of the target over each row's last token and its drafts."""
-        out = torch.tensor([len(self.answers[row].tokens) + len(self.answers[row].beyond) for row in self.live],
-                           device=last.device)
+        out = torch.tensor(
+            [len(self.answers[row].tokens) + len(self.answers[row].beyond) for row in self.live], device=last.device
+        )
         # finished rows still in the batch stay at their last position; their outputs are not read
         offsets = torch.arange(self.drafts + 1, device=last.device)
         places = (out[:, None] + offsets).clamp_(max=self.uniforms.shape[1] - 1)
@@ -222,8 +250,15 @@ class _Batch:
         target = truncated((logits / self.temperature).softmax(dim=-1), self.truncation)
         if self.truncation != NONE:
             target = target / target.sum(dim=-1, keepdim=True)
-        return verify_draws(target, proposal.tokens, proposal.probabilities, proposal.target_ids,
-                            proposal.draft_index, uniforms[:, :-1, ACCEPT], uniforms[:, :, FINAL])
+        return verify_draws(
+            target,
+            proposal.tokens,
+            proposal.probabilities,
+            proposal.target_ids,
+            proposal.draft_index,
+            uniforms[:, :-1, ACCEPT],
+            uniforms[:, :, FINAL],
+        )
 
     def _emit(self, row: int, tokens: list[int]) -> None:
         """Adds a round's tokens to an answer up to its end, and the rest to `beyond`."""
@@ -287,6 +322,6 @@ def batches(lengths: Sequence[int], most: int, per_batch: int) -> list[list[int]
         begins.append(int(begin[best]))
     found, end = [], len(order)
     while end:
-        found.append(order[begins[end]:end])
+        found.append(order[begins[end] : end])
         end = begins[end]
     return found[::-1]

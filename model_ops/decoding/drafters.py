@@ -33,8 +33,12 @@ class Proposal:
     target_ids: Int[Tensor, " draft_vocab"] | None = None
 
 
-def independent_drafts(logits: Float32[Tensor, "rows drafts draft_vocab"], temperature: float,
-                       uniforms: Float32[Tensor, "rows drafts"], target_ids: Int[Tensor, " draft_vocab"]) -> Proposal:
+def independent_drafts(
+    logits: Float32[Tensor, "rows drafts draft_vocab"],
+    temperature: float,
+    uniforms: Float32[Tensor, "rows drafts"],
+    target_ids: Int[Tensor, " draft_vocab"],
+) -> Proposal:
     """Drafts that do not see each other: the argmax of each at temperature 0, else a sample of each."""
     probabilities = None if temperature == 0 else (logits / temperature).softmax(dim=-1)
     index = logits.argmax(dim=-1) if probabilities is None else sample(probabilities, uniforms)
@@ -45,15 +49,23 @@ class Drafter(Protocol):
     capture: tuple[int, ...]
     """States of the target that the drafter reads: block boundaries, or `incremental.FINAL`."""
 
-    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
-              captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         """Starts a batch. first: the target's first token of each answer; captured: its hidden states over the prompts."""
 
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
         """Proposes the next `count` tokens of every row."""
 
-    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
-                captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         """Takes the result of a round. emitted: its tokens, the first counts[row] of each row are valid. captured: hidden
         states at the positions of the tokens that were the target's INPUT in that round."""
 

@@ -90,8 +90,11 @@ class _Block:
 def runs_fast(config: Any) -> bool:
     """Whether `IncrementalModel` computes a model of this config."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return (config.model_type in FAST and rope.get("rope_type", "default") in STATIC_ROPE_TYPES
-            and config.hidden_act in ("silu", "swish"))
+    return (
+        config.model_type in FAST
+        and rope.get("rope_type", "default") in STATIC_ROPE_TYPES
+        and config.hidden_act in ("silu", "swish")
+    )
 
 
 class IncrementalModel:
@@ -102,8 +105,10 @@ class IncrementalModel:
     def __init__(self, model: nn.Module):
         config = model.config
         if not runs_fast(config):
-            raise ModelError(f"fused decoding supports {', '.join(FAST)} with silu and the RoPE types "
-                             f"{', '.join(STATIC_ROPE_TYPES)}, not this {config.model_type}; use new_runner")
+            raise ModelError(
+                f"fused decoding supports {', '.join(FAST)} with silu and the RoPE types "
+                f"{', '.join(STATIC_ROPE_TYPES)}, not this {config.model_type}; use new_runner"
+            )
         inner = model.model
         self.max_positions = config.max_position_embeddings
         self.config = config
@@ -122,15 +127,23 @@ class IncrementalModel:
         attention, mlp = layer.self_attn, layer.mlp
         head_norm = None
         if hasattr(attention, "q_norm"):
-            head_norm = torch.cat((attention.q_norm.weight.data.expand(self.heads, -1),
-                                   attention.k_norm.weight.data.expand(self.kv_heads, -1)))
+            head_norm = torch.cat(
+                (attention.q_norm.weight.data.expand(self.heads, -1), attention.k_norm.weight.data.expand(self.kv_heads, -1))
+            )
         kinds = getattr(self.config, "layer_types", None)
         window = getattr(self.config, "sliding_window", None) if self.config.model_type != "llama" else None  # it has none
         if kinds is not None and kinds[index] == "full_attention":
             window = None
-        return _Block(layer.input_layernorm.weight, fuse([attention.q_proj, attention.k_proj, attention.v_proj]),
-                      head_norm, attention.o_proj, layer.post_attention_layernorm.weight,
-                      fuse([mlp.gate_proj, mlp.up_proj]), mlp.down_proj, window)
+        return _Block(
+            layer.input_layernorm.weight,
+            fuse([attention.q_proj, attention.k_proj, attention.v_proj]),
+            head_norm,
+            attention.o_proj,
+            layer.post_attention_layernorm.weight,
+            fuse([mlp.gate_proj, mlp.up_proj]),
+            mlp.down_proj,
+            window,
+        )
 
     def new_cache(self, rows: int) -> RaggedCache:
         """An empty cache for `rows` rows."""
@@ -140,8 +153,12 @@ class IncrementalModel:
         return F.rms_norm(hidden, (weight.shape[-1],), weight, self.epsilon)
 
     @torch.no_grad()
-    def forward(self, ids: Int[Tensor, "rows tokens"], cache: RaggedCache, capture: Sequence[int] = (),
-                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    def forward(
+        self,
+        ids: Int[Tensor, "rows tokens"],
+        cache: RaggedCache,
+        capture: Sequence[int] = (),
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.

@@ -39,8 +39,12 @@ class ModelDrafter:
         self.tail: Tensor | None = None
         """The last two tokens of every row, which are not in the cache yet. [rows, 2]"""
 
-    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
-              captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None = None,
+    ) -> None:
         device = first.device
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
         longest = int(lengths.max())
@@ -56,7 +60,7 @@ class ModelDrafter:
         for step in range(count):
             hidden = self._forward(fed)
             self.cache.advance(fed.shape[1])
-            logits = self.runner.logits(hidden[:, -1])[:, :len(self.target_ids)]
+            logits = self.runner.logits(hidden[:, -1])[:, : len(self.target_ids)]
             if temperature == 0 or self.greedy:
                 indices.append(logits.argmax(dim=-1))
             else:
@@ -68,8 +72,12 @@ class ModelDrafter:
         probabilities = torch.stack(distributions, dim=1) if distributions else None
         return Proposal(index, torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
 
-    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
-                captured: Float[Tensor, "rows tokens features"] | None = None) -> None:
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None = None,
+    ) -> None:
         self.cache.lengths = self.cache.lengths + counts
         whole = torch.cat((self.tail[:, -1:], emitted), dim=1)  # token i of a round is at index i + 1
         self.tail = whole.gather(1, torch.stack((counts - 1, counts), dim=1))

@@ -54,15 +54,19 @@ class TokenHistory:
         self.in_prompt, self.counts = self.in_prompt[rows], self.counts[rows]
 
 
-def penalized(logits: Float32[Tensor, "rows positions vocab"], penalties: Penalties, history: TokenHistory,
-              drafts: Int[Tensor, "rows positions-1"] | None = None) -> Float32[Tensor, "rows positions vocab"]:
+def penalized(
+    logits: Float32[Tensor, "rows positions vocab"],
+    penalties: Penalties,
+    history: TokenHistory,
+    drafts: Int[Tensor, "rows positions-1"] | None = None,
+) -> Float32[Tensor, "rows positions vocab"]:
     """The penalized logits of a round's positions. drafts: the tokens before positions 1, 2, ..."""
     import torch
 
     counts, found = history.counts, []
     for position in range(logits.shape[1]):
         if position:
-            drafted = drafts[:, position - 1:position]
+            drafted = drafts[:, position - 1 : position]
             counts = counts.scatter_add(1, drafted, torch.ones_like(drafted, dtype=counts.dtype))
         at = logits[:, position]
         repeated = history.in_prompt | (counts > 0)

@@ -48,8 +48,7 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
     labels = pq.read_table(path, columns=present).to_pylist() if present else [{}] * len(rows)
     prompts, template, encoder = [], ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
     for row, label in zip(rows, labels, strict=True):
-        last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"),
-                   default=0)
+        last = max((place for place, message in enumerate(row.messages) if message.get("role") == "assistant"), default=0)
         if last > 0:  # otherwise there is no prompt
             before = row.messages[:last]
             try:
@@ -57,11 +56,19 @@ def read_prompts(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase
             except Unrenderable:
                 continue
             roles = [message.get("role") for message in before]
-            prompts.append(Prompt(
-                row.row_id, str(label.get("session_id") or row.row_id), str(label.get("prompt_shape") or ""), ids,
-                str(label.get("workload") or ""), turns=roles.count("user"),
-                has_system=bool({"system", "developer"} & set(roles)), has_tools=bool(row.tools),
-                interaction_id=row.interaction_of(last)))
+            prompts.append(
+                Prompt(
+                    row.row_id,
+                    str(label.get("session_id") or row.row_id),
+                    str(label.get("prompt_shape") or ""),
+                    ids,
+                    str(label.get("workload") or ""),
+                    turns=roles.count("user"),
+                    has_system=bool({"system", "developer"} & set(roles)),
+                    has_tools=bool(row.tools),
+                    interaction_id=row.interaction_of(last),
+                )
+            )
     return prompts
 
 

@@ -23,8 +23,9 @@ from torch import Tensor
 class RaggedCache:
     """Keys and values by layer, [rows, kv_heads, capacity, head_dim], and the length of each row."""
 
-    def __init__(self, layers: int, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype,
-                 device: torch.device | str = "cpu"):
+    def __init__(
+        self, layers: int, rows: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+    ):
         shape = (rows, kv_heads, 0, head_dim)
         self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(layers)]
@@ -83,17 +84,28 @@ class RaggedCache:
         self.keys = [keys[rows, :, :used] for keys in self.keys]
         self.values = [values[rows, :, :used] for values in self.values]
 
-    def store(self, layer: int, key: Float[Tensor, "rows tokens kv_heads head_dim"],
-              value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"]) -> None:
+    def store(
+        self,
+        layer: int,
+        key: Float[Tensor, "rows tokens kv_heads head_dim"],
+        value: Float[Tensor, "rows tokens kv_heads head_dim"],
+        positions: Int[Tensor, "rows tokens"],
+    ) -> None:
         """Writes keys and values at these positions; call `reserve` first."""
         rows = torch.arange(self.rows, device=positions.device)[:, None]
         self.keys[layer][rows, :, positions] = key
         self.values[layer][rows, :, positions] = value
 
-    def attend(self, layer: int, query: Float[Tensor, "rows tokens heads head_dim"],
-               key: Float[Tensor, "rows tokens kv_heads head_dim"],
-               value: Float[Tensor, "rows tokens kv_heads head_dim"], positions: Int[Tensor, "rows tokens"],
-               window: int | None = None, causal: bool = True) -> Float[Tensor, "rows tokens heads*head_dim"]:
+    def attend(
+        self,
+        layer: int,
+        query: Float[Tensor, "rows tokens heads head_dim"],
+        key: Float[Tensor, "rows tokens kv_heads head_dim"],
+        value: Float[Tensor, "rows tokens kv_heads head_dim"],
+        positions: Int[Tensor, "rows tokens"],
+        window: int | None = None,
+        causal: bool = True,
+    ) -> Float[Tensor, "rows tokens heads*head_dim"]:
         """Stores the new keys and values, and attends over each row's past, causally by default.
 
         window: number of latest tokens that are visible (sliding-window attention); None: all. causal=False: every new token
@@ -113,14 +125,22 @@ class RaggedCache:
 
 def _causal(query, key, value):
     """Causal attention of rows without a past; padding is on the right, which no real query sees."""
-    output = F.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2),
-                                            is_causal=True, enable_gqa=query.shape[2] != key.shape[2])
+    output = F.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        is_causal=True,
+        enable_gqa=query.shape[2] != key.shape[2],
+    )
     return output.transpose(1, 2).flatten(2)
 
 
-def _grouped(query: Float[Tensor, "rows tokens heads head_dim"], keys: Float[Tensor, "rows kv_heads span head_dim"],
-             values: Float[Tensor, "rows kv_heads span head_dim"],
-             visible: Bool[Tensor, "rows tokens span"]) -> Float[Tensor, "rows tokens heads*head_dim"]:
+def _grouped(
+    query: Float[Tensor, "rows tokens heads head_dim"],
+    keys: Float[Tensor, "rows kv_heads span head_dim"],
+    values: Float[Tensor, "rows kv_heads span head_dim"],
+    visible: Bool[Tensor, "rows tokens span"],
+) -> Float[Tensor, "rows tokens heads*head_dim"]:
     """Attention of few queries over a long past: query heads of one kv head share a product, without repeating keys."""
     rows, tokens, heads, head_dim = query.shape
     kv_heads = keys.shape[1]

@@ -68,8 +68,12 @@ class Runner(Protocol):
 
     def new_cache(self, rows: int) -> DecodingCache: ...
 
-    def forward(self, ids: Int[Tensor, "rows tokens"], cache: DecodingCache, capture: Sequence[int] = (),
-                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    def forward(
+        self,
+        ids: Int[Tensor, "rows tokens"],
+        cache: DecodingCache,
+        capture: Sequence[int] = (),
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
 
     def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:

@@ -95,26 +95,33 @@ def sample(weights: Float32[Tensor, "*rows vocab"], uniform: Float32[Tensor, "*r
     return index
 
 
-def choose(logits: Float32[Tensor, "*rows vocab"], temperature: float, uniform: Float32[Tensor, "*rows"],
-           truncation: Truncation = NONE) -> Int[Tensor, "*rows"]:
+def choose(
+    logits: Float32[Tensor, "*rows vocab"], temperature: float, uniform: Float32[Tensor, "*rows"], truncation: Truncation = NONE
+) -> Int[Tensor, "*rows"]:
     """The target's own token: its argmax at temperature 0, else a sample after truncation."""
     if temperature == 0:
         return logits.argmax(dim=-1)
     return sample(truncated((logits / temperature).softmax(dim=-1), truncation), uniform)
 
 
-def verify_matches(choices: Int[Tensor, "rows drafts+1"], drafts: Int[Tensor, "rows drafts"],
-                   valid: Bool[Tensor, "rows drafts"]) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
+def verify_matches(
+    choices: Int[Tensor, "rows drafts+1"], drafts: Int[Tensor, "rows drafts"], valid: Bool[Tensor, "rows drafts"]
+) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
     """Accepts drafts while they equal the target's choice; returns (number accepted, the target's token after them)."""
     matches = (choices[:, :-1] == drafts) & valid
     accepted = matches.to(torch.int64).cumprod(dim=1).sum(dim=1)
     return accepted, choices.gather(1, accepted[:, None]).squeeze(1)
 
 
-def verify_draws(target: Float32[Tensor, "rows drafts+1 vocab"], drafts: Int[Tensor, "rows drafts"],
-                 proposed: Float32[Tensor, "rows drafts draft_vocab"], target_ids: Int[Tensor, " draft_vocab"],
-                 draft_index: Int[Tensor, "rows drafts"], accept: Float32[Tensor, "rows drafts"],
-                 final: Float32[Tensor, "rows drafts+1"]) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
+def verify_draws(
+    target: Float32[Tensor, "rows drafts+1 vocab"],
+    drafts: Int[Tensor, "rows drafts"],
+    proposed: Float32[Tensor, "rows drafts draft_vocab"],
+    target_ids: Int[Tensor, " draft_vocab"],
+    draft_index: Int[Tensor, "rows drafts"],
+    accept: Float32[Tensor, "rows drafts"],
+    final: Float32[Tensor, "rows drafts+1"],
+) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
     """Verifies sampled drafts by rejection sampling; returns (number accepted per row, the token after them).
 
     target: p at each position; proposed: q over the draft vocabulary, whose entry i is the target's token

@@ -1,6 +1,6 @@
 """Loads a model directory, quantized or not, for decoding.
 
-    runner = load_runner(Path("models/quantized"))
+runner = load_runner(Path("models/quantized"))
 """
 
 from __future__ import annotations

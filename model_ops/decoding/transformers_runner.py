@@ -58,8 +58,7 @@ class TransformersRunner:
         head = Head.of(model)
         if self.layers is None or self.norm is None or head is None:
             missing = "layers" if self.layers is None else "a final norm" if self.norm is None else "a linear head"
-            raise ModelError(f"{self.config.model_type} cannot be decoded here: its decoder has no {missing} of a known "
-                             "name")
+            raise ModelError(f"{self.config.model_type} cannot be decoded here: its decoder has no {missing} of a known name")
         self.embedding = model.get_input_embeddings().weight
         self.dtype, self.device = self.embedding.dtype, self.embedding.device
         self.head, self.soft_cap = _scaled(model.get_output_embeddings(), head.scale), head.soft_cap
@@ -96,8 +95,7 @@ def max_positions(config: Any) -> int:
     longest = config.max_position_embeddings
     for part in by_layer or [rope]:
         if part.get("rope_type") in LENGTH_DEPENDENT:
-            original = part.get("original_max_position_embeddings") or getattr(
-                config, "original_max_position_embeddings", None)
+            original = part.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
             longest = min(longest, original or longest)
     return longest
 
@@ -168,8 +166,12 @@ class RaggedModel(TransformersRunner):
         """An empty cache for `rows` rows."""
         return LayerCache(len(self.layers), rows, self.dtype, self.device)
 
-    def forward(self, ids: Int[Tensor, "rows tokens"], cache: LayerCache, capture: Sequence[int] = (),
-                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    def forward(
+        self,
+        ids: Int[Tensor, "rows tokens"],
+        cache: LayerCache,
+        capture: Sequence[int] = (),
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
@@ -215,8 +217,16 @@ def ragged_attention(
     return torch.cat(parts).transpose(1, 2), None
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, positions: Int[Tensor, "rows tokens"], window: int | None,
-            scaling: float, softcap: float | None, s_aux: Tensor | None) -> Float[Tensor, "rows heads tokens value_dim"]:
+def _attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    positions: Int[Tensor, "rows tokens"],
+    window: int | None,
+    scaling: float,
+    softcap: float | None,
+    s_aux: Tensor | None,
+) -> Float[Tensor, "rows heads tokens value_dim"]:
     rows, heads, tokens, head_dim = query.shape
     kv_heads, span = keys.shape[1], keys.shape[2]
     scores = query.reshape(rows, kv_heads, heads // kv_heads * tokens, head_dim) @ keys.transpose(2, 3)
@@ -274,14 +284,20 @@ class StatefulModel(TransformersRunner):
         """An empty cache for `rows` rows."""
         return StateCache(rows, self.device)
 
-    def forward(self, ids: Int[Tensor, "rows tokens"], cache: StateCache, capture: Sequence[int] = (),
-                ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    def forward(
+        self,
+        ids: Int[Tensor, "rows tokens"],
+        cache: StateCache,
+        capture: Sequence[int] = (),
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens become part of a row when the caller adds to `cache.lengths`.
         """
-        found = [self._row(row, tokens, length, capture)
-                 for row, tokens, length in zip(cache.rows, ids.tolist(), cache.lengths.tolist(), strict=True)]
+        found = [
+            self._row(row, tokens, length, capture)
+            for row, tokens, length in zip(cache.rows, ids.tolist(), cache.lengths.tolist(), strict=True)
+        ]
         hidden = torch.cat([states for states, _ in found])
         return hidden, torch.cat([captured for _, captured in found]) if capture else None
 
@@ -300,10 +316,10 @@ class StatefulModel(TransformersRunner):
         kept = row.tokens[:length]
         row.tokens, row.cache = [], None
         if row.before is not None and row.before[0] <= length:
-            row.tokens, row.cache = kept[:row.before[0]], row.before[1]
+            row.tokens, row.cache = kept[: row.before[0]], row.before[1]
         row.before = None
         if len(row.tokens) < length:
-            self._read(row, kept[len(row.tokens):], ())
+            self._read(row, kept[len(row.tokens) :], ())
 
     def _read(self, row: _Row, tokens: list[int], capture: Sequence[int]) -> list[tuple[Tensor, Tensor | None]]:
         """Runs a row's next tokens: the first ones at once, later ones one by one."""
@@ -315,7 +331,14 @@ class StatefulModel(TransformersRunner):
         found = []
         for step in steps:
             positions = torch.arange(len(row.tokens), len(row.tokens) + len(step), device=self.device)[None]
-            found.append(self.run(capture, input_ids=torch.tensor([step], device=self.device), position_ids=positions,
-                                  past_key_values=row.cache, use_cache=True))
+            found.append(
+                self.run(
+                    capture,
+                    input_ids=torch.tensor([step], device=self.device),
+                    position_ids=positions,
+                    past_key_values=row.cache,
+                    use_cache=True,
+                )
+            )
             row.tokens.extend(step)
         return found

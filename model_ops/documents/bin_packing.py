@@ -43,7 +43,7 @@ class PackedRows(Sequence):
     def __getitem__(self, row: int) -> Int[np.ndarray, " documents_of_row"]:
         if not 0 <= row < len(self):
             raise IndexError(row)
-        return self.documents[self.starts[row]:self.starts[row + 1]]
+        return self.documents[self.starts[row] : self.starts[row + 1]]
 
     def __iter__(self) -> Iterator[Int[np.ndarray, " documents_of_row"]]:
         return (self[row] for row in range(len(self)))

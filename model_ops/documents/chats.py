@@ -1,7 +1,7 @@
 """Reads a dataset of chats for one model: training documents, validation documents, and counts of the rows.
 
-    chats = read_chats(dataset, model_directory, settings)      # ModelError if dataset and model do not fit
-    validate = validation_of(model, chats.validation, settings.precision, world)
+chats = read_chats(dataset, model_directory, settings)      # ModelError if dataset and model do not fit
+validate = validation_of(model, chats.validation, settings.precision, world)
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Chats:
     counts: dict[str, int]
 
 
-def read_chats(dataset: Path, model: Path, settings: TrainingSettings, served: Path | None = None,
-               told: ToldTokens | None = None) -> Chats:
+def read_chats(
+    dataset: Path, model: Path, settings: TrainingSettings, served: Path | None = None, told: ToldTokens | None = None
+) -> Chats:
     """Tokenizes a dataset for the model in directory `model`, without loading weights.
 
     served: directory with the token ids of logged answers (served.parquet), which are learnt where the log's prompts are those
@@ -48,8 +49,9 @@ def read_chats(dataset: Path, model: Path, settings: TrainingSettings, served: P
     tokenizer = load_tokenizer(model)
     refuse_misfit(model, tokenizer)
     ids = told if served is None else ServedTokens.read(served / "served.parquet")
-    documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids,
-                                       0 if told else joined_tokens(model, settings))
+    documents, counts = read_documents(
+        dataset, "train", tokenizer, settings.max_length, settings.overflow, ids, 0 if told else joined_tokens(model, settings)
+    )
     validation = validation_documents(dataset, tokenizer, settings.max_length)
     refuse_nothing_to_learn(documents, counts)
     for split in (documents, validation):
@@ -68,9 +70,11 @@ def joined_tokens(model: Path, settings: TrainingSettings) -> int:
 def refuse_nothing_to_learn(documents: Sequence[Document], counts: dict[str, int]) -> None:
     """Raises ModelError if no row of the dataset has a token to predict."""
     if not documents:
-        raise ModelError(f"no row of the dataset holds a token to predict: none of {counts['rows']} rows has an assistant "
-                         f"message with weight 1 within max_length ({counts['cut_rows']} were cut, {counts['too_long_rows']} "
-                         "left out for their length); check roles, weights, max_length and the chat template")
+        raise ModelError(
+            f"no row of the dataset holds a token to predict: none of {counts['rows']} rows has an assistant "
+            f"message with weight 1 within max_length ({counts['cut_rows']} were cut, {counts['too_long_rows']} "
+            "left out for their length); check roles, weights, max_length and the chat template"
+        )
 
 
 def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[Document]:
@@ -81,8 +85,9 @@ def validation_documents(dataset: Path, tokenizer: PreTrainedTokenizerBase, max_
     return first_documents(documents, MOST_VALIDATION_TOKENS)
 
 
-def validation_of(model: nn.Module, documents: Sequence[Document], precision: str,
-                  world: World) -> Callable[[], dict[str, float]] | None:
+def validation_of(
+    model: nn.Module, documents: Sequence[Document], precision: str, world: World
+) -> Callable[[], dict[str, float]] | None:
     """The validation function for the trainer: the held-out loss of `documents`, shared by the processes of a run; None without
     documents."""
     if not documents:
@@ -110,6 +115,8 @@ def refuse_long_documents(directory: Path, documents: Sequence[Document]) -> Non
     longest = documents[int(np.argmax(lengths))]
     if len(longest) > context:
         too_long = int((np.asarray(lengths) > context).sum())
-        raise ModelError(f"row {longest.row_id} has {len(longest)} tokens, but the model's context holds {context} "
-                         f"(max_position_embeddings); {too_long} rows are too long: set max_length to at most {context} to cut "
-                         "them, or remove them from the dataset")
+        raise ModelError(
+            f"row {longest.row_id} has {len(longest)} tokens, but the model's context holds {context} "
+            f"(max_position_embeddings); {too_long} rows are too long: set max_length to at most {context} to cut "
+            "them, or remove them from the dataset"
+        )

@@ -76,18 +76,30 @@ class TokenizeCounts:
     unrenderable: dict[str, int] = field(default_factory=dict)
 
 
-def read_documents(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, max_length: int,
-                   overflow: Overflow = "truncate",
-                   served: ServedTokens | ToldTokens | None = None, joined_tokens: int = 0) -> tuple[Documents, dict[str, int]]:
+def read_documents(
+    dataset: Path,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    overflow: Overflow = "truncate",
+    served: ServedTokens | ToldTokens | None = None,
+    joined_tokens: int = 0,
+) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
-    documents, counts = tokenize(iterate_rows(dataset, split), tokenizer, max_length, overflow,
-                                 RenderingSettings.read(dataset), served, joined_tokens)
+    documents, counts = tokenize(
+        iterate_rows(dataset, split), tokenizer, max_length, overflow, RenderingSettings.read(dataset), served, joined_tokens
+    )
     return documents, asdict(counts)
 
 
 def tokenize(
-    rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, overflow: Overflow = "truncate",
-    rendering: RenderingSettings | None = None, served: ServedTokens | ToldTokens | None = None, joined_tokens: int = 0,
+    rows: Iterable[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    overflow: Overflow = "truncate",
+    rendering: RenderingSettings | None = None,
+    served: ServedTokens | ToldTokens | None = None,
+    joined_tokens: int = 0,
 ) -> tuple[Documents, TokenizeCounts]:
     """Documents with the answers' tokens as targets; documents without a target are dropped and counted.
 
@@ -103,9 +115,12 @@ def tokenize(
     contexts = _contexts(rows, tokenizer, rendering, served, counts, refused)
     documents = Documents.gather(_joined(_documents(contexts, max_length, overflow, counts), joined_tokens, counts))
     refused.check(counts["rows"], rendering.most_unrenderable)
-    return documents, TokenizeCounts(**counts, unrenderable=dict(refused.reasons.most_common()),
-                                     row_tokens=int(documents.lengths.sum()),
-                                     target_tokens=int(documents.target_tokens.sum()))
+    return documents, TokenizeCounts(
+        **counts,
+        unrenderable=dict(refused.reasons.most_common()),
+        row_tokens=int(documents.lengths.sum()),
+        target_tokens=int(documents.target_tokens.sum()),
+    )
 
 
 def _joined(documents: Iterable[Document], joined_tokens: int, counts: Counter[str]) -> Iterator[Document]:
@@ -135,7 +150,8 @@ class RefusedRows:
             raise ModelError(
                 f"the chat template cannot render {refused} of {rows} rows, more than the allowed share of {most:g}; most "
                 f"often, in {count} rows such as {self.first[reason]}: {reason}. `millrace show` prints them; change the rows, "
-                "the model's chat_template.jinja, or datasets.sft.most_unrenderable")
+                "the model's chat_template.jinja, or datasets.sft.most_unrenderable"
+            )
 
 
 def _documents(contexts: Iterable[Document], max_length: int, overflow: Overflow, counts: Counter[str]) -> Iterator[Document]:
@@ -151,8 +167,11 @@ def _documents(contexts: Iterable[Document], max_length: int, overflow: Overflow
         elif length > max_length:
             counts["cut_rows"] += 1
             counts["cut_tokens"] += length - max_length
-        pieces = [piece for piece in split_document(Document(context.row_id, context.input_ids[:cut], context.targets[:cut]),
-                                              max_length) if piece.target_tokens]
+        pieces = [
+            piece
+            for piece in split_document(Document(context.row_id, context.input_ids[:cut], context.targets[:cut]), max_length)
+            if piece.target_tokens
+        ]
         if not pieces:
             counts["dropped_rows"] += 1
         elif cut > max_length:
@@ -168,13 +187,25 @@ def split_document(document: Document, max_length: int) -> list[Document]:
     start from 0 in each piece, and a piece does not attend to earlier ones.
     """
     starts = range(0, max(1, len(document) - 1), max_length - 1)
-    return [Document(document.row_id, document.input_ids[start:start + max_length], document.targets[start:start + max_length],
-                     {name: stream[start:start + max_length] for name, stream in document.streams.items()})
-            for start in starts]
+    return [
+        Document(
+            document.row_id,
+            document.input_ids[start : start + max_length],
+            document.targets[start : start + max_length],
+            {name: stream[start : start + max_length] for name, stream in document.streams.items()},
+        )
+        for start in starts
+    ]
 
 
-def _contexts(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings,
-              served: ServedTokens | ToldTokens | None, counts: Counter[str], refused: RefusedRows) -> Iterator[Document]:
+def _contexts(
+    rows: Iterable[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    rendering: RenderingSettings,
+    served: ServedTokens | ToldTokens | None,
+    counts: Counter[str],
+    refused: RefusedRows,
+) -> Iterator[Document]:
     """Every context as a document; updates `counts` and `refused`."""
     for rendered in rendered_rows(rows, tokenizer, rendering, served):
         counts["rows"] += 1
@@ -218,8 +249,12 @@ def _shared_contexts_joined(trunk: Document, others: list[Document], most_tokens
         parts.append(Document(other.row_id, other.input_ids[at:], other.targets[at:]))
     if not branches:
         return trunk, left
-    return Document(trunk.row_id, np.concatenate([part.input_ids for part in parts]),
-                    np.concatenate([part.targets for part in parts]), branches=tuple(branches)), left
+    return Document(
+        trunk.row_id,
+        np.concatenate([part.input_ids for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        branches=tuple(branches),
+    ), left
 
 
 def _shared(trunk: Document, other: Document) -> int:

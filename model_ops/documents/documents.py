@@ -72,8 +72,14 @@ class Documents(Sequence[Document]):
 
     branches: of the documents that have some, by index."""
 
-    def __init__(self, row_ids: list[str], lengths: Int[np.ndarray, " documents"], input_ids: Int[np.ndarray, " tokens"],
-                 targets: Bool[np.ndarray, " tokens"], branches: dict[int, tuple[Branch, ...]] | None = None):
+    def __init__(
+        self,
+        row_ids: list[str],
+        lengths: Int[np.ndarray, " documents"],
+        input_ids: Int[np.ndarray, " tokens"],
+        targets: Bool[np.ndarray, " tokens"],
+        branches: dict[int, tuple[Branch, ...]] | None = None,
+    ):
         self.row_ids, self.lengths, self.input_ids, self.targets = row_ids, lengths, input_ids, targets
         self.branches = branches or {}
         self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -88,9 +94,13 @@ class Documents(Sequence[Document]):
         while part := list(islice(rest, GATHERED_AT_ONCE)):
             branches |= {index: document.branches for index, document in enumerate(part, len(row_ids)) if document.branches}
             row_ids += [document.row_id for document in part]
-            parts.append((np.array([len(document) for document in part]),
-                          np.concatenate([document.input_ids for document in part]).astype(np.int32, copy=False),
-                          np.concatenate([document.targets for document in part])))
+            parts.append(
+                (
+                    np.array([len(document) for document in part]),
+                    np.concatenate([document.input_ids for document in part]).astype(np.int32, copy=False),
+                    np.concatenate([document.targets for document in part]),
+                )
+            )
         return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches=branches)
 
     def __len__(self) -> int:
@@ -107,8 +117,9 @@ class Documents(Sequence[Document]):
             raise IndexError(index)
         index %= len(self)
         tokens = slice(self.starts[index], self.starts[index + 1])
-        return Document(self.row_ids[index], self.input_ids[tokens], self.targets[tokens],
-                        branches=self.branches.get(index, ()))
+        return Document(
+            self.row_ids[index], self.input_ids[tokens], self.targets[tokens], branches=self.branches.get(index, ())
+        )
 
     @property
     def target_tokens(self) -> Int[np.ndarray, " documents"]:
@@ -122,15 +133,20 @@ def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, 
     """Numbers of tokens and of targets of each document."""
     if isinstance(documents, Documents):
         return documents.lengths, documents.target_tokens
-    return (np.array([len(document) for document in documents], dtype=np.int64),
-            np.array([document.target_tokens for document in documents], dtype=np.int64))
+    return (
+        np.array([len(document) for document in documents], dtype=np.int64),
+        np.array([document.target_tokens for document in documents], dtype=np.int64),
+    )
 
 
 def prefix_tokens(documents: Sequence[Document]) -> Int[np.ndarray, " documents"]:
     """Number of tokens before the branches of each document, which attention gathers once more for each branch."""
     found = np.zeros(len(documents), dtype=np.int64)
-    branches = documents.branches if isinstance(documents, Documents) else {
-        place: document.branches for place, document in enumerate(documents) if document.branches}
+    branches = (
+        documents.branches
+        if isinstance(documents, Documents)
+        else {place: document.branches for place, document in enumerate(documents) if document.branches}
+    )
     for place, of_document in branches.items():
         found[place] = sum(branch.at for branch in of_document)
     return found
@@ -143,7 +159,7 @@ def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> Any
     labels = np.full(len(input_ids), IGNORED, dtype=np.int64)
     start = 0
     for document, length in zip(documents, lengths, strict=True):
-        labels[start:start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
+        labels[start : start + length - 1] = np.where(document.targets[1:], document.input_ids[1:], IGNORED)
         start += length
     segments = [segment for document in documents for segment in document.segments]
     return kind(
@@ -154,8 +170,10 @@ def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> Any
         document_lengths=[length for _, length in segments],
         document_prefixes=_prefixes(documents, lengths) if any(document.branches for document in documents) else None,
         row_ids=[document.row_id for document in documents],
-        **{name: torch.from_numpy(np.concatenate([document.streams[name] for document in documents]))
-           for name in (documents[0].streams if documents else {})},
+        **{
+            name: torch.from_numpy(np.concatenate([document.streams[name] for document in documents]))
+            for name in (documents[0].streams if documents else {})
+        },
     )
 
 
@@ -165,8 +183,12 @@ def _prefixes(documents: Sequence[Document], lengths: list[int]) -> list[tuple[i
     return [(start, segment.at) for start, document in zip(starts, documents, strict=False) for segment in document.segments]
 
 
-def first_difference(teacher: PreTrainedTokenizerBase, student: PreTrainedTokenizerBase, of_teacher: Sequence[Document],
-                     of_student: Sequence[Document]) -> str | None:
+def first_difference(
+    teacher: PreTrainedTokenizerBase,
+    student: PreTrainedTokenizerBase,
+    of_teacher: Sequence[Document],
+    of_student: Sequence[Document],
+) -> str | None:
     """The first difference: a token with another id, or a row with other tokens or targets; None without a difference.
 
     of_teacher, of_student: the documents of the same rows, read with each tokenizer.
@@ -183,8 +205,12 @@ def _first_other_id(teacher: PreTrainedTokenizerBase, student: PreTrainedTokeniz
 
 def _first_other_row(of_teacher: Sequence[Document], of_student: Sequence[Document]) -> str | None:
     for theirs, ours in zip(of_teacher, of_student, strict=False):
-        if theirs.row_id != ours.row_id or not np.array_equal(theirs.input_ids, ours.input_ids) \
-                or not np.array_equal(theirs.targets, ours.targets) or theirs.branches != ours.branches:
+        if (
+            theirs.row_id != ours.row_id
+            or not np.array_equal(theirs.input_ids, ours.input_ids)
+            or not np.array_equal(theirs.targets, ours.targets)
+            or theirs.branches != ours.branches
+        ):
             return f"row {ours.row_id} is rendered as other tokens"
     if len(of_teacher) != len(of_student):
         return f"the chat templates leave {len(of_teacher)} and {len(of_student)} documents of the rows"

@@ -33,9 +33,14 @@ class RowLoss:
 
 
 @torch.no_grad()
-def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
-                  precision: str = "float32", progress: Progress | None = None,
-                  phase: str = "held-out loss") -> list[RowLoss]:
+def held_out_loss(
+    model: nn.Module,
+    documents: Sequence[Document],
+    batch_tokens: int = MICRO_BATCH_TOKENS,
+    precision: str = "float32",
+    progress: Progress | None = None,
+    phase: str = "held-out loss",
+) -> list[RowLoss]:
     """The loss of each row, in the order of its first document; a row may have several documents. precision: of matrix
     products, float32 or bfloat16."""
     model.eval()
@@ -61,8 +66,13 @@ def held_out_loss(model: nn.Module, documents: Sequence[Document], batch_tokens:
 
 
 @torch.no_grad()
-def held_out_totals(model: nn.Module, documents: Sequence[Document], world: World, precision: str = "float32",
-                    batch_tokens: int = MICRO_BATCH_TOKENS) -> tuple[float, int]:
+def held_out_totals(
+    model: nn.Module,
+    documents: Sequence[Document],
+    world: World,
+    precision: str = "float32",
+    batch_tokens: int = MICRO_BATCH_TOKENS,
+) -> tuple[float, int]:
     """Sum of the negative log-likelihood (nats) over all documents, and their target tokens, shared by all processes.
 
     Each process computes its share of the batches. All make the same number of forward passes, because a sharded model gathers
@@ -70,7 +80,7 @@ def held_out_totals(model: nn.Module, documents: Sequence[Document], world: Worl
     """
     model.eval()
     batches = to_batches(documents, batch_tokens)
-    mine = batches[world.data_rank::world.data_ranks]
+    mine = batches[world.data_rank :: world.data_ranks]
     rounds = math.ceil(len(batches) / world.data_ranks)
     mine += [batches[0].silenced()] * (rounds - len(mine))
     nll_sum, tokens = torch.zeros((), dtype=torch.float64, device=world.device), 0

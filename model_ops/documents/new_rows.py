@@ -35,10 +35,12 @@ def rows_to_learn(job: Job, replay: float, seed: int, world: World) -> tuple[Pat
     everything = list(_ids(dataset / TRAIN))
     new = [row for row in everything if row not in learnt]
     if not new:
-        raise ModelError(f"{dataset} has no training row that {job.inputs['learnt']} lacks: there is nothing new to learn, so "
-                         "leave continue_from out to train on all rows")
+        raise ModelError(
+            f"{dataset} has no training row that {job.inputs['learnt']} lacks: there is nothing new to learn, so "
+            "leave continue_from out to train on all rows"
+        )
     old = sorted(learnt.intersection(everything), key=lambda row: hashlib.sha256(f"{seed}/{row}".encode()).digest())
-    replayed = old[:math.ceil(replay * len(new))]
+    replayed = old[: math.ceil(replay * len(new))]
     into = job.output / FOLDER
     if world.leads:
         _write(dataset, into, {*new, *replayed})
@@ -58,7 +60,9 @@ def _write(dataset: Path, into: Path, chosen: set[str]) -> None:
         if path.name != TRAIN and not link.is_symlink():
             link.symlink_to(path.resolve())
     wanted, source = pa.array(sorted(chosen)), pq.ParquetFile(dataset / TRAIN)
-    with (renamed_when_complete(into / TRAIN) as temporary,
-          pq.ParquetWriter(temporary, source.schema_arrow, compression="zstd") as writer):
+    with (
+        renamed_when_complete(into / TRAIN) as temporary,
+        pq.ParquetWriter(temporary, source.schema_arrow, compression="zstd") as writer,
+    ):
         for batch in source.iter_batches():
             writer.write_batch(batch.filter(pc.is_in(batch["row_id"], value_set=wanted)))

@@ -35,12 +35,14 @@ MICRO_BATCH_TOKENS = 4_096
 faster."""
 
 
-def to_batches(documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS,
-               kind: type[AnyBatch] = Batch) -> list[AnyBatch]:
+def to_batches(
+    documents: Sequence[Document], batch_tokens: int = MICRO_BATCH_TOKENS, kind: type[AnyBatch] = Batch
+) -> list[AnyBatch]:
     """Every document once, batched by similar length. A batch has at most `batch_tokens` tokens, or one longer document."""
     lengths = lengths_and_targets(documents)[0].tolist()
     order = sorted(range(len(documents)), key=lambda i: (lengths[i], i))
     return [to_batch([documents[i] for i in part], kind) for part in _by_tokens(order, lengths, batch_tokens)]
+
 
 WEIGHED_ROWS = 100_000
 """The heaviest micro-batch is searched among the steps of this many first rows; other passes hold the same rows."""
@@ -106,8 +108,9 @@ class PackedPlan:
         """This rank's micro-batch with the highest estimated memory, by tokens and, with less weight, targets and the tokens
         before branches; ties go to the longest document, which needs most memory for attention."""
         steps = min(self.steps, max(1, WEIGHED_ROWS // self.rows_per_step))
-        parts = {(index, place): part for index in range(steps)
-                 for place, part in enumerate(self._positions(index, ranks)[rank])}
+        parts = {
+            (index, place): part for index in range(steps) for place, part in enumerate(self._positions(index, ranks)[rank])
+        }
         if not parts:
             return self.step(0, rank, ranks)[0]
         tokens = {key: sum(self.row_tokens[self._row_at(position)] for position in part) for key, part in parts.items()}
@@ -116,8 +119,11 @@ class PackedPlan:
 
         def weight(key: tuple[int, int]) -> tuple[float, int]:
             documents = [document for position in parts[key] for document in self._documents_at(position)]
-            return (tokens[key] + TARGET_WEIGHT * int(self.targets[documents].sum())
-                    + PREFIX_WEIGHT * int(self.prefixes[documents].sum())), int(self.lengths[documents].max())
+            return (
+                tokens[key]
+                + TARGET_WEIGHT * int(self.targets[documents].sum())
+                + PREFIX_WEIGHT * int(self.prefixes[documents].sum())
+            ), int(self.lengths[documents].max())
 
         return self._batch(parts[max(near, key=weight)])
 

@@ -63,8 +63,15 @@ class PairedDocuments:
     """Counts of rows, of targets, and of targets in a group."""
 
 
-def read_paired(dataset: Path, split: Split, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase,
-                max_length: int, drop_long: bool = False, teacher_context: int | None = None) -> PairedDocuments:
+def read_paired(
+    dataset: Path,
+    split: Split,
+    student: PreTrainedTokenizerBase,
+    teacher: PreTrainedTokenizerBase,
+    max_length: int,
+    drop_long: bool = False,
+    teacher_context: int | None = None,
+) -> PairedDocuments:
     """The rows of a split that both templates can render.
 
     max_length: of the student's documents; longer ones are cut, or left out with `drop_long`. teacher_context: to which the
@@ -85,16 +92,23 @@ def read_paired(dataset: Path, split: Split, student: PreTrainedTokenizerBase, t
             document = Document(row.row_id, ids[:max_length], targets[:max_length])
             if not document.target_tokens:
                 continue
-            mine = [[a, b, first + their, c, d] for our, their, found in spans if our == index for a, b, c, d in found
-                    if a > 0 and c > 0 and b < len(document) and d < len(of_teacher[first + their])]
+            mine = [
+                [a, b, first + their, c, d]
+                for our, their, found in spans
+                if our == index
+                for a, b, c, d in found
+                if a > 0 and c > 0 and b < len(document) and d < len(of_teacher[first + their])
+            ]
             documents.append(document)
             groups.append(np.array(mine, dtype=np.int32).reshape(-1, 5))
             counts["target_tokens"] += document.target_tokens
             counts["aligned_tokens"] += sum(int(b - a) + 1 for a, b, *_ in mine)
     refused.check(counts["rows"], rendering.most_unrenderable)
     if split == "train" and not counts["aligned_tokens"]:
-        raise ModelError("no answer of the dataset can be aligned between the tokenizers of student and teacher; check roles, "
-                         "weights, max_length and both chat templates")
+        raise ModelError(
+            "no answer of the dataset can be aligned between the tokenizers of student and teacher; check roles, "
+            "weights, max_length and both chat templates"
+        )
     return PairedDocuments(documents, of_teacher, groups, dict(counts))
 
 
@@ -102,8 +116,14 @@ Spans = list[tuple[int, int, Int[np.ndarray, "groups 4"]]]
 """(context of the student, context of the teacher, groups as places in those contexts) of each answer."""
 
 
-def _rows(dataset: Path, split: Split, tokenizers: Sequence[PreTrainedTokenizerBase], rendering: RenderingSettings,
-          refused: RefusedRows, counts: Counter[str]) -> Iterator[tuple[Row, list[Context], list[Context], Spans]]:
+def _rows(
+    dataset: Path,
+    split: Split,
+    tokenizers: Sequence[PreTrainedTokenizerBase],
+    rendering: RenderingSettings,
+    refused: RefusedRows,
+    counts: Counter[str],
+) -> Iterator[tuple[Row, list[Context], list[Context], Spans]]:
     """Both models' contexts of every row that both render."""
     encoders = [TurnEncoder(tokenizer) for tokenizer in tokenizers]
     spelt = [TokenBytes.of(tokenizer) for tokenizer in tokenizers]
@@ -113,11 +133,20 @@ def _rows(dataset: Path, split: Split, tokenizers: Sequence[PreTrainedTokenizerB
         for row in part:
             counts["rows"] += 1
             if row.token_ids is not None:
-                raise ModelError(f"row {row.row_id} holds token ids, which belong to one tokenizer, and student and teacher "
-                                 "have different ones: give its text or messages instead")
+                raise ModelError(
+                    f"row {row.row_id} holds token ids, which belong to one tokenizer, and student and teacher "
+                    "have different ones: give its text or messages instead"
+                )
             try:
-                kept.append((row, [learnt_turns(row, ChatTemplate.of(tokenizer), rendering.thinking) if row.messages else []
-                                   for tokenizer in tokenizers]))
+                kept.append(
+                    (
+                        row,
+                        [
+                            learnt_turns(row, ChatTemplate.of(tokenizer), rendering.thinking) if row.messages else []
+                            for tokenizer in tokenizers
+                        ],
+                    )
+                )
             except Unrenderable as error:
                 refused.add(row, error)
         both = [encoder.turns([turns[which] for _, turns in kept]) for which, encoder in enumerate(encoders)]
@@ -128,8 +157,9 @@ def _rows(dataset: Path, split: Split, tokenizers: Sequence[PreTrainedTokenizerB
             yield row, *_aligned_turns(ours, theirs, spelt)
 
 
-def _aligned_turns(ours: Sequence[TurnTokens], theirs: Sequence[TurnTokens],
-                   spelt: Sequence[TokenBytes]) -> tuple[list[Context], list[Context], Spans]:
+def _aligned_turns(
+    ours: Sequence[TurnTokens], theirs: Sequence[TurnTokens], spelt: Sequence[TokenBytes]
+) -> tuple[list[Context], list[Context], Spans]:
     (our_contexts, our_places), (their_contexts, their_places) = joined_with_places(ours), joined_with_places(theirs)
     spans = []
     for mine, other, (our, our_start), (their, their_start) in zip(ours, theirs, our_places, their_places, strict=True):
@@ -189,8 +219,15 @@ def _aligned_text(ours: list[bytes], theirs: list[bytes]) -> tuple[Groups, bool]
     ends = np.intersect1d(our_ends, their_ends)
     ends = ends[(ends <= shared) & (ends > 0)]
     our_last, their_last = (np.searchsorted(own, ends, side="right") - 1 for own in (our_ends, their_ends))
-    groups = np.stack([np.concatenate([[0], our_last[:-1] + 1])[:len(ends)], our_last,
-                       np.concatenate([[0], their_last[:-1] + 1])[:len(ends)], their_last], axis=1)
+    groups = np.stack(
+        [
+            np.concatenate([[0], our_last[:-1] + 1])[: len(ends)],
+            our_last,
+            np.concatenate([[0], their_last[:-1] + 1])[: len(ends)],
+            their_last,
+        ],
+        axis=1,
+    )
     return groups, our_text == their_text
 
 

@@ -48,8 +48,9 @@ def plan_validation(steps: int, settings: TrainingSettings, early_end: EarlyEndS
     return ValidationPlan(max(1, min(MOST_VALIDATION_TOKENS, budget // times)), max(1, math.ceil(steps / times)))
 
 
-def first_documents(documents: Sequence[AnyDocument], tokens: int, length: Callable[[AnyDocument], int] = len,
-                    least: int = 1) -> list[AnyDocument]:
+def first_documents(
+    documents: Sequence[AnyDocument], tokens: int, length: Callable[[AnyDocument], int] = len, least: int = 1
+) -> list[AnyDocument]:
     """The first documents up to `tokens` tokens; at least `least`, if there are as many. length: tokens of a document."""
     chosen: list[AnyDocument] = []
     held = 0

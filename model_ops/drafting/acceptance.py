@@ -131,8 +131,10 @@ def paired_gain(first: Sequence[Sequence[AcceptanceRow]], second: Sequence[Seque
     most, prompts = max(map(_most, runs)), len(keys[0])
     means, moved, sources = [], [], []
     for side in (first, second):
-        counts = [(_column(rows, "forwards"), _column(rows, "accepted"))
-                  for rows in (sorted(rows, key=lambda row: (row.row_id, row.temperature)) for rows in side)]
+        counts = [
+            (_column(rows, "forwards"), _column(rows, "accepted"))
+            for rows in (sorted(rows, key=lambda row: (row.row_id, row.temperature)) for rows in side)
+        ]
         taus = np.array([tau_of(forwards.sum(), accepted.sum()) for forwards, accepted in counts])
         means.append(float(taus.mean()))
         moved.append(np.mean([moves(*count) for count in counts], axis=0) / means[-1])

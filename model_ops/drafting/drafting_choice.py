@@ -105,8 +105,12 @@ class DraftingChoice(BaseModel):
     not_measured: dict[str, str] = Field(default_factory=dict)
 
 
-def choose_in_server(measured: Sequence[MeasuredDrafting], concurrencies: Sequence[int] | None = None,
-                     p99_above: float = P99_ABOVE, server: str = "") -> DraftingChoice:
+def choose_in_server(
+    measured: Sequence[MeasuredDrafting],
+    concurrencies: Sequence[int] | None = None,
+    p99_above: float = P99_ABOVE,
+    server: str = "",
+) -> DraftingChoice:
     """The drafting to serve at these concurrencies (None: at all that were measured).
 
     Raises ValueError if `none` was not measured, or no concurrency was measured for all draftings.
@@ -122,42 +126,57 @@ def choose_in_server(measured: Sequence[MeasuredDrafting], concurrencies: Sequen
     best = max(scores[each] for each in allowed)
     chosen = min((each for each in allowed if scores[each] >= best * (1 - TIE)), key=lambda each: each.simplicity)
     return DraftingChoice(
-        drafting=chosen, decided_by="server", server=server, concurrencies=levels,
+        drafting=chosen,
+        decided_by="server",
+        server=server,
+        concurrencies=levels,
         reason=_reason(chosen, scores, worst, allowed, levels, p99_above),
         curve=[_point(each, plain, level) for each in measured for level in shared],
-        break_even=[break_even(each, plain) for each in measured if each.drafting != NO_DRAFTING])
+        break_even=[break_even(each, plain) for each in measured if each.drafting != NO_DRAFTING],
+    )
 
 
-def choose_by_replay(replayed: Sequence[ReplayResult], drafter_low: float | None = None,
-                     gain_low: float | None = None) -> DraftingChoice:
+def choose_by_replay(
+    replayed: Sequence[ReplayResult], drafter_low: float | None = None, gain_low: float | None = None
+) -> DraftingChoice:
     """The drafting to serve where no server was asked: the drafter, or the n-gram lookup if the drafter is not better.
 
     replayed: acceptance lengths; of the drafter, the one with the most tokens counts. drafter_low: lower end of the 95 %
     interval of the drafter's acceptance length; None without a drafter. gain_low: that of its relative gain over the better
     lookup on the same prompts, which says more; None if unknown. Whether drafting is faster than none, no replay says.
     """
-    best = {method: max((each for each in replayed if each.method == method), key=lambda each: each.tau, default=None)
-            for method in ("ngram", NEEDS_A_PACKAGE)}
-    drafter = max((each for each in replayed if each.method == "drafter"), key=lambda each: each.num_speculative_tokens,
-                  default=None)
+    best = {
+        method: max((each for each in replayed if each.method == method), key=lambda each: each.tau, default=None)
+        for method in ("ngram", NEEDS_A_PACKAGE)
+    }
+    drafter = max(
+        (each for each in replayed if each.method == "drafter"), key=lambda each: each.num_speculative_tokens, default=None
+    )
     ngram, suffix = best["ngram"], best[NEEDS_A_PACKAGE]
     asked = "no server was asked, so acceptance over held-out answers decides, and no speed"
     if drafter is None or drafter_low is None:
-        choice, reason = NO_DRAFTING, (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a "
-                                       "lookup pays")
+        choice, reason = (
+            NO_DRAFTING,
+            (f"no drafting: {asked}; there is no trained drafter, and only a server shows whether a lookup pays"),
+        )
     elif ngram is None or drafter_low > ngram.tau or (gain_low is not None and gain_low >= 0):
         choice = _of(drafter)
         beaten = "" if ngram is None else f", of the n-gram lookup {ngram.tau:.2f}"
-        paired = ("" if gain_low is None else
-                  f"; its gain over the better lookup on the same prompts is at least {gain_low:z.1%}")
+        paired = (
+            "" if gain_low is None else f"; its gain over the better lookup on the same prompts is at least {gain_low:z.1%}"
+        )
         reason = f"{choice.label}: {asked}; acceptance length {drafter.tau:.2f} (lower end {drafter_low:.2f}){beaten}{paired}"
     else:
         choice = _of(ngram)
-        reason = (f"{choice.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
-                  f"exceed for certain (lower end {drafter_low:.2f}), and a lookup is simpler")
+        reason = (
+            f"{choice.label}: {asked}; acceptance length {ngram.tau:.2f}, which the drafter's {drafter.tau:.2f} does not "
+            f"exceed for certain (lower end {drafter_low:.2f}), and a lookup is simpler"
+        )
     if suffix is not None and suffix.tau > max((each.tau for each in (ngram, drafter) if each), default=1.0):
-        reason += (f". The suffix lookup has {suffix.tau:.2f}, but it needs the package arctic-inference in the server: name a "
-                   "server in evaluation.server to measure it")
+        reason += (
+            f". The suffix lookup has {suffix.tau:.2f}, but it needs the package arctic-inference in the server: name a "
+            "server in evaluation.server to measure it"
+        )
     return DraftingChoice(drafting=choice, decided_by="replay", reason=reason, replayed=list(replayed))
 
 
@@ -175,11 +194,16 @@ def varying(measured: Sequence[MeasuredDrafting], can_vary: Callable[[Drafting],
             continue
         best = [max(of_method, key=lambda each, level=level: each.rates[level].tokens_per_second) for level in levels]
         lengths = [each.drafting.num_speculative_tokens for each in best]
-        promised = _mean_ratio([each.rates[level].tokens_per_second / plain.rates[level].tokens_per_second
-                                for each, level in zip(best, levels, strict=True)])
+        promised = _mean_ratio(
+            [
+                each.rates[level].tokens_per_second / plain.rates[level].tokens_per_second
+                for each, level in zip(best, levels, strict=True)
+            ]
+        )
         if len(set(lengths)) > 1 and promised > best_single * (1 + TIE):
-            found.append((promised, Drafting(method=method, num_speculative_tokens=max(lengths),
-                                             by_batch_size=_ranges(levels, lengths))))
+            found.append(
+                (promised, Drafting(method=method, num_speculative_tokens=max(lengths), by_batch_size=_ranges(levels, lengths)))
+            )
     return max(found, key=lambda each: each[0])[1] if found else None
 
 
@@ -194,10 +218,16 @@ def break_even(measured: MeasuredDrafting, plain: MeasuredDrafting) -> BreakEven
             at = math.exp(math.log(level) + share * (math.log(above) - math.log(level)))
             return BreakEven(label=label, concurrency=at, says=f"pays up to about {at:.1f} requests at a time")
     pays = all(ratio >= 1 for ratio in ratios)
-    return BreakEven(label=label, concurrency=None, says=f"pays at every measured concurrency, {span}" if pays else
-                     f"pays at no measured concurrency, {span}" if max(ratios) < 1 else
-                     f"pays only at {' and '.join(str(at) for at, ratio in zip(levels, ratios, strict=True) if ratio >= 1)} "
-                     "requests at a time")
+    return BreakEven(
+        label=label,
+        concurrency=None,
+        says=f"pays at every measured concurrency, {span}"
+        if pays
+        else f"pays at no measured concurrency, {span}"
+        if max(ratios) < 1
+        else f"pays only at {' and '.join(str(at) for at, ratio in zip(levels, ratios, strict=True) if ratio >= 1)} "
+        "requests at a time",
+    )
 
 
 def _plain(measured: Sequence[MeasuredDrafting]) -> MeasuredDrafting:
@@ -221,10 +251,17 @@ def _point(measured: MeasuredDrafting, plain: MeasuredDrafting, level: int) -> C
     ratio = rate.tokens_per_second / without.tokens_per_second
     drafts = measured.drafting != NO_DRAFTING and measured.tau is not None
     return CurvePoint(
-        label=measured.drafting.label, method=measured.drafting.method,
-        num_speculative_tokens=measured.drafting.num_speculative_tokens, concurrency=level,
-        tokens_per_second=rate.tokens_per_second, p99_s=rate.p99_s, ratio=ratio, p99_ratio=rate.p99_s / without.p99_s,
-        tau=measured.tau if drafts else None, tau_needed=measured.tau / ratio if drafts and ratio else None)
+        label=measured.drafting.label,
+        method=measured.drafting.method,
+        num_speculative_tokens=measured.drafting.num_speculative_tokens,
+        concurrency=level,
+        tokens_per_second=rate.tokens_per_second,
+        p99_s=rate.p99_s,
+        ratio=ratio,
+        p99_ratio=rate.p99_s / without.p99_s,
+        tau=measured.tau if drafts else None,
+        tau_needed=measured.tau / ratio if drafts and ratio else None,
+    )
 
 
 def _of(replayed: ReplayResult) -> Drafting:
@@ -242,8 +279,14 @@ def _ranges(levels: Sequence[int], lengths: Sequence[int]) -> tuple[tuple[int, i
     return tuple(found)
 
 
-def _reason(choice: Drafting, scores: Mapping[Drafting, float], worst: Mapping[Drafting, float], allowed: Sequence[Drafting],
-            levels: Sequence[int], p99_above: float) -> str:
+def _reason(
+    choice: Drafting,
+    scores: Mapping[Drafting, float],
+    worst: Mapping[Drafting, float],
+    allowed: Sequence[Drafting],
+    levels: Sequence[int],
+    p99_above: float,
+) -> str:
     at = f"at {_counted(levels)} at a time"
     others = sorted((each for each in scores if each not in (choice, NO_DRAFTING)), key=lambda each: -scores[each])
     if choice == NO_DRAFTING:

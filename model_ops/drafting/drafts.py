@@ -21,8 +21,10 @@ SIMPLEST_FIRST: tuple[Method, ...] = ("none", "ngram", "suffix", "drafter")
 
 LOOKUPS: dict[str, DrafterServing] = {
     "ngram": DrafterServing(
-        "n-gram lookup", VllmOptions("ngram", {"prompt_lookup_min": SHORTEST_NGRAM, "prompt_lookup_max": LONGEST_NGRAM}),
-        SglangOptions("NGRAM", drafts_in_one_step=True)),
+        "n-gram lookup",
+        VllmOptions("ngram", {"prompt_lookup_min": SHORTEST_NGRAM, "prompt_lookup_max": LONGEST_NGRAM}),
+        SglangOptions("NGRAM", drafts_in_one_step=True),
+    ),
     "suffix": DrafterServing("suffix lookup", VllmOptions("suffix")),
 }
 """How servers run the drafters that need no training. vLLM's suffix lookup needs the package arctic-inference there."""
@@ -43,13 +45,17 @@ class Drafting(BaseModel):
     @model_validator(mode="after")
     def _agrees_with_itself(self):
         if (self.method == "none") != (self.num_speculative_tokens == 0):
-            raise ValueError(f"method {self.method} with num_speculative_tokens {self.num_speculative_tokens}: `none` drafts 0 "
-                             "tokens, and every other method at least 1")
+            raise ValueError(
+                f"method {self.method} with num_speculative_tokens {self.num_speculative_tokens}: `none` drafts 0 "
+                "tokens, and every other method at least 1"
+            )
         expected = 1
         for first, last, tokens in self.by_batch_size:
             if first != expected or last < first or not 0 <= tokens <= self.num_speculative_tokens:
-                raise ValueError(f"by_batch_size {self.by_batch_size}: ranges begin at 1, follow one another, and draft 0 to "
-                                 f"{self.num_speculative_tokens} tokens")
+                raise ValueError(
+                    f"by_batch_size {self.by_batch_size}: ranges begin at 1, follow one another, and draft 0 to "
+                    f"{self.num_speculative_tokens} tokens"
+                )
             expected = last + 1
         return self
 
@@ -70,9 +76,14 @@ class Drafting(BaseModel):
     def _others(self) -> str:
         ranges = [(first, last, tokens) for first, last, tokens in self.by_batch_size if tokens != self.num_speculative_tokens]
         ends = self.by_batch_size[-1][1] if self.by_batch_size else 0
-        told = [f"{tokens} from batch size {first}" if last == ends else
-                f"{tokens} at batch size {first}" if first == last else f"{tokens} at batch sizes {first} to {last}"
-                for first, last, tokens in ranges]
+        told = [
+            f"{tokens} from batch size {first}"
+            if last == ends
+            else f"{tokens} at batch size {first}"
+            if first == last
+            else f"{tokens} at batch sizes {first} to {last}"
+            for first, last, tokens in ranges
+        ]
         return f" ({', '.join(told)})" if told else ""
 
 

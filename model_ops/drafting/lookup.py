@@ -79,7 +79,7 @@ def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num
     accepted_at = [0] * num_speculative_tokens
     while emitted < len(answer):
         proposal = index.propose(num_speculative_tokens)
-        following = text[emitted:emitted + len(proposal)]
+        following = text[emitted : emitted + len(proposal)]
         accepted = 0
         while accepted < len(following) and following[accepted] == proposal[accepted]:
             accepted_at[accepted] += 1
@@ -87,7 +87,7 @@ def replay(index: LookupIndex, answer: Sequence[int], beyond: Sequence[int], num
         forwards += 1
         drafts += bool(proposal)
         drafted += len(proposal)
-        step = text[emitted:emitted + accepted + 1]
+        step = text[emitted : emitted + accepted + 1]
         index.extend(step)
         emitted += len(step)
     return DraftCounts(forwards, drafts, drafted, accepted_at)

@@ -42,10 +42,22 @@ def baselines(past_answers: Iterable[Sequence[int]] = ()) -> dict[str, LookupDra
     return {"ngram": LookupDrafter(NgramIndex), "suffix": LookupDrafter(cache.open)}
 
 
-def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prompt], *,
-            eos_ids: Collection[int], temperature: float, max_new_tokens: int, num_speculative_tokens: int,
-            batch_size: int, seed: int, target_alone: bool = True, lengths: Mapping[str, int] | None = None,
-            truncation: Truncation = NONE, penalties: Penalties = NO_PENALTIES) -> AcceptanceRun:
+def measure(
+    runner: Runner,
+    drafters: dict[str, Drafter],
+    prompts: Sequence[Prompt],
+    *,
+    eos_ids: Collection[int],
+    temperature: float,
+    max_new_tokens: int,
+    num_speculative_tokens: int,
+    batch_size: int,
+    seed: int,
+    target_alone: bool = True,
+    lengths: Mapping[str, int] | None = None,
+    truncation: Truncation = NONE,
+    penalties: Penalties = NO_PENALTIES,
+) -> AcceptanceRun:
     """Decodes with the target alone, then with each drafter, over the same prompts and random numbers.
 
     The text with a lookup drafter is the target's own, so its acceptance is counted with `lookup.replay` instead of decoding
@@ -54,8 +66,15 @@ def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prom
     target_alone: False leaves out the rows of the target alone, and does not decode it unless a lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
-    options = {"eos_ids": eos_ids, "temperature": temperature, "max_new_tokens": max_new_tokens,
-               "batch_size": batch_size, "seed": seed, "truncation": truncation, "penalties": penalties}
+    options = {
+        "eos_ids": eos_ids,
+        "temperature": temperature,
+        "max_new_tokens": max_new_tokens,
+        "batch_size": batch_size,
+        "seed": seed,
+        "truncation": truncation,
+        "penalties": penalties,
+    }
     lengths = lengths or {}
     rows: list[AcceptanceRow] = []
     speed: dict[str, float] = {}
@@ -67,8 +86,9 @@ def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prom
         decoded = sum(len(answer.tokens) + len(answer.beyond) for answer in alone)
         speed["none"] = decoded / (time.monotonic() - started_s)
     if target_alone:
-        rows += [_row("none", temperature, 0, prompt, answer, _counts(answer))
-                 for prompt, answer in zip(prompts, alone, strict=True)]
+        rows += [
+            _row("none", temperature, 0, prompt, answer, _counts(answer)) for prompt, answer in zip(prompts, alone, strict=True)
+        ]
     for name, drafter in drafters.items():
         drafted = lengths.get(name, num_speculative_tokens)
         if isinstance(drafter, LookupDrafter):
@@ -79,8 +99,10 @@ def measure(runner: Runner, drafters: dict[str, Drafter], prompts: Sequence[Prom
         started_s = time.monotonic()
         answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=drafted, **options)
         speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
-        rows += [_row(name, temperature, drafted, prompt, answer, _counts(answer))
-                 for prompt, answer in zip(prompts, answers, strict=True)]
+        rows += [
+            _row(name, temperature, drafted, prompt, answer, _counts(answer))
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
         if target_alone and temperature == 0:
             same = [with_it.tokens == without.tokens for with_it, without in zip(answers, alone, strict=True)]
             identical[name] = float(np.mean(same))
@@ -91,11 +113,26 @@ def _counts(answer: Completion) -> DraftCounts:
     return DraftCounts(answer.forwards, answer.drafts, answer.drafted, answer.accepted_at)
 
 
-def _row(drafter: str, temperature: float, num_speculative_tokens: int, prompt: Prompt, answer: Completion,
-         counts: DraftCounts) -> AcceptanceRow:
+def _row(
+    drafter: str, temperature: float, num_speculative_tokens: int, prompt: Prompt, answer: Completion, counts: DraftCounts
+) -> AcceptanceRow:
     return AcceptanceRow(
-        drafter=drafter, temperature=temperature, num_speculative_tokens=num_speculative_tokens, row_id=prompt.row_id,
-        workload=prompt.workload, prompt_shape=prompt.prompt_shape, prompt_tokens=len(prompt.ids), turns=prompt.turns,
-        has_system=prompt.has_system, has_tools=prompt.has_tools, tokens=len(answer.tokens),
-        finish_reason=answer.finish_reason, looping=is_looping(answer.tokens), forwards=counts.forwards,
-        drafts=counts.drafts, drafted=counts.drafted, accepted=sum(counts.accepted_at), accepted_at=counts.accepted_at)
+        drafter=drafter,
+        temperature=temperature,
+        num_speculative_tokens=num_speculative_tokens,
+        row_id=prompt.row_id,
+        workload=prompt.workload,
+        prompt_shape=prompt.prompt_shape,
+        prompt_tokens=len(prompt.ids),
+        turns=prompt.turns,
+        has_system=prompt.has_system,
+        has_tools=prompt.has_tools,
+        tokens=len(answer.tokens),
+        finish_reason=answer.finish_reason,
+        looping=is_looping(answer.tokens),
+        forwards=counts.forwards,
+        drafts=counts.drafts,
+        drafted=counts.drafted,
+        accepted=sum(counts.accepted_at),
+        accepted_at=counts.accepted_at,
+    )

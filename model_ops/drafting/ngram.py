@@ -30,13 +30,13 @@ class NgramIndex:
             self.tokens.append(token)
             end = len(self.tokens)
             for length in range(SHORTEST_NGRAM, min(LONGEST_NGRAM, end) + 1):
-                self._ends.setdefault(tuple(self.tokens[end - length:]), end)
+                self._ends.setdefault(tuple(self.tokens[end - length :]), end)
 
     def propose(self, count: int) -> list[int]:
         """At most `count` draft tokens; [] if no suffix occurred before."""
         size = len(self.tokens)
         for length in range(min(LONGEST_NGRAM, size), SHORTEST_NGRAM - 1, -1):
-            end = self._ends[tuple(self.tokens[size - length:])]
+            end = self._ends[tuple(self.tokens[size - length :])]
             if end < size:
-                return self.tokens[end:end + count]
+                return self.tokens[end : end + count]
         return []

@@ -65,16 +65,26 @@ class SuffixText:
         if highest >= len(self.latest):
             self.latest = np.concatenate((self.latest, np.full(highest + 1, -1, dtype=np.int32)))
         from model_ops.drafting.suffix_kernels import append  # loads numba
+
         self.size = append(self.positions, self.latest, self.size, sequence, end, added)
         return self.size - 1
 
     def propose(self, context: np.ndarray, count: int, options: SuffixOptions) -> tuple[float, list[int]]:
         """(score, draft) after a context of at least one token. score: sum of the draft's estimated probabilities."""
         from model_ops.drafting.suffix_kernels import propose
+
         if context[-1] >= len(self.latest):
             return 0.0, []
-        score, draft = propose(self.positions, self.latest, self.oldest, context, count, options.max_tree_depth,
-                               np.float32(options.max_spec_factor), np.float32(options.min_token_prob))
+        score, draft = propose(
+            self.positions,
+            self.latest,
+            self.oldest,
+            context,
+            count,
+            options.max_tree_depth,
+            np.float32(options.max_spec_factor),
+            np.float32(options.min_token_prob),
+        )
         return float(score), draft.tolist()
 
 
@@ -130,4 +140,4 @@ class SuffixIndex:
 
     def _extend_own(self, tokens: Sequence[int]) -> None:
         self.own_end = self.own.extend(self.own_sequence, self.own_end, tokens)
-        self.recent = [*self.recent, *tokens][-self.cache.options.max_tree_depth:]
+        self.recent = [*self.recent, *tokens][-self.cache.options.max_tree_depth :]

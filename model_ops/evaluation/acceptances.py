@@ -51,8 +51,9 @@ class LookupLength:
     """Acceptance length by K, as text."""
 
 
-def search(past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence[int], Sequence[int]]],
-           otherwise: int) -> dict[str, LookupLength]:
+def search(
+    past_answers: Sequence[Sequence[int]], texts: Sequence[tuple[Sequence[int], Sequence[int]]], otherwise: int
+) -> dict[str, LookupLength]:
     """The best length of each lookup drafter. texts: (prompt, answer) token ids of the target. otherwise: K without texts."""
     if not any(answer for _, answer in texts):
         return {name: LookupLength(otherwise, None, 0) for name in baselines()}
@@ -104,9 +105,14 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
     result.counts["prompts_too_long"] = len(prompts) - len(fitting)
     if not fitting:
         dataset = job.inputs["dataset"]
-        return _without(result, job, f"the {len(prompts)} test prompts of {dataset} are all longer than {room} tokens: raise "
-                        "max_length or lower max_new_tokens" if prompts else
-                        f"{dataset} holds no test row with a prompt and an answer")
+        return _without(
+            result,
+            job,
+            f"the {len(prompts)} test prompts of {dataset} are all longer than {room} tokens: raise "
+            "max_length or lower max_new_tokens"
+            if prompts
+            else f"{dataset} holds no test row with a prompt and an answer",
+        )
     chosen = choose_prompts(fitting, settings.prompts, settings.seed)
     eos_ids, past = end_of_text_ids(target), past_answers(job)
     trained, champion = trained_drafters(job, runner), _champion(job, settings, runner, result)
@@ -204,8 +210,9 @@ def _lookup_lengths(job: Job, settings: EvaluateSettings, runner, tokenizer, eos
     return {name: LookupLength(**each) for name, each in finished(job, "lookup-lengths", searched).items()}
 
 
-def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_ids, room,
-              target: Path) -> list[tuple[list[int], list[int]]]:
+def _answered(
+    dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_ids, room, target: Path
+) -> list[tuple[list[int], list[int]]]:
     """Validation prompts with answers sampled by the server's defaults; [] if the dataset has no validation split."""
     if not (dataset / "validation.parquet").exists():
         return []
@@ -213,16 +220,33 @@ def _answered(dataset: Path, settings: EvaluateSettings, runner, tokenizer, eos_
     chosen = choose_prompts(prompts, min(settings.prompts, SEARCHED_PROMPTS), settings.seed)
     result = []
     for sampling, group in modes(target, None, chosen, [])[-1].groups:
-        answers = decode(runner, [each.ids for each in group], [each.row_id for each in group], eos_ids=eos_ids,
-                         temperature=sampling.temperature, truncation=sampling.truncation, penalties=sampling.penalties,
-                         max_new_tokens=settings.max_new_tokens, batch_size=settings.batch_size, seed=settings.seed)
+        answers = decode(
+            runner,
+            [each.ids for each in group],
+            [each.row_id for each in group],
+            eos_ids=eos_ids,
+            temperature=sampling.temperature,
+            truncation=sampling.truncation,
+            penalties=sampling.penalties,
+            max_new_tokens=settings.max_new_tokens,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+        )
         result += [(each.ids, answer.tokens) for each, answer in zip(group, answers, strict=True)]
     return result
 
 
-def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, drafters: dict[str, Drafter],
-                     lengths: Mapping[str, int], mode: Mode, eos_ids: frozenset[int], part: str = "acceptance",
-                     target_alone: bool = True) -> AcceptanceRun:
+def measured_in_mode(
+    job: Job,
+    settings: EvaluateSettings,
+    runner: Runner,
+    drafters: dict[str, Drafter],
+    lengths: Mapping[str, int],
+    mode: Mode,
+    eos_ids: frozenset[int],
+    part: str = "acceptance",
+    target_alone: bool = True,
+) -> AcceptanceRun:
     """All groups of a mode. tokens/s and identical texts are means over the groups, weighted by their prompts.
 
     lengths: number of drafted tokens of drafters for which it differs from the settings'. part: begins the names of the
@@ -231,10 +255,27 @@ def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, draft
     total = sum(len(group) for _, group in mode.groups)
     together = AcceptanceRun([], {}, {})
     for number, (sampling, group) in enumerate(mode.groups):
-        kept = finished(job, f"{part}-{mode.key}-{number}", lambda sampling=sampling, group=group: asdict(measure(
-            runner, drafters, group, eos_ids=eos_ids, temperature=sampling.temperature, truncation=sampling.truncation,
-            penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens, lengths=lengths, target_alone=target_alone,
-            num_speculative_tokens=settings.num_speculative_tokens, batch_size=settings.batch_size, seed=settings.seed)))
+        kept = finished(
+            job,
+            f"{part}-{mode.key}-{number}",
+            lambda sampling=sampling, group=group: asdict(
+                measure(
+                    runner,
+                    drafters,
+                    group,
+                    eos_ids=eos_ids,
+                    temperature=sampling.temperature,
+                    truncation=sampling.truncation,
+                    penalties=sampling.penalties,
+                    max_new_tokens=settings.max_new_tokens,
+                    lengths=lengths,
+                    target_alone=target_alone,
+                    num_speculative_tokens=settings.num_speculative_tokens,
+                    batch_size=settings.batch_size,
+                    seed=settings.seed,
+                )
+            ),
+        )
         together.rows.extend(replace(AcceptanceRow(**row), sampling=mode.label) for row in kept["rows"])
         for into, values in ((together.tokens_per_second, kept["tokens_per_second"]), (together.identical, kept["identical"])):
             for name, value in values.items():
@@ -244,26 +285,60 @@ def measured_in_mode(job: Job, settings: EvaluateSettings, runner: Runner, draft
     return together
 
 
-def _summarise(result: Acceptances, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], names: Sequence[str],
-               trained: Sequence[str]) -> None:
+def _summarise(
+    result: Acceptances,
+    settings: EvaluateSettings,
+    mode: Mode,
+    rows: list[AcceptanceRow],
+    names: Sequence[str],
+    trained: Sequence[str],
+) -> None:
     """Adds the summaries of a mode, acceptance lengths, and each trained drafter's gain over the best lookup and over the
     champion's drafter."""
     by_name = {name: [row for row in rows if row.drafter == name] for name in names}
     taus = {}
     for name, of_it in by_name.items():
-        summary = {"drafter": name, "temperature": mode.temperature, "sampling": mode.label,
-                   "num_speculative_tokens": of_it[0].num_speculative_tokens, **summarize(of_it)}
+        summary = {
+            "drafter": name,
+            "temperature": mode.temperature,
+            "sampling": mode.label,
+            "num_speculative_tokens": of_it[0].num_speculative_tokens,
+            **summarize(of_it),
+        }
         result.summaries.append(summary)
         taus[name] = summary["tau"]
         if name != "none":
-            result.measurements.append(Measurement(
-                what="acceptance_length", of=name, sampling=mode.label, value=summary["tau"], low=summary["tau_low"],
-                high=summary["tau_high"], n=len(of_it), counted="prompts", unit="tokens per forward", method=OVER_PROMPTS))
+            result.measurements.append(
+                Measurement(
+                    what="acceptance_length",
+                    of=name,
+                    sampling=mode.label,
+                    value=summary["tau"],
+                    low=summary["tau_low"],
+                    high=summary["tau_high"],
+                    n=len(of_it),
+                    counted="prompts",
+                    unit="tokens per forward",
+                    method=OVER_PROMPTS,
+                )
+            )
     # chosen on the validation split, where there is one, so that the choice does not favour the lookup on the test prompts
     best = max(result.lookups, key=lambda name: (result.lookups[name].tau or 0.0, taus[name]))
     for name in trained:
         for other in (best, *(each for each in names if each == CHAMPION)):
             gain = paired_gain([by_name[other]], [by_name[name]])
-            result.measurements.append(Measurement(
-                what="acceptance_gain", of=name, against=other, sampling=mode.label, value=gain.share, low=gain.low,
-                high=gain.high, n=gain.prompts, counted="prompts", unit="share", method="paired " + OVER_PROMPTS))
+            result.measurements.append(
+                Measurement(
+                    what="acceptance_gain",
+                    of=name,
+                    against=other,
+                    sampling=mode.label,
+                    value=gain.share,
+                    low=gain.low,
+                    high=gain.high,
+                    n=gain.prompts,
+                    counted="prompts",
+                    unit="share",
+                    method="paired " + OVER_PROMPTS,
+                )
+            )

@@ -76,17 +76,19 @@ def against_reference(job: Job, settings: EvaluateSettings, progress: Progress) 
         return result
     rows = [RowDivergence(*row) for row in parts["rows"]]
     result.measurements += _of_rows(rows)
-    worst = sorted((row for row in rows if row.tokens),
-                   key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
-    result.worst_rows = [{"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens}
-                        for row in worst]
+    worst = sorted((row for row in rows if row.tokens), key=lambda row: -row.divergence / row.tokens)[:WORST_ROWS]
+    result.worst_rows = [
+        {"row_id": row.row_id, "divergence": row.divergence / row.tokens, "tokens": row.tokens} for row in worst
+    ]
     result.blocks = parts["blocks"]
     before, after = ([RowLoss(*row) for row in each] for each in parts["long"])
     if before:
         result.measurements.append(_recovery_of_long(before, after))
     else:
-        result.not_measured[LONG_CONTEXT] = (f"the test rows are too short for {FEWEST_LONG} contexts of "
-                                            f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length")
+        result.not_measured[LONG_CONTEXT] = (
+            f"the test rows are too short for {FEWEST_LONG} contexts of "
+            f"{longest(job, settings)} tokens; add test rows, or lower evaluation.max_length"
+        )
     return result
 
 
@@ -94,12 +96,14 @@ def _documents(job: Job, settings: EvaluateSettings) -> tuple[list[Document], li
     """(test rows to compare distributions on, long contexts), both a seeded choice."""
     tokenizer = load_tokenizer(job.inputs["target"])
     if load_tokenizer(job.inputs["reference"]).get_vocab() != tokenizer.get_vocab():
-        raise ModelError("target and reference have different tokenizers, so their distributions cannot be compared: give "
-                         "the target's own unquantized form")
+        raise ModelError(
+            "target and reference have different tokenizers, so their distributions cannot be compared: give "
+            "the target's own unquantized form"
+        )
     read, _ = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
     shuffled = sorted((document for document in read if document.target_tokens), key=lambda document: document.row_id)
     random.Random(settings.seed).shuffle(shuffled)
-    return first_documents(shuffled[:settings.rows], MEASURED_TOKENS), long_contexts(shuffled, longest(job, settings))
+    return first_documents(shuffled[: settings.rows], MEASURED_TOKENS), long_contexts(shuffled, longest(job, settings))
 
 
 def longest(job: Job, settings: EvaluateSettings) -> int:
@@ -119,7 +123,7 @@ def long_contexts(documents: Sequence[Document], length: int, most: int = LONG_C
         held += trunk
         if held >= length:
             counted = np.concatenate(targets)[:length]
-            counted[:length // 2] = False
+            counted[: length // 2] = False
             if counted.any():
                 found.append(Document(f"long-{len(found)}", np.concatenate(ids)[:length], counted))
             ids, targets, held = [], [], 0
@@ -128,14 +132,16 @@ def long_contexts(documents: Sequence[Document], length: int, most: int = LONG_C
     return found if len(found) >= FEWEST_LONG else []
 
 
-def _measured(job: Job, settings: EvaluateSettings, documents: list[Document], long: list[Document],
-              progress: Progress) -> dict[str, Any]:
+def _measured(
+    job: Job, settings: EvaluateSettings, documents: list[Document], long: list[Document], progress: Progress
+) -> dict[str, Any]:
     """Rows, losses of long contexts of (reference, target), and blocks, as JSON values."""
     folder = job.output / ".work" / "reference"
     losses = []
     reference = scored_model(job.inputs["reference"])
-    cache = TeacherCache.write(folder, reference, documents, TOP_K, 1.0, "float32",
-                               after_batch=_reports(progress, "distributions of the reference"))
+    cache = TeacherCache.write(
+        folder, reference, documents, TOP_K, 1.0, "float32", after_batch=_reports(progress, "distributions of the reference")
+    )
     losses.append(_losses(reference, long))
     del reference
     taught = [cache.added_to(document, index) for index, document in enumerate(documents)]
@@ -160,8 +166,7 @@ def _reports(progress: Progress, phase: str):
     return after_batch
 
 
-def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document],
-                progress: Progress) -> list[dict[str, Any]]:
+def block_costs(target: nn.Module, reference: Path, documents: Sequence[Document], progress: Progress) -> list[dict[str, Any]]:
     """For each block, the costliest first: the divergence in nats a token that is gone when it has its unquantized weights."""
     float_blocks = layer_list(scored_model(reference))[1]
     blocks, whole = layer_list(target)[1], mean_divergence(row_divergences(target, documents))
@@ -180,8 +185,10 @@ def _of_rows(rows: list[RowDivergence]) -> list[Measurement]:
     shared = {"of": "target", "against": "reference", "on": HELD_OUT, "n": len(rows), "counted": "rows", "method": PAIRED}
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
     found = []
-    for what, unit, sums in (("divergence", "nats per token", [row.divergence for row in rows]),
-                             ("agreement", "share", [float(row.agreed) for row in rows])):
+    for what, unit, sums in (
+        ("divergence", "nats per token", [row.divergence for row in rows]),
+        ("agreement", "share", [float(row.agreed) for row in rows]),
+    ):
         own = [RowLoss(row.row_id, value, row.tokens) for row, value in zip(rows, sums, strict=True)]
         low, high = loss_increase_interval(nothing, own) or (None, None)
         found.append(Measurement(what=what, value=mean_loss(own), low=low, high=high, unit=unit, **shared))
@@ -190,5 +197,16 @@ def _of_rows(rows: list[RowDivergence]) -> list[Measurement]:
 
 def _recovery_of_long(before: list[RowLoss], after: list[RowLoss]) -> Measurement:
     low, high = recovery_interval(before, after) or (None, None)
-    return Measurement(what="recovery", of="target", against="reference", on=LONG_CONTEXT, n=len(before), counted="contexts",
-                       value=math.exp(mean_loss(before) - mean_loss(after)), low=low, high=high, unit="ratio", method=PAIRED)
+    return Measurement(
+        what="recovery",
+        of="target",
+        against="reference",
+        on=LONG_CONTEXT,
+        n=len(before),
+        counted="contexts",
+        value=math.exp(mean_loss(before) - mean_loss(after)),
+        low=low,
+        high=high,
+        unit="ratio",
+        method=PAIRED,
+    )

@@ -1,9 +1,9 @@
 """Measurements of drafting in the evaluation's report, as a release's choice reads them. Imports no torch.
 
-    measured_draftings(speed["in_server"]["forms"])            # list[MeasuredDrafting], without the unquantized form
-    replayed_draftings(report)                                 # list[Replayed], from held-out answers without a server
-    drafter_low(report, "eagle3")                              # lower end of the drafter's acceptance length
-    drafter_gain_low(report, "eagle3")                         # lower end of its gain over the better lookup
+measured_draftings(speed["in_server"]["forms"])            # list[MeasuredDrafting], without the unquantized form
+replayed_draftings(report)                                 # list[Replayed], from held-out answers without a server
+drafter_low(report, "eagle3")                              # lower end of the drafter's acceptance length
+drafter_gain_low(report, "eagle3")                         # lower end of its gain over the better lookup
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredD
         MeasuredDrafting(
             Drafting.model_validate(form["drafting"]),
             {int(concurrency): Rate(rate["median"], rate["p99_s"]) for concurrency, rate in form["as_logged"]["rates"].items()},
-            form["as_logged"]["tau"])
-        for name, form in forms.items() if name != REFERENCE]
+            form["as_logged"]["tau"],
+        )
+        for name, form in forms.items()
+        if name != REFERENCE
+    ]
 
 
 def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[ReplayResult]:
@@ -32,13 +35,18 @@ def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[R
     Lookups are replayed over answers to validation prompts. The drafter's come from one measurement on test prompts, sampled as
     the traffic is: what it accepts at the first K positions a round does not depend on whether it drafts more.
     """
-    found = [ReplayResult(method=name, num_speculative_tokens=int(length), tau=tau)
-             for name, each in report.get("lookups", {}).items() if name in LOOKUPS
-             for length, tau in each.get("taus", {}).items()]
+    found = [
+        ReplayResult(method=name, num_speculative_tokens=int(length), tau=tau)
+        for name, each in report.get("lookups", {}).items()
+        if name in LOOKUPS
+        for length, tau in each.get("taus", {}).items()
+    ]
     summary = _as_logged(report, drafter)
     if summary is not None:
-        found += [ReplayResult(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
-                  for place, accepted in enumerate(accumulate(summary["accepted_by_position"]))]
+        found += [
+            ReplayResult(method="drafter", num_speculative_tokens=place + 1, tau=1 + accepted)
+            for place, accepted in enumerate(accumulate(summary["accepted_by_position"]))
+        ]
     return found
 
 
@@ -50,8 +58,11 @@ def drafter_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
 
 def drafter_gain_low(report: Mapping[str, Any], drafter: str | None) -> float | None:
     """The lower end of the drafter's relative gain over the better lookup, paired over prompts; None if it was not measured."""
-    found = [each for each in report["measurements"] if each["what"] == "acceptance_gain" and each["of"] == drafter
-             and each["against"] != CHAMPION]
+    found = [
+        each
+        for each in report["measurements"]
+        if each["what"] == "acceptance_gain" and each["of"] == drafter and each["against"] != CHAMPION
+    ]
     logged = next((each for each in found if each["sampling"] == AS_LOGGED), found[0] if found else None)
     return None if logged is None else logged["low"]
 

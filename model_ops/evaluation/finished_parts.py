@@ -1,6 +1,6 @@
 """Finished parts of a report, saved under output/.work, so that a killed evaluation measures nothing twice.
 
-    rows = finished(job, "likelihood-base", lambda: measure_it())
+rows = finished(job, "likelihood-base", lambda: measure_it())
 """
 
 from __future__ import annotations

@@ -90,16 +90,28 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups:
         every.append(drafting_form(job, settings, by_batch_size))
         _serve_each(result, job, settings, every[-1:], texts, served, progress)
     result.summary = {
-        "kind": asked.kind, "version": next((each["version"] for each in served.values()), None),
-        "arguments": asked.arguments, "max_new_tokens": asked.max_new_tokens, "tie_nats": TIE_NATS,
-        "forms": {form.name: _form_of_report(served.get(form.name)) for form in every}, "samples": _samples(served)}
+        "kind": asked.kind,
+        "version": next((each["version"] for each in served.values()), None),
+        "arguments": asked.arguments,
+        "max_new_tokens": asked.max_new_tokens,
+        "tie_nats": TIE_NATS,
+        "forms": {form.name: _form_of_report(served.get(form.name)) for form in every},
+        "samples": _samples(served),
+    }
     result.speed = _speed(served)
     _compare(result, job, settings, served, texts)
     return result
 
 
-def _serve_each(result: InServer, job: Job, settings: EvaluateSettings, every: Sequence[Form], texts: list[Document],
-                served: Served, progress: Progress) -> None:
+def _serve_each(
+    result: InServer,
+    job: Job,
+    settings: EvaluateSettings,
+    every: Sequence[Form],
+    texts: list[Document],
+    served: Served,
+    progress: Progress,
+) -> None:
     """Adds what each form answered to `served`, or why it did not to `found.not_measured`."""
     asked = settings.server
     for form in every:
@@ -109,8 +121,11 @@ def _serve_each(result: InServer, job: Job, settings: EvaluateSettings, every: S
             continue
         give_back_memory()  # the server needs the device's memory
         try:
-            served[form.name] = finished(job, f"server-{_key(form.name).replace('_', '-')}",
-                                         lambda form=form: serve(job, settings, form, texts, progress))
+            served[form.name] = finished(
+                job,
+                f"server-{_key(form.name).replace('_', '-')}",
+                lambda form=form: serve(job, settings, form, texts, progress),
+            )
         except ServerFailed as failed:
             result.not_measured[in_a_server(form.name)] = f"{asked.kind} did not load it: {failed}"
         except NotRunnable as failed:
@@ -124,8 +139,10 @@ def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Draf
     if TARGET not in served:
         return None
     serving = drafter_serving(job)
-    return varying(measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
-                   lambda drafting: varies_by_batch_size(settings.server.kind, drafting, serving))
+    return varying(
+        measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
+        lambda drafting: varies_by_batch_size(settings.server.kind, drafting, serving),
+    )
 
 
 def refuse_missing_server(settings: EvaluateSettings) -> None:
@@ -136,13 +153,16 @@ def refuse_missing_server(settings: EvaluateSettings) -> None:
 
 def headline(report: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
     """Flat numbers for tables and curves, of the report's `in_server` and of its speed."""
-    numbers: dict[str, Any] = {f"loads_in_server_{_key(name)}": form["loaded"]
-                               for name, form in report.get("forms", {}).items()}
+    numbers: dict[str, Any] = {
+        f"loads_in_server_{_key(name)}": form["loaded"] for name, form in report.get("forms", {}).items()
+    }
     if "median_distance" in report:
         numbers["served_distance_median"] = report["median_distance"]
     for name, form in speed.get("forms", {}).items():
-        numbers |= {f"tokens_per_second_served_{_key(name)}_c{concurrency}": rate["median"]
-                    for concurrency, rate in form["tokens_per_second"].items()}
+        numbers |= {
+            f"tokens_per_second_served_{_key(name)}_c{concurrency}": rate["median"]
+            for concurrency, rate in form["tokens_per_second"].items()
+        }
     for name, ratios in speed.get("ratios", {}).items():
         numbers |= {f"tokens_per_second_ratio_{_key(name)}_c{concurrency}": ratio for concurrency, ratio in ratios.items()}
     return numbers
@@ -162,17 +182,20 @@ def _form_of_report(served: dict[str, Any] | None) -> dict[str, Any]:
 def _samples(served: Served) -> list[dict[str, str]]:
     """Some answers of the model as it is served, cut."""
     replies = served.get(WITH_DRAFTER, served.get(TARGET, {"replies": []}))["replies"]
-    return [{"row_id": reply["row_id"], "text": reply["text"][:SAMPLE_CHARACTERS]}
-            for reply in replies if reply["text"].strip()][:SAMPLES]
+    return [
+        {"row_id": reply["row_id"], "text": reply["text"][:SAMPLE_CHARACTERS]} for reply in replies if reply["text"].strip()
+    ][:SAMPLES]
 
 
 def _speed(served: Served) -> dict[str, Any]:
     """tokens/s, memory and seconds to start of each form; ratios of tokens/s: the target over its unquantized form, and with
     its drafter over without."""
     rates = {name: form["tokens_per_second"] for name, form in served.items()}
-    ratios = {name: {concurrency: rate["median"] / rates[against][concurrency]["median"]
-                     for concurrency, rate in rates[name].items()}
-              for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET)) if name in rates and against in rates}
+    ratios = {
+        name: {concurrency: rate["median"] / rates[against][concurrency]["median"] for concurrency, rate in rates[name].items()}
+        for name, against in ((TARGET, REFERENCE), (WITH_DRAFTER, TARGET))
+        if name in rates and against in rates
+    }
     kept = ("tokens_per_second", "as_logged", "drafting", "started_s", "memory_mb")
     forms = {name: {key: form[key] for key in kept} for name, form in served.items()}
     return {"forms": forms, "ratios": ratios} if served else {}
@@ -197,16 +220,20 @@ def _compare(result: InServer, job: Job, settings: EvaluateSettings, served: Ser
     for name in names:
         answers = _answers(served[name])
         if answers:
-            rows = [RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
-                    for row_id, scores in token_scores(model, answers).items()]
+            rows = [
+                RowLoss(row_id, float(sum(gap <= TIE_NATS for gap in scores.gaps)), len(scores.gaps))
+                for row_id, scores in token_scores(model, answers).items()
+            ]
             result.measurements.append(_measurement("served_agreement", name, rows, "share", "prompts"))
         else:
             result.not_measured[f"served_agreement of {name}"] = (
-                f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared")
+                f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared"
+            )
     if TARGET in served and len(names) > 1:
         alone = _token_ids(served[TARGET])
         result.summary["greedy_differences"] = {
-            name: _differences(alone, _token_ids(served[name]), model) for name in names if name != TARGET}
+            name: _differences(alone, _token_ids(served[name]), model) for name in names if name != TARGET
+        }
 
 
 def _token_ids(form: dict[str, Any]) -> Answers:
@@ -219,8 +246,12 @@ def _differences(alone: Answers, drafted: Answers, model: nn.Module) -> dict[str
     result = first_differences(model, alone, drafted)
     ties = sum(each.is_tie for each in result)
     prompts = len(alone.keys() & drafted.keys())
-    return {"prompts": prompts, "identical": prompts - len(result), "ties": ties,
-            "others": [asdict(each) for each in result if not each.is_tie]}
+    return {
+        "prompts": prompts,
+        "identical": prompts - len(result),
+        "ties": ties,
+        "others": [asdict(each) for each in result if not each.is_tie],
+    }
 
 
 def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[str, TokenScores]) -> dict[str, list[float]]:
@@ -234,9 +265,15 @@ def _distances(texts: list[Document], asked: dict[str, list[float]], own: dict[s
 
 def _answers(form: dict[str, Any]) -> list[Document]:
     """Prompt and answer of each reply that came with token ids; the answer's tokens are the targets."""
-    return [Document(reply["row_id"], np.array([*reply["prompt"], *reply["tokens"]], dtype=np.int32),
-                     np.arange(len(reply["prompt"]) + len(reply["tokens"])) >= len(reply["prompt"]))
-            for reply in form["replies"] if reply["tokens"]]
+    return [
+        Document(
+            reply["row_id"],
+            np.array([*reply["prompt"], *reply["tokens"]], dtype=np.int32),
+            np.arange(len(reply["prompt"]) + len(reply["tokens"])) >= len(reply["prompt"]),
+        )
+        for reply in form["replies"]
+        if reply["tokens"]
+    ]
 
 
 def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, counted: str = "rows") -> Measurement:
@@ -244,5 +281,16 @@ def _measurement(what: What, of: str, rows: list[RowLoss], unit: str, counted: s
     nothing = [RowLoss(row.row_id, 0.0, row.tokens) for row in rows]
     low, high = loss_increase_interval(nothing, rows) or (None, None)
     sampling = GREEDY if counted == "prompts" else ""
-    return Measurement(what=what, of=of, against=OWN_LAYERS, sampling=sampling, value=mean_loss(rows), low=low, high=high,
-                       n=len(rows), counted=counted, unit=unit, method=PAIRED.replace("rows", counted))
+    return Measurement(
+        what=what,
+        of=of,
+        against=OWN_LAYERS,
+        sampling=sampling,
+        value=mean_loss(rows),
+        low=low,
+        high=high,
+        n=len(rows),
+        counted=counted,
+        unit=unit,
+        method=PAIRED.replace("rows", counted),
+    )

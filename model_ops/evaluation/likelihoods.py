@@ -67,11 +67,21 @@ def likelihoods(job: Job, settings: EvaluateSettings, progress: Progress) -> Lik
         if name in losses:
             result.same_directory[role] = name
     _write(losses, job.output / "likelihood.parquet")
-    result.models = {name: {"loss": mean_loss(rows), "perplexity": math.exp(mean_loss(rows)), "rows": len(rows),
-                           "tokens": sum(row.tokens for row in rows)} for name, rows in losses.items()}
+    result.models = {
+        name: {
+            "loss": mean_loss(rows),
+            "perplexity": math.exp(mean_loss(rows)),
+            "rows": len(rows),
+            "tokens": sum(row.tokens for row in rows),
+        }
+        for name, rows in losses.items()
+    }
     result.measurements = [
-        Measurement(what="loss", of=role, value=result.models[name]["loss"], n=result.models[name]["rows"], counted="rows",
-                    unit=NATS) for role, name in result.same_directory.items()]
+        Measurement(
+            what="loss", of=role, value=result.models[name]["loss"], n=result.models[name]["rows"], counted="rows", unit=NATS
+        )
+        for role, name in result.same_directory.items()
+    ]
     for of, against in comparisons(job):
         if of in result.same_directory and against in result.same_directory:
             first, second = result.same_directory[against], result.same_directory[of]
@@ -88,8 +98,10 @@ def scored_models(job: Job) -> list[str]:
 def comparisons(job: Job) -> list[tuple[str, str]]:
     """Pairs of roles whose losses are compared: (the model in question, the other one)."""
     teacher = teacher_of_student(job)
-    return [*(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
-            *([("student", teacher)] if "student" in job.inputs and teacher else [])]
+    return [
+        *(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
+        *([("student", teacher)] if "student" in job.inputs and teacher else []),
+    ]
 
 
 def teacher_of_student(job: Job) -> str | None:
@@ -103,25 +115,34 @@ def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:
     documents, counts = read_documents(job.inputs["dataset"], "test", tokenizer, settings.max_length)
     ids = sorted(document.row_id for document in documents)
     if not ids:
-        raise ModelError(f"{job.inputs['dataset']} holds no test row with an assistant token to predict; build a larger "
-                         "dataset")
+        raise ModelError(
+            f"{job.inputs['dataset']} holds no test row with an assistant token to predict; build a larger dataset"
+        )
     if settings.rows is not None and len(ids) > settings.rows:
         ids = random.Random(settings.seed).sample(ids, settings.rows)
     return set(ids), counts["rows"]
 
 
-def _scored(job: Job, settings: EvaluateSettings, name: str, chosen: set[str],
-            progress: Progress) -> tuple[list[RowLoss], set[str]]:
+def _scored(
+    job: Job, settings: EvaluateSettings, name: str, chosen: set[str], progress: Progress
+) -> tuple[list[RowLoss], set[str]]:
     """The loss of each chosen row, and the rows that were cut."""
     directory = job.inputs[name]
     read, _ = read_documents(job.inputs["dataset"], "test", load_tokenizer(directory), settings.max_length)
     documents: list[Document] = sorted((document for document in read if document.row_id in chosen), key=lambda d: d.row_id)
     if not documents:
-        raise ModelError(f"{directory}: its chat template leaves no test row with an assistant token to predict; compare "
-                         "with a model that has a chat template of assistant turns")
-    kept = finished(job, f"likelihood-{name}", lambda: [
-        [row.row_id, row.nll_sum, row.tokens]
-        for row in held_out_loss(scored_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")])
+        raise ModelError(
+            f"{directory}: its chat template leaves no test row with an assistant token to predict; compare "
+            "with a model that has a chat template of assistant turns"
+        )
+    kept = finished(
+        job,
+        f"likelihood-{name}",
+        lambda: [
+            [row.row_id, row.nll_sum, row.tokens]
+            for row in held_out_loss(scored_model(directory), documents, progress=progress, phase=f"held-out loss: {name}")
+        ],
+    )
     return [RowLoss(*row) for row in kept], {each.row_id for each in documents if len(each) >= settings.max_length}
 
 
@@ -134,7 +155,8 @@ def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], o
     before, after = ([row for row in rows if row.row_id in paired] for rows in (other, own))
     if not paired:
         result.not_measured[f"loss of {of} against {against}"] = (
-            "the two models read no test row in common that neither cuts; raise evaluation.max_length")
+            "the two models read no test row in common that neither cuts; raise evaluation.max_length"
+        )
         return
     shared = {"of": of, "against": against, "n": len(paired), "counted": "rows", "method": PAIRED}
     low, high = loss_increase_interval(before, after) or (None, None)
@@ -143,11 +165,13 @@ def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], o
     if against == "reference":
         low, high = recovery_interval(before, after) or (None, None)
         result.measurements.append(
-            Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared))
+            Measurement(what="recovery", value=math.exp(-increase), low=low, high=high, unit="ratio", **shared)
+        )
 
 
 def _write(losses: dict[str, list[RowLoss]], path: Path) -> None:
     columns = [("row_id", pa.string()), ("model", pa.string()), ("nll_sum", pa.float64()), ("tokens", pa.int64())]
-    table = pa.Table.from_pylist([{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows],
-                                 schema=pa.schema(columns))
+    table = pa.Table.from_pylist(
+        [{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows], schema=pa.schema(columns)
+    )
     pq.write_table(table, path)

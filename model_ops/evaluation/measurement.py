@@ -13,8 +13,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-What = Literal["loss", "loss_increase", "recovery", "divergence", "agreement", "acceptance_length", "acceptance_gain",
-               "accuracy", "accuracy_gain", "accuracy_kept", "speed_up_estimate", "served_distance", "served_agreement"]
+What = Literal[
+    "loss",
+    "loss_increase",
+    "recovery",
+    "divergence",
+    "agreement",
+    "acceptance_length",
+    "acceptance_gain",
+    "accuracy",
+    "accuracy_gain",
+    "accuracy_kept",
+    "speed_up_estimate",
+    "served_distance",
+    "served_agreement",
+]
 
 HELD_OUT = "held-out sessions"
 LONG_CONTEXT = "long context"
@@ -84,5 +97,11 @@ def measurements_of(report: Mapping[str, Any]) -> list[Measurement]:
 
 def find(measurements: Iterable[Measurement], what: What, **fields: str) -> Measurement | None:
     """The first measurement with these fields; None if there is none."""
-    return next((found for found in measurements
-                 if found.what == what and all(getattr(found, name) == value for name, value in fields.items())), None)
+    return next(
+        (
+            found
+            for found in measurements
+            if found.what == what and all(getattr(found, name) == value for name, value in fields.items())
+        ),
+        None,
+    )

@@ -55,8 +55,10 @@ class PairwiseJudge:
             found = list(pool.map(lambda pair: self.compare(*pair), pairs))
         unusable = sum(each is None for each in found)
         if pairs and unusable >= UNUSABLE_REPLIES * len(pairs):
-            raise ModelError(f"the judge at {self.settings.base_url} gave no usable reply to {unusable} of {len(pairs)} items: "
-                             "check that it runs, and that evaluation.tasks.judge.model follows instructions")
+            raise ModelError(
+                f"the judge at {self.settings.base_url} gave no usable reply to {unusable} of {len(pairs)} items: "
+                "check that it runs, and that evaluation.tasks.judge.model follows instructions"
+            )
         return found
 
     def compare(self, item: JudgedItem, own: str, other: str) -> float | None:
@@ -74,8 +76,12 @@ class PairwiseJudge:
         question = json.dumps(item.messages, ensure_ascii=False)
         parts = {"question": question, "reference": item.reference, "A": first, "B": second}
         shown = "\n".join(f"<{name}>\n{text[:MOST_SHOWN]}\n</{name}>" for name, text in parts.items() if text or name in "AB")
-        body = {"model": self.settings.model, "temperature": 0, "max_tokens": 512, "messages": [
-            {"role": "system", "content": PROMPT}, {"role": "user", "content": shown}]}
+        body = {
+            "model": self.settings.model,
+            "temperature": 0,
+            "max_tokens": 512,
+            "messages": [{"role": "system", "content": PROMPT}, {"role": "user", "content": shown}],
+        }
         try:
             response = self._api.request("POST", "/chat/completions", body)
         except urllib3.exceptions.HTTPError:
@@ -83,8 +89,10 @@ class PairwiseJudge:
             return None
         self._silent = self._silent + 1 if response.status in AGAIN else 0
         if response.status != 200 and response.status not in AGAIN:
-            raise ModelError(f"the judge at {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
-                             "check base_url, model and api_key_env of evaluation.tasks.judge")
+            raise ModelError(
+                f"the judge at {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
+                "check base_url, model and api_key_env of evaluation.tasks.judge"
+            )
         return read_preference(response.data) if response.status == 200 else None
 
 

@@ -44,8 +44,9 @@ def loss_increase_interval(first: Sequence[RowLoss], second: Sequence[RowLoss]) 
     of_first = {row.row_id: row for row in first}
     pairs = [(of_first[row.row_id], row) for row in second if row.row_id in of_first]
     if not pairs:
-        raise ModelError("two models have no test row in common, so their losses cannot be compared: evaluate both on the same "
-                         "dataset")
+        raise ModelError(
+            "two models have no test row in common, so their losses cannot be compared: evaluate both on the same dataset"
+        )
     sums = np.array([[before.nll_sum, before.tokens, after.nll_sum, after.tokens] for before, after in pairs])
     scored = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]
     if len(scored) < 2:

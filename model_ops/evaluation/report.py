@@ -58,13 +58,20 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    speed = {"tokens_per_second": drafts.tokens_per_second, **({"student_drafts": student.speed} if student.speed else {}),
-             **({"in_server": served.speed} if served.speed else {})}
+    speed = {
+        "tokens_per_second": drafts.tokens_per_second,
+        **({"student_drafts": student.speed} if student.speed else {}),
+        **({"in_server": served.speed} if served.speed else {}),
+    }
     (job.output / "speed.json").write_text(json.dumps(speed, indent=2) + "\n")
-    without = {f"tokens_per_second_{name}": value for name, value in drafts.tokens_per_second.items()
-               if name.startswith("none_")}
-    alone = {f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]
-             for role in ("student", "teacher") if student.speed}
+    without = {
+        f"tokens_per_second_{name}": value for name, value in drafts.tokens_per_second.items() if name.startswith("none_")
+    }
+    alone = {
+        f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]
+        for role in ("student", "teacher")
+        if student.speed
+    }
     return headline(report) | without | alone | headline_of_server(report.get("in_server", {}), served.speed)
 
 
@@ -73,29 +80,56 @@ def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> Non
     if "speculator" in job.inputs:
         longest = load_draft_model(job.inputs["speculator"]).longest_chain
         if longest is not None and longest < settings.num_speculative_tokens:
-            raise ModelError(f"{job.inputs['speculator']} drafts {longest} tokens and num_speculative_tokens is "
-                             f"{settings.num_speculative_tokens}: set it to {longest}, or train for more")
+            raise ModelError(
+                f"{job.inputs['speculator']} drafts {longest} tokens and num_speculative_tokens is "
+                f"{settings.num_speculative_tokens}: set it to {longest}, or train for more"
+            )
     if "draft_model" in job.inputs:
         small = job.inputs["draft_model"]
         if load_tokenizer(small).get_vocab() != load_tokenizer(job.inputs["target"]).get_vocab():
             raise ModelError(f"{small} has another tokenizer than the target; give a model of the target's own family")
 
 
-def _report(settings: EvaluateSettings, losses: Likelihoods, changed: AgainstReference, drafts: Acceptances,
-            student: StudentDrafts, scores: TaskScores, served: InServer, beside: SideBySideSummary) -> dict[str, Any]:
+def _report(
+    settings: EvaluateSettings,
+    losses: Likelihoods,
+    changed: AgainstReference,
+    drafts: Acceptances,
+    student: StudentDrafts,
+    scores: TaskScores,
+    served: InServer,
+    beside: SideBySideSummary,
+) -> dict[str, Any]:
     """The content of report.json."""
-    measurements = [*losses.measurements, *changed.measurements, *drafts.measurements, *student.measurements,
-             *scores.measurements, *served.measurements]
+    measurements = [
+        *losses.measurements,
+        *changed.measurements,
+        *drafts.measurements,
+        *student.measurements,
+        *scores.measurements,
+        *served.measurements,
+    ]
     return {
         "settings": settings.model_dump(mode="json"),
         "measurements": [each.model_dump() for each in measurements],
-        "not_measured": {**losses.not_measured, **changed.not_measured, **drafts.not_measured, **scores.not_measured,
-                         **served.not_measured, **beside.not_measured},
-        "models": losses.models, "same_directory": losses.same_directory, "test_rows": losses.test_rows,
+        "not_measured": {
+            **losses.not_measured,
+            **changed.not_measured,
+            **drafts.not_measured,
+            **scores.not_measured,
+            **served.not_measured,
+            **beside.not_measured,
+        },
+        "models": losses.models,
+        "same_directory": losses.same_directory,
+        "test_rows": losses.test_rows,
         "against_reference": changed.summary,
-        "acceptance": drafts.summaries, "greedy_identical_share": drafts.identical, **drafts.counts,
+        "acceptance": drafts.summaries,
+        "greedy_identical_share": drafts.identical,
+        **drafts.counts,
         "lookups": {name: asdict(each) for name, each in drafts.lookups.items()},
-        "parameters_left_out": drafts.left_out, "tasks": scores.suites,
+        "parameters_left_out": drafts.left_out,
+        "tasks": scores.suites,
         **({"student_drafts": student.summary} if student.summary else {}),
         **({"in_server": served.summary} if served.summary else {}),
         **({"side_by_side": beside.summary} if beside.summary else {}),
@@ -129,8 +163,9 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         if summary["drafter"] == "none":
             numbers[f"looping_share_{key}"] = summary["looping_share"]
         else:
-            numbers.update({f"tau_{name}": summary["tau"], f"tau_{name}_low": summary["tau_low"],
-                            f"tau_{name}_high": summary["tau_high"]})
+            numbers.update(
+                {f"tau_{name}": summary["tau"], f"tau_{name}_low": summary["tau_low"], f"tau_{name}_high": summary["tau_high"]}
+            )
     for name, share in report["greedy_identical_share"].items():
         numbers[f"greedy_identical_{name}"] = share
     numbers |= headline_of_student_drafts(report.get("student_drafts", {}))

@@ -41,16 +41,18 @@ def modes(target: Path, served: Path | None, prompts: Sequence[Prompt], temperat
     """The modes of an evaluation; `as logged` is the last one. served: the dataset served_answers, if there is one.
 
     Raises ModelError if `served` cannot be read."""
-    fixed = [Mode(at_temperature(each), f"t{each:g}", each, [(Sampling(temperature=each), list(prompts))])
-             for each in temperatures]
+    fixed = [
+        Mode(at_temperature(each), f"t{each:g}", each, [(Sampling(temperature=each), list(prompts))]) for each in temperatures
+    ]
     groups, left_out = _as_logged(target, served, prompts)
     same = next((mode.label for mode in fixed if [sampling for sampling, _ in groups] == [mode.groups[0][0]]), None)
     alone = groups[0][0].temperature if len({sampling.temperature for sampling, _ in groups}) == 1 else None
     return [*fixed, Mode(AS_LOGGED, "as_logged", alone, groups, same, left_out)]
 
 
-def _as_logged(target: Path, served: Path | None,
-               prompts: Sequence[Prompt]) -> tuple[list[tuple[Sampling, list[Prompt]]], dict[str, int]]:
+def _as_logged(
+    target: Path, served: Path | None, prompts: Sequence[Prompt]
+) -> tuple[list[tuple[Sampling, list[Prompt]]], dict[str, int]]:
     log = None if served is None else ServedAnswers.read(served / "served.parquet", target)
     defaults, groups, left_out = server_defaults(target), {}, Counter()
     for prompt in prompts:
@@ -62,7 +64,6 @@ def _as_logged(target: Path, served: Path | None,
 
 def _decoded(sampling: Sampling) -> Sampling:
     """The parameters that the decoder applies. Truncation does nothing to greedy answers."""
-    others = {name: value for name, value in json.loads(sampling.others).items()
-              if name.removesuffix("_penalty") in PENALTIES}
+    others = {name: value for name, value in json.loads(sampling.others).items() if name.removesuffix("_penalty") in PENALTIES}
     found = replace(sampling, max_tokens=None, others=json.dumps(others, sort_keys=True))
     return replace(found, truncation=Sampling().truncation) if found.temperature == 0 else found

@@ -117,11 +117,19 @@ def _draftings(settings: EvaluateSettings, serving: DrafterServing | None, looku
     return sorted(set(found), key=lambda each: each.simplicity)
 
 
-def _form(name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING,
-          job: Job | None = None) -> Form:
+def _form(
+    name: str, directory: Path, settings: EvaluateSettings, drafting: Drafting = NO_DRAFTING, job: Job | None = None
+) -> Form:
     drafter = job.inputs.get("speculator") if job is not None else None
-    words = words_of(settings.server.kind, str(directory), NAME, str(drafter) if drafter else None,
-                     drafter_serving(job) if job is not None else None, settings.num_speculative_tokens, drafting)
+    words = words_of(
+        settings.server.kind,
+        str(directory),
+        NAME,
+        str(drafter) if drafter else None,
+        drafter_serving(job) if job is not None else None,
+        settings.num_speculative_tokens,
+        drafting,
+    )
     return Form(name, directory, [*words, *settings.server.arguments], drafting)
 
 
@@ -149,16 +157,26 @@ def serve(job: Job, settings: EvaluateSettings, form: Form, texts: Sequence[Docu
         progress.event("note", message=f"evaluate: {SERVES_FLOAT32}")
     command = [*program_of(asked.kind, asked.python), *form.words, *chosen]
     progress.report(_phase(form, settings), 0, 4, "parts")
-    with running_server(command, log=job.output / LOG, start_s=asked.start_s, environment=server_environment(),
-                        check=progress.stop_if_requested) as server, \
-            ServedModel(server.url, model=NAME, timeout_s=asked.timeout_s, through_proxy=False) as client:
+    with (
+        running_server(
+            command,
+            log=job.output / LOG,
+            start_s=asked.start_s,
+            environment=server_environment(),
+            check=progress.stop_if_requested,
+        ) as server,
+        ServedModel(server.url, model=NAME, timeout_s=asked.timeout_s, through_proxy=False) as client,
+    ):
         with _explained(asked.kind, server):
             room = _room(settings, form, client)
         prompts = _prompts(job, settings, room - asked.max_new_tokens)
         compared = texts_within(texts, room) if form.name == TARGET else []
         with _explained(asked.kind, server):
-            return {**_asked(settings, form, client, compared, prompts, _samplings(job, prompts), progress),
-                    "started_s": server.started_s, "memory_mb": server.memory_mb()}
+            return {
+                **_asked(settings, form, client, compared, prompts, _samplings(job, prompts), progress),
+                "started_s": server.started_s,
+                "memory_mb": server.memory_mb(),
+            }
 
 
 def texts_within(texts: Sequence[Document], room: int) -> list[Document]:
@@ -177,14 +195,23 @@ def _prompts(job: Job, settings: EvaluateSettings, room: int) -> list[Prompt]:
     read = read_prompts(job.inputs["dataset"], "test", load_tokenizer(job.inputs["target"]))
     fitting = [prompt for prompt in read if 0 < len(prompt.ids) <= room]
     if not fitting:
-        raise ModelError(f"none of {len(read)} test prompts fits into the {max(room, 0)} tokens that the server leaves to a "
-                         "prompt: raise its longest context in evaluation.server.arguments, or lower "
-                         "evaluation.server.max_new_tokens")
+        raise ModelError(
+            f"none of {len(read)} test prompts fits into the {max(room, 0)} tokens that the server leaves to a "
+            "prompt: raise its longest context in evaluation.server.arguments, or lower "
+            "evaluation.server.max_new_tokens"
+        )
     return choose_prompts(fitting, settings.server.prompts, settings.seed)
 
 
-def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: Sequence[Document], prompts: list[Prompt],
-           samplings: Sequence[Sampling], progress: Progress) -> dict[str, Any]:
+def _asked(
+    settings: EvaluateSettings,
+    form: Form,
+    client: ServedModel,
+    texts: Sequence[Document],
+    prompts: list[Prompt],
+    samplings: Sequence[Sampling],
+    progress: Progress,
+) -> dict[str, Any]:
     """samplings: of each prompt, as its request was logged."""
     asked, phase = settings.server, _phase(form, settings)
     progress.report(phase, 1, 4, "parts")
@@ -202,26 +229,52 @@ def _asked(settings: EvaluateSettings, form: Form, client: ServedModel, texts: S
     logged, logged_tau = _rates(asked, client, prompts, as_logged, shared) if sampled else (rates, tau)
     progress.report(phase, 4, 4, "parts")
     drafted = greedy.acceptance is not None and greedy.acceptance.drafts > 0
-    return {"version": client.version, "logprobs": logprobs, "tokens_per_second": rates,
-            "as_logged": {"rates": logged, "tau": logged_tau}, "drafting": form.drafting.model_dump(mode="json"),
-            "tau": greedy.acceptance.tau if drafted else None,
-            "replies": [{"row_id": prompt.row_id, "prompt": prompt.ids, "tokens": reply.token_ids, "text": reply.text}
-                        for prompt, reply in zip(prompts, greedy.replies, strict=True)]}
+    return {
+        "version": client.version,
+        "logprobs": logprobs,
+        "tokens_per_second": rates,
+        "as_logged": {"rates": logged, "tau": logged_tau},
+        "drafting": form.drafting.model_dump(mode="json"),
+        "tau": greedy.acceptance.tau if drafted else None,
+        "replies": [
+            {"row_id": prompt.row_id, "prompt": prompt.ids, "tokens": reply.token_ids, "text": reply.text}
+            for prompt, reply in zip(prompts, greedy.replies, strict=True)
+        ],
+    }
 
 
-def _rates(asked: ServerSettings, client: ServedModel, prompts: Sequence[Prompt], fields: Sequence[Mapping[str, Any]],
-           shared: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], float | None]:
+def _rates(
+    asked: ServerSettings,
+    client: ServedModel,
+    prompts: Sequence[Prompt],
+    fields: Sequence[Mapping[str, Any]],
+    shared: Mapping[str, Any],
+) -> tuple[dict[str, dict[str, float]], float | None]:
     """tokens/s and latency (median, and the tail as p99_s) by concurrency, and the acceptance length; None if nothing was
     drafted. fields: of each request."""
     rates, drafts, accepted = {}, 0, 0
     for concurrency in asked.concurrencies:
         several = [[(number * concurrency + place) % len(prompts) for place in range(concurrency)] for number in range(PASSES)]
-        found = [measure_served(client, [prompts[place].ids for place in places], concurrency=concurrency, ignore_eos=True,
-                                each=[fields[place] for place in places], **shared) for places in several]
+        found = [
+            measure_served(
+                client,
+                [prompts[place].ids for place in places],
+                concurrency=concurrency,
+                ignore_eos=True,
+                each=[fields[place] for place in places],
+                **shared,
+            )
+            for places in several
+        ]
         speeds = [each.tokens_per_second for each in found]
         latencies = [reply.latency_s for each in found for reply in each.replies]
-        rates[str(concurrency)] = {"median": median(speeds), "lowest": min(speeds), "highest": max(speeds),
-                                   "p50_s": median(latencies), "p99_s": tail_s(latencies)}
+        rates[str(concurrency)] = {
+            "median": median(speeds),
+            "lowest": min(speeds),
+            "highest": max(speeds),
+            "p50_s": median(latencies),
+            "p99_s": tail_s(latencies),
+        }
         counted = [each.acceptance for each in found if each.acceptance is not None]
         drafts, accepted = drafts + sum(each.drafts for each in counted), accepted + sum(each.accepted for each in counted)
     return rates, tau_of(drafts, accepted) if drafts else None

@@ -70,8 +70,14 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
     """same_directory: the name under which each role is in likelihood.parquet."""
     if "target" not in same_directory:
         return SideBySideSummary()
-    other = next((role for role in (CHAMPION, "base") if role in job.inputs
-                  and same_directory.get(role, same_directory["target"]) != same_directory["target"]), None)
+    other = next(
+        (
+            role
+            for role in (CHAMPION, "base")
+            if role in job.inputs and same_directory.get(role, same_directory["target"]) != same_directory["target"]
+        ),
+        None,
+    )
     times = _times(job.inputs["dataset"])
     pairs = _pairs(job.output / "likelihood.parquet", same_directory["target"], same_directory[other] if other else None)
     since = _week_of(times, {pair.target.row_id for pair in pairs}) if other == CHAMPION else None
@@ -85,8 +91,11 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
     answers: dict[str, dict[str, dict[str, str]]] = {}
     for role in ("target", *([other] if other else [])):
         try:
-            answers[role] = finished(job, f"side-by-side-{role}", lambda role=role: _answers(
-                job, settings, role, [pair.target.row_id for pair in (*worst, *best)], progress))
+            answers[role] = finished(
+                job,
+                f"side-by-side-{role}",
+                lambda role=role: _answers(job, settings, role, [pair.target.row_id for pair in (*worst, *best)], progress),
+            )
         except ModelError as error:
             found.not_measured[ANSWERS] = f"{role}: {error}"
     worst.sort(key=lambda pair: not _is_harm(answers, other, pair.target.row_id))  # stable: by change among them
@@ -98,16 +107,26 @@ def side_by_side(job: Job, settings: EvaluateSettings, same_directory: dict[str,
 
 def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -> dict[str, Any]:
     after = [pair.target for pair in pairs]
-    found = {"against": other, "rows": len(pairs), "days": DAYS, "since": since.isoformat() if since else None,
-             "loss_target": mean_loss(after)}
+    found = {
+        "against": other,
+        "rows": len(pairs),
+        "days": DAYS,
+        "since": since.isoformat() if since else None,
+        "loss_target": mean_loss(after),
+    }
     if other is None:
         return found
     before = [pair.other for pair in pairs if pair.other]
     low, high = loss_increase_interval(before, after) or (None, None)
-    return {**found, "loss_other": mean_loss(before),
-            "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
-            "low": low, "high": high, "worse": sum(pair.change > 0 for pair in pairs),
-            "better": sum(pair.change < 0 for pair in pairs)}
+    return {
+        **found,
+        "loss_other": mean_loss(before),
+        "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
+        "low": low,
+        "high": high,
+        "worse": sum(pair.change > 0 for pair in pairs),
+        "better": sum(pair.change < 0 for pair in pairs),
+    }
 
 
 def _pairs(path: Path, target: str, other: str | None) -> list[_Changed]:
@@ -119,8 +138,11 @@ def _pairs(path: Path, target: str, other: str | None) -> list[_Changed]:
     if other is None:
         return [_Changed(found, None) for found in scored.get(target, {}).values() if found.tokens]
     before = scored.get(other, {})
-    return [_Changed(found, replace(before[row_id], tokens=found.tokens)) for row_id, found in scored.get(target, {}).items()
-            if found.tokens and row_id in before and before[row_id].tokens]
+    return [
+        _Changed(found, replace(before[row_id], tokens=found.tokens))
+        for row_id, found in scored.get(target, {}).items()
+        if found.tokens and row_id in before and before[row_id].tokens
+    ]
 
 
 def _times(dataset: Path) -> dict[str, datetime | None]:
@@ -136,20 +158,31 @@ def _week_of(times: dict[str, datetime | None], rows: set[str]) -> datetime | No
     return max(known) - timedelta(days=DAYS) if known else None
 
 
-def _answers(job: Job, settings: EvaluateSettings, role: str, row_ids: list[str],
-             progress: Progress) -> dict[str, dict[str, str]]:
+def _answers(
+    job: Job, settings: EvaluateSettings, role: str, row_ids: list[str], progress: Progress
+) -> dict[str, dict[str, str]]:
     """Greedy answers by row, of those whose prompt fits: text and mark."""
     directory = job.inputs[role]
     tokenizer, runner = load_tokenizer(directory), load_runner(directory)
     eos_ids, wanted = end_of_text_ids(directory), set(row_ids)
     room = runner.max_positions - 1
-    prompts = [prompt for prompt in read_prompts(job.inputs["dataset"], "test", tokenizer)
-               if prompt.row_id in wanted and 0 < len(prompt.ids) <= room]
+    prompts = [
+        prompt
+        for prompt in read_prompts(job.inputs["dataset"], "test", tokenizer)
+        if prompt.row_id in wanted and 0 < len(prompt.ids) <= room
+    ]
     progress.stop_if_requested()
     answers = decode(
-        runner, [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts], eos_ids=eos_ids, temperature=0.0,
-        max_new_tokens=settings.max_new_tokens, batch_size=settings.batch_size, seed=settings.seed,
-        on_batch=lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"))
+        runner,
+        [prompt.ids for prompt in prompts],
+        [prompt.row_id for prompt in prompts],
+        eos_ids=eos_ids,
+        temperature=0.0,
+        max_new_tokens=settings.max_new_tokens,
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+        on_batch=lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
+    )
     found = {}
     for prompt, answer in zip(prompts, answers, strict=True):
         text = tokenizer.decode([token for token in answer.tokens if token not in eos_ids])
@@ -171,21 +204,30 @@ def _is_harm(answers: dict[str, dict[str, dict[str, str]]], other: str | None, r
     return marks[0] and not marks[1]
 
 
-def _line(pair: _Changed, other: str | None, messages: list[dict[str, Any]], times: dict[str, datetime | None],
-          answers: dict[str, dict[str, dict[str, str]]]) -> dict[str, Any]:
+def _line(
+    pair: _Changed,
+    other: str | None,
+    messages: list[dict[str, Any]],
+    times: dict[str, datetime | None],
+    answers: dict[str, dict[str, dict[str, str]]],
+) -> dict[str, Any]:
     row_id = pair.target.row_id
     last = max((place for place, message in enumerate(messages) if message.get("role") == "assistant"), default=len(messages))
     at = times.get(row_id)
     own = {role: found[row_id] for role, found in answers.items() if row_id in found}
     return {
-        "row_id": row_id, "kind": "regression" if pair.change > 0 else "gain", "change": pair.change,
+        "row_id": row_id,
+        "kind": "regression" if pair.change > 0 else "gain",
+        "change": pair.change,
         "target_loss": pair.target.nll_sum / pair.target.tokens,
-        **({f"{other}_loss": pair.other.nll_sum / pair.other.tokens} if pair.other else {}), "tokens": pair.target.tokens,
+        **({f"{other}_loss": pair.other.nll_sum / pair.other.tokens} if pair.other else {}),
+        "tokens": pair.target.tokens,
         "ts": at.isoformat() if at else None,
         "prompt": [{"role": str(message.get("role")), "text": _text(message)} for message in messages[:last][-MESSAGES:]],
         "logged": _text(messages[last]) if last < len(messages) else "",
         "marks": {role: found["mark"] for role, found in own.items() if found["mark"]},
-        **{role: found["text"][:CHARACTERS] for role, found in own.items()}}
+        **{role: found["text"][:CHARACTERS] for role, found in own.items()},
+    }
 
 
 def _text(message: dict[str, Any]) -> str:

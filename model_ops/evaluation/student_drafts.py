@@ -71,8 +71,9 @@ def student_drafts(job: Job, settings: EvaluateSettings, progress: Progress) -> 
     result.summary = {"teacher": teacher}
     try:
         check_shared_vocabulary("the student", job.inputs[STUDENT], job.inputs[teacher])
-        _measure(result, job, teacher, settings.model_copy(update={"num_speculative_tokens": asked.num_speculative_tokens}),
-                 progress)
+        _measure(
+            result, job, teacher, settings.model_copy(update={"num_speculative_tokens": asked.num_speculative_tokens}), progress
+        )
     except ModelError as error:
         result.summary = {"teacher": teacher, "skipped": str(error)}
     return result
@@ -82,24 +83,31 @@ def headline(summary: dict[str, Any]) -> dict[str, float]:
     """Flat numbers for tables and curves, of the report's `student_drafts`."""
     numbers = {"student_token_cost": summary["cost"]} if "cost" in summary else {}
     for each in summary.get("samplings", []):
-        numbers |= {f"tau_student_{each['key']}": each["tau"], f"tau_student_{each['key']}_low": each["tau_low"],
-                    f"tau_student_{each['key']}_high": each["tau_high"],
-                    f"student_speed_up_estimate_{each['key']}": each["speed_up"],
-                    f"student_best_drafts_{each['key']}": each["best_num_speculative_tokens"]}
+        numbers |= {
+            f"tau_student_{each['key']}": each["tau"],
+            f"tau_student_{each['key']}_low": each["tau_low"],
+            f"tau_student_{each['key']}_high": each["tau_high"],
+            f"student_speed_up_estimate_{each['key']}": each["speed_up"],
+            f"student_best_drafts_{each['key']}": each["best_num_speculative_tokens"],
+        }
     return numbers
 
 
 def _measure(result: StudentDrafts, job: Job, teacher: str, settings: EvaluateSettings, progress: Progress) -> None:
     target, drafts = job.inputs[teacher], settings.num_speculative_tokens
     runner, small = load_runner(target), load_runner(job.inputs[STUDENT])
-    room = min(settings.max_length, runner.max_positions - settings.max_new_tokens,
-               small.max_positions - settings.max_new_tokens - drafts)
+    room = min(
+        settings.max_length,
+        runner.max_positions - settings.max_new_tokens,
+        small.max_positions - settings.max_new_tokens - drafts,
+    )
     read = read_prompts(job.inputs["dataset"], "test", load_tokenizer(target))
     fitting = [prompt for prompt in read if 0 < len(prompt.ids) <= room]
     prompts = choose_prompts(fitting, settings.student_drafts.prompts, settings.seed)
     if not prompts:
-        raise ModelError(f"the {len(read)} test prompts are all longer than {room} tokens: raise max_length or lower "
-                         "max_new_tokens")
+        raise ModelError(
+            f"the {len(read)} test prompts are all longer than {room} tokens: raise max_length or lower max_new_tokens"
+        )
     eos_ids = end_of_text_ids(target)
     work = {role: weights_of_a_token(each.config) for role, each in (("teacher", runner), (STUDENT, small))}
     cost = work[STUDENT] / work["teacher"]
@@ -114,8 +122,9 @@ def _measure(result: StudentDrafts, job: Job, teacher: str, settings: EvaluateSe
         if mode.same_as is not None:
             rows[mode.label] = [replace(row, sampling=mode.label) for row in rows[mode.same_as]]
         else:
-            rows[mode.label] = measured_in_mode(job, settings, runner, {STUDENT: drafter}, {}, mode, eos_ids,
-                                                part="student-drafts", target_alone=False).rows
+            rows[mode.label] = measured_in_mode(
+                job, settings, runner, {STUDENT: drafter}, {}, mode, eos_ids, part="student-drafts", target_alone=False
+            ).rows
         _summarise(result, settings, mode, rows[mode.label], cost, teacher)
     progress.report("student as a drafter", len(every), len(every), "ways of sampling")
     table = pa.Table.from_pylist([asdict(row) for several in rows.values() for row in several])
@@ -129,36 +138,77 @@ def weights_of_a_token(config: PreTrainedConfig) -> float:
     return work.trained + work.frozen + work.head
 
 
-def _speed(job: Job, settings: EvaluateSettings, runners: dict[str, Runner], prompts: list[Prompt],
-           eos_ids: frozenset[int]) -> dict[str, float]:
+def _speed(
+    job: Job, settings: EvaluateSettings, runners: dict[str, Runner], prompts: list[Prompt], eos_ids: frozenset[int]
+) -> dict[str, float]:
     """Tokens/s of each model's own greedy answers to the same prompts, reading them included, and the cost by these."""
 
     def timed(runner: Runner) -> float:
-        return measure(runner, {}, prompts, eos_ids=eos_ids, temperature=0, max_new_tokens=settings.max_new_tokens,
-                       num_speculative_tokens=0, batch_size=settings.batch_size, seed=settings.seed).tokens_per_second["none"]
+        return measure(
+            runner,
+            {},
+            prompts,
+            eos_ids=eos_ids,
+            temperature=0,
+            max_new_tokens=settings.max_new_tokens,
+            num_speculative_tokens=0,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+        ).tokens_per_second["none"]
 
     rates = finished(job, "student-drafts-speed", lambda: {role: timed(runner) for role, runner in runners.items()})
-    return {**{f"{role}_tokens_per_second": rate for role, rate in rates.items()},
-            "measured_cost": rates["teacher"] / rates[STUDENT]}
+    return {
+        **{f"{role}_tokens_per_second": rate for role, rate in rates.items()},
+        "measured_cost": rates["teacher"] / rates[STUDENT],
+    }
 
 
-def _summarise(result: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float,
-               teacher: str) -> None:
+def _summarise(
+    result: StudentDrafts, settings: EvaluateSettings, mode: Mode, rows: list[AcceptanceRow], cost: float, teacher: str
+) -> None:
     totals = summarize(rows)
     counts = np.array([row.accepted_at for row in rows]).sum(axis=0).tolist()
     alpha = acceptance_chance(totals["drafts"], counts)
     best = best_length(alpha, cost, settings.num_speculative_tokens)
-    result.summary["samplings"].append({
-        "sampling": mode.label, "key": mode.key, "temperature": mode.temperature, **totals, "alpha": alpha,
-        "best_num_speculative_tokens": best.num_speculative_tokens, "speed_up": best.speed_up})
-    result.measurements.append(Measurement(
-        what="acceptance_length", of=STUDENT, against=teacher, sampling=mode.label, value=totals["tau"],
-        low=totals["tau_low"], high=totals["tau_high"], n=len(rows), counted="prompts", unit="tokens per forward",
-        method=OVER_PROMPTS))
-    result.measurements.append(Measurement(
-        what="speed_up_estimate", of=STUDENT, against=teacher, sampling=mode.label, value=best.speed_up, n=len(rows),
-        counted="prompts", unit="ratio", method=f"arXiv 2211.17192, theorem 3.8: alpha {alpha:.4f}, cost {cost:.4f}, "
-        f"{best.num_speculative_tokens} drafts"))
+    result.summary["samplings"].append(
+        {
+            "sampling": mode.label,
+            "key": mode.key,
+            "temperature": mode.temperature,
+            **totals,
+            "alpha": alpha,
+            "best_num_speculative_tokens": best.num_speculative_tokens,
+            "speed_up": best.speed_up,
+        }
+    )
+    result.measurements.append(
+        Measurement(
+            what="acceptance_length",
+            of=STUDENT,
+            against=teacher,
+            sampling=mode.label,
+            value=totals["tau"],
+            low=totals["tau_low"],
+            high=totals["tau_high"],
+            n=len(rows),
+            counted="prompts",
+            unit="tokens per forward",
+            method=OVER_PROMPTS,
+        )
+    )
+    result.measurements.append(
+        Measurement(
+            what="speed_up_estimate",
+            of=STUDENT,
+            against=teacher,
+            sampling=mode.label,
+            value=best.speed_up,
+            n=len(rows),
+            counted="prompts",
+            unit="ratio",
+            method=f"arXiv 2211.17192, theorem 3.8: alpha {alpha:.4f}, cost {cost:.4f}, {best.num_speculative_tokens} drafts",
+        )
+    )
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ def key_of(item: Item) -> str:
     return f"{item.suite}/{item.item_id}"
 
 
-def answer_items(directory: Path, items: Sequence[Item], settings: TaskSettings, batch_size: int, seed: int, progress: Progress,
-                 phase: str) -> Answers:
+def answer_items(
+    directory: Path, items: Sequence[Item], settings: TaskSettings, batch_size: int, seed: int, progress: Progress, phase: str
+) -> Answers:
     """A greedy answer to each item and `settings.samples` sampled ones, by the server's default parameters.
 
     Raises ModelError if the model cannot be decoded, or answers no item.
@@ -63,18 +64,48 @@ def answer_items(directory: Path, items: Sequence[Item], settings: TaskSettings,
         for start in range(0, len(names), batch_size):
             progress.stop_if_requested()
             progress.report(phase, start + (len(prompts) if way == SAMPLED else 0), total, "answers")
-            part = names[start:start + batch_size]
-            for (key, _), text in zip(part, _texts(runner, tokenizer, eos_ids, sampling, [prompts[key] for key, _ in part],
-                                                   [f"{key}#{number}" for key, number in part], settings, seed), strict=True):
+            part = names[start : start + batch_size]
+            for (key, _), text in zip(
+                part,
+                _texts(
+                    runner,
+                    tokenizer,
+                    eos_ids,
+                    sampling,
+                    [prompts[key] for key, _ in part],
+                    [f"{key}#{number}" for key, number in part],
+                    settings,
+                    seed,
+                ),
+                strict=True,
+            ):
                 found[key].setdefault(way, []).append(text)
     progress.report(phase, total, total, "answers")
     return found
 
 
-def _texts(runner, tokenizer, eos_ids: frozenset[int], sampling: Sampling, prompts: Sequence[list[int]], names: Sequence[str],
-           settings: TaskSettings, seed: int) -> list[str]:
-    answers = decode(runner, prompts, names, eos_ids=eos_ids, temperature=sampling.temperature, truncation=sampling.truncation,
-                     penalties=sampling.penalties, max_new_tokens=settings.max_new_tokens, batch_size=len(prompts), seed=seed)
+def _texts(
+    runner,
+    tokenizer,
+    eos_ids: frozenset[int],
+    sampling: Sampling,
+    prompts: Sequence[list[int]],
+    names: Sequence[str],
+    settings: TaskSettings,
+    seed: int,
+) -> list[str]:
+    answers = decode(
+        runner,
+        prompts,
+        names,
+        eos_ids=eos_ids,
+        temperature=sampling.temperature,
+        truncation=sampling.truncation,
+        penalties=sampling.penalties,
+        max_new_tokens=settings.max_new_tokens,
+        batch_size=len(prompts),
+        seed=seed,
+    )
     texts = []
     for answer in answers:
         tokens = [token for token in answer.tokens if token not in eos_ids]

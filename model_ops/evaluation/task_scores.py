@@ -39,8 +39,16 @@ TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
 KEPT = "paired Student's t over items; rule of three if all are equal"
 OVER_ITEMS = "Student's t over items; rule of three if all are equal"
-SCHEMA = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("model", pa.string()), ("against", pa.string()),
-                    ("sampling", pa.string()), ("score", pa.float64())])
+SCHEMA = pa.schema(
+    [
+        ("suite", pa.string()),
+        ("item_id", pa.string()),
+        ("model", pa.string()),
+        ("against", pa.string()),
+        ("sampling", pa.string()),
+        ("score", pa.float64()),
+    ]
+)
 
 
 @dataclass
@@ -65,8 +73,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
         if items[0].kind == "judge" and settings.tasks.judge is None:
             result.not_measured[suite] = "its items need a judge; set evaluation.tasks.judge"
     chosen = {suite: _choice(items, settings) for suite, items in suites.items() if suite not in result.not_measured}
-    result.suites = {suite: {"kind": items[0].kind, "items": len(suites[suite]), "asked": len(items)}
-                    for suite, items in chosen.items()}
+    result.suites = {
+        suite: {"kind": items[0].kind, "items": len(suites[suite]), "asked": len(items)} for suite, items in chosen.items()
+    }
     for suite, items in chosen.items():
         if items[0].kind == "unit_tests":
             result.suites[suite]["isolation"] = _isolation(settings.tasks)
@@ -75,8 +84,11 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     for suite, items in chosen.items():
         try:
             scored = _judged if items[0].kind == "judge" else _scored
-            rows += finished(job, f"scores-{_file_name(suite)}",
-                             lambda scored=scored, items=items: scored(items, answers, settings.tasks, progress))
+            rows += finished(
+                job,
+                f"scores-{_file_name(suite)}",
+                lambda scored=scored, items=items: scored(items, answers, settings.tasks, progress),
+            )
         except ModelError as error:
             result.not_measured[suite] = str(error)
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), job.output / "task_scores.parquet")
@@ -93,8 +105,9 @@ def _choice(items: list[AnyItem], settings: EvaluateSettings) -> list[AnyItem]:
     return ordered if len(ordered) <= most else random.Random(settings.seed).sample(ordered, most)
 
 
-def _all_answers(job: Job, settings: EvaluateSettings, items: list[AnyItem], found: TaskScores,
-                 progress: Progress) -> dict[str, Answers]:
+def _all_answers(
+    job: Job, settings: EvaluateSettings, items: list[AnyItem], found: TaskScores, progress: Progress
+) -> dict[str, Answers]:
     """Answers by role. A role with the directory of another one has the same answers."""
     by_directory: dict[Any, str] = {}
     answers: dict[str, Answers] = {}
@@ -104,15 +117,21 @@ def _all_answers(job: Job, settings: EvaluateSettings, items: list[AnyItem], fou
             answers[role] = answers[first]
         elif first == role:
             try:
-                answers[role] = finished(job, f"answers-{role}", lambda role=role: answer_items(
-                    job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}"))
+                answers[role] = finished(
+                    job,
+                    f"answers-{role}",
+                    lambda role=role: answer_items(
+                        job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}"
+                    ),
+                )
             except ModelError as error:
                 found.not_measured[f"tasks of {role}"] = str(error)
     return answers
 
 
-def _scored(items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings,
-            progress: Progress) -> list[dict[str, Any]]:
+def _scored(
+    items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings, progress: Progress
+) -> list[dict[str, Any]]:
     """One row for each item, model and way of sampling: the mean score of its answers."""
     rows = []
     for place, item in enumerate(items):
@@ -130,15 +149,19 @@ def _score(item: AnyItem, text: str, settings: TaskSettings) -> float:
     return SCORERS[item.kind](item, text)
 
 
-def _judged(items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings,
-            progress: Progress) -> list[dict[str, Any]]:
+def _judged(
+    items: list[AnyItem], answers: dict[str, Answers], settings: TaskSettings, progress: Progress
+) -> list[dict[str, Any]]:
     """One row for each item that the judge compared: 1 for a win of the target over `against`, -1 for a loss, 0 for a tie."""
     rows = []
     with PairwiseJudge(settings.judge) as judge:
         for against in (role for role in answers if role != "target"):
-            pairs = [(item, sampling, own, other) for item in items
-                     for sampling, texts in answers.get("target", {}).get(key_of(item), {}).items()
-                     for own, other in zip(texts, answers[against].get(key_of(item), {}).get(sampling, []), strict=False)]
+            pairs = [
+                (item, sampling, own, other)
+                for item in items
+                for sampling, texts in answers.get("target", {}).get(key_of(item), {}).items()
+                for own, other in zip(texts, answers[against].get(key_of(item), {}).get(sampling, []), strict=False)
+            ]
             progress.stop_if_requested()
             progress.report(f"judge: {items[0].suite}", 0, len(pairs), "comparisons")
             said = judge.compare_all([(item, own, other) for item, _, own, other in pairs])
@@ -147,14 +170,21 @@ def _judged(items: list[AnyItem], answers: dict[str, Answers], settings: TaskSet
             for (item, sampling, _, _), preferred in zip(pairs, said, strict=True):
                 if preferred is not None:
                     each.setdefault((key_of(item), sampling), []).append(preferred)
-            rows += [_row(named[key], "target", against, sampling, float(np.mean(found)))
-                     for (key, sampling), found in each.items()]
+            rows += [
+                _row(named[key], "target", against, sampling, float(np.mean(found))) for (key, sampling), found in each.items()
+            ]
     return rows
 
 
 def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -> dict[str, Any]:
-    return {"suite": item.suite, "item_id": item.item_id, "model": model, "against": against, "sampling": sampling,
-            "score": score}
+    return {
+        "suite": item.suite,
+        "item_id": item.item_id,
+        "model": model,
+        "against": against,
+        "sampling": sampling,
+        "score": score,
+    }
 
 
 def _isolation(settings: TaskSettings) -> str:
@@ -177,18 +207,40 @@ def _measure(found: TaskScores, suite: str, rows: list[dict[str, Any]], same: se
         values = list(by_item.values())
         least, what = (-1.0, "accuracy_gain") if against else (0.0, "accuracy")
         low, high = mean_interval(values, least, 1.0) or (None, None)
-        found.measurements.append(Measurement(
-            what=what, of=model, against=against, sampling=sampling, value=float(np.mean(values)), low=low, high=high,
-            n=len(values), unit="share", **shared))
+        found.measurements.append(
+            Measurement(
+                what=what,
+                of=model,
+                against=against,
+                sampling=sampling,
+                value=float(np.mean(values)),
+                low=low,
+                high=high,
+                n=len(values),
+                unit="share",
+                **shared,
+            )
+        )
         own = scores.get(("target", "", sampling), {})
         both = sorted(set(own) & set(by_item))
         if model == "target" or not both:
             continue
         gains = [own[item] - by_item[item] for item in both]
         low, high = (0.0, 0.0) if model in same else mean_interval(gains, -1.0, 1.0) or (None, None)
-        found.measurements.append(Measurement(
-            what="accuracy_gain", of="target", against=model, sampling=sampling, value=float(np.mean(gains)), low=low,
-            high=high, n=len(gains), unit="share", **shared | {"method": "paired " + OVER_ITEMS}))
+        found.measurements.append(
+            Measurement(
+                what="accuracy_gain",
+                of="target",
+                against=model,
+                sampling=sampling,
+                value=float(np.mean(gains)),
+                low=low,
+                high=high,
+                n=len(gains),
+                unit="share",
+                **shared | {"method": "paired " + OVER_ITEMS},
+            )
+        )
 
 
 def _measure_kept(found: TaskScores, rows: list[dict[str, Any]]) -> None:
@@ -203,9 +255,22 @@ def _measure_kept(found: TaskScores, rows: list[dict[str, Any]]) -> None:
             if ratio is None:
                 found.not_measured[f"accuracy kept on {on}"] = "the unquantized model answers no item right"
                 continue
-            found.measurements.append(Measurement(
-                what="accuracy_kept", of="target", against="reference", on=on, sampling=sampling, value=ratio.value,
-                low=ratio.low, high=ratio.high, n=ratio.items, counted="items", unit="ratio", method=KEPT))
+            found.measurements.append(
+                Measurement(
+                    what="accuracy_kept",
+                    of="target",
+                    against="reference",
+                    on=on,
+                    sampling=sampling,
+                    value=ratio.value,
+                    low=ratio.low,
+                    high=ratio.high,
+                    n=ratio.items,
+                    counted="items",
+                    unit="ratio",
+                    method=KEPT,
+                )
+            )
 
 
 def _file_name(suite: str) -> str:
@@ -253,7 +318,8 @@ class AccuracyKept:
             return AccuracyRatio(value, None, None, items)
         if equal:
             return AccuracyRatio(value, 1 - min(1, 3 / items), 1 + 3 / items, items)
-        error, freedom = error_of([(variance(moves(pairs[:, 1], pairs[:, 0])) / len(suites) ** 2, len(pairs) - 1)
-                                   for pairs in suites])
+        error, freedom = error_of(
+            [(variance(moves(pairs[:, 1], pairs[:, 0])) / len(suites) ** 2, len(pairs) - 1) for pairs in suites]
+        )
         reach = student(freedom) * error
         return AccuracyRatio(value, max(0.0, value - reach), value + reach, items)

@@ -62,13 +62,14 @@ def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, T
         owner = torch.repeat_interleave(torch.arange(len(lengths), device=kept.device), lengths)[kept]
         logits_at = _logits_of(model, batch)
         for first in range(0, len(kept), ROWS_AT_ONCE):
-            where = kept[first:first + ROWS_AT_ONCE]
+            where = kept[first : first + ROWS_AT_ONCE]
             logits = logits_at(where).float()
             logs, labels = torch.log_softmax(logits, -1), batch.labels[where, None]
             chosen = logs.gather(1, labels)[:, 0]
             gaps, own = logs.amax(-1) - chosen, logits.gather(1, labels)[:, 0]
-            for place, logprob, gap, logit in zip(owner[first:first + ROWS_AT_ONCE].tolist(), chosen.tolist(), gaps.tolist(),
-                                                  own.tolist(), strict=True):
+            for place, logprob, gap, logit in zip(
+                owner[first : first + ROWS_AT_ONCE].tolist(), chosen.tolist(), gaps.tolist(), own.tolist(), strict=True
+            ):
                 scores[batch.row_ids[place]].logprobs.append(logprob)
                 scores[batch.row_ids[place]].gaps.append(gap)
                 scores[batch.row_ids[place]].logits.append(logit)
@@ -154,8 +155,12 @@ def first_differences(model: nn.Module, alone: Answers, drafted: Answers) -> lis
         if None not in pair:
             documents += [_with_last(f"{side} {row_id}", [*prompt, *one[:place]], token) for side, token in enumerate(pair)]
     scores = token_scores(model, documents) if documents else {}
-    return [_measured(each, *(scores[f"{side} {each.row_id}"].logits[0] for side in (0, 1)))
-            if f"0 {each.row_id}" in scores else each for each in found]
+    return [
+        _measured(each, *(scores[f"{side} {each.row_id}"].logits[0] for side in (0, 1)))
+        if f"0 {each.row_id}" in scores
+        else each
+        for each in found
+    ]
 
 
 def _with_last(row_id: str, before: Sequence[int], token: int) -> Document:

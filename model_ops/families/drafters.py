@@ -26,11 +26,16 @@ def drafter_shape(target: Any) -> dict[str, Any]:
         head_dim = width // heads if width % heads == 0 else 128
         kv_heads = heads
     return {
-        "hidden_size": width, "intermediate_size": target.intermediate_size, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "head_dim": head_dim + head_dim % 2,
+        "hidden_size": width,
+        "intermediate_size": target.intermediate_size,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim + head_dim % 2,
         "max_position_embeddings": target.max_position_embeddings,
         "rms_norm_eps": next((value for name in EPSILONS if (value := getattr(target, name, None)) is not None), 1e-6),
-        "rope_parameters": drafter_rope(target), "eos_token_id": target.eos_token_id, "bos_token_id": target.bos_token_id,
+        "rope_parameters": drafter_rope(target),
+        "eos_token_id": target.eos_token_id,
+        "bos_token_id": target.bos_token_id,
         "pad_token_id": target.pad_token_id,
     }
 

@@ -14,7 +14,7 @@ from model_ops.jobs import ModelError
 
 
 def attention_with_cache(config: PretrainedConfig) -> str:
-    """"sdpa", or "eager" for models with soft caps or sinks (Gemma 2, gpt-oss), which torch's fused attention lacks."""
+    """ "sdpa", or "eager" for models with soft caps or sinks (Gemma 2, gpt-oss), which torch's fused attention lacks."""
     model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     return "eager" if model is not None and not model._supports_sdpa else "sdpa"
 
@@ -31,11 +31,14 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The decoder layers of a model, first to last: its largest ModuleList of modules of one class. Raises ModelError if it
     has none."""
     lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList) and len(module)]
-    lists = [blocks for blocks in lists
-             if len({type(block) for block in blocks}) == 1 and any(True for _ in blocks[0].parameters())]
+    lists = [
+        blocks for blocks in lists if len({type(block) for block in blocks}) == 1 and any(True for _ in blocks[0].parameters())
+    ]
     if not lists:
-        raise ModelError(f"{type(model).__name__} has no list of blocks to cut or to checkpoint; train it on one process, with "
-                         "activation_checkpointing: none")
+        raise ModelError(
+            f"{type(model).__name__} has no list of blocks to cut or to checkpoint; train it on one process, with "
+            "activation_checkpointing: none"
+        )
     return max(lists, key=lambda blocks: sum(parameter.numel() for block in blocks for parameter in block.parameters()))
 
 

@@ -68,8 +68,10 @@ def set_apart(source: Path, output: Path) -> set[str]:
         _write(output / "mtp" / "model.safetensors", layers)
     index = source / "model.safetensors.index.json"
     if index.exists():
-        whole = {"metadata": {"total_size": sum(tensor.end - tensor.start for tensor in body.values())},
-                 "weight_map": {name: tensor.file.name for name, tensor in body.items()}}
+        whole = {
+            "metadata": {"total_size": sum(tensor.end - tensor.start for tensor in body.values())},
+            "weight_map": {name: tensor.file.name for name, tensor in body.items()},
+        }
         (output / index.name).write_text(json.dumps(whole, indent=2) + "\n")
     config = json.loads((source / "config.json").read_text())
     kind, architecture = BODIES[config["model_type"]]
@@ -81,5 +83,8 @@ def set_apart(source: Path, output: Path) -> set[str]:
 
 def _write(path: Path, tensors: Mapping[str, TensorHeader]) -> None:
     with renamed_when_complete(path) as temporary:
-        write_stream(temporary, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()},
-                     ((name, tensor.read()) for name, tensor in tensors.items()))
+        write_stream(
+            temporary,
+            {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()},
+            ((name, tensor.read()) for name, tensor in tensors.items()),
+        )

@@ -48,32 +48,48 @@ AFTER = "RMSNorm after attention and MLP, and of queries and keys"
 AROUND = "RMSNorm before and after attention and MLP"
 GROUPED = "grouped heads"
 WINDOWS = "grouped heads, sliding windows"
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (
-    Family("llama", "Llama 3", GROUPED, PRE, fast=True, shards=True),
-    Family("qwen2", "Qwen2", GROUPED, PRE, fast=True, shards=True),
-    Family("qwen3", "Qwen3", GROUPED, QK, fast=True, shards=True),
-    Family("mistral", "Mistral", WINDOWS, PRE, fast=True, shards=True),
-    Family("qwen3_moe", "Qwen3-MoE", GROUPED, QK, "softmax, top-k", shards=True),
-    Family("mixtral", "Mixtral", GROUPED, PRE, "softmax, top-k"),
-    Family("gemma", "Gemma", GROUPED, PRE, shards=True),
-    Family("gemma2", "Gemma 2", f"{WINDOWS}, soft cap", AROUND, shards=True),
-    Family("gemma3_text", "Gemma 3", WINDOWS, f"{AROUND}, and of queries and keys", shards=True),
-    Family("gpt_oss", "gpt-oss", f"{WINDOWS}, sinks", PRE, "top-k, softmax", shards=True,
-           note="int8 leaves the experts in bfloat16, because checkpoints store them as one weight"),
-    Family("phi3", "Phi-3", GROUPED, PRE),
-    Family("olmo2", "OLMo 2", GROUPED, AFTER),
-    Family("olmo3", "OLMo 3", WINDOWS, AFTER),
-    Family("smollm3", "SmolLM3", f"{GROUPED}, some layers without RoPE", PRE),
-    Family("granite", "Granite", GROUPED, PRE),
-    Family("glm4", "GLM-4", f"{GROUPED}, RoPE on half of a head", AROUND),
-    Family("glm4_moe", "GLM-4-MoE", f"{GROUPED}, RoPE on half of a head", QK, "sigmoid, groups, top-k, shared expert"),
-    Family("seed_oss", "Seed-OSS", GROUPED, PRE),
-    Family("cohere2", "Cohere 2", f"{WINDOWS}, full layers without RoPE", "LayerNorm before a parallel block"),
-    Family("deepseek_v3", "DeepSeek-V3", "latent (MLA)", f"{PRE}, and of latents", "sigmoid, groups, top-k, shared expert"),
-    Family("qwen3_next", "Qwen3-Next", "gated delta rule, every fourth layer full", QK, "softmax, top-k, shared expert",
-           rows="one document"),
-    Family("lfm2", "LFM2", "short convolutions, some layers full", QK, rows="one document"),
-)}
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (
+        Family("llama", "Llama 3", GROUPED, PRE, fast=True, shards=True),
+        Family("qwen2", "Qwen2", GROUPED, PRE, fast=True, shards=True),
+        Family("qwen3", "Qwen3", GROUPED, QK, fast=True, shards=True),
+        Family("mistral", "Mistral", WINDOWS, PRE, fast=True, shards=True),
+        Family("qwen3_moe", "Qwen3-MoE", GROUPED, QK, "softmax, top-k", shards=True),
+        Family("mixtral", "Mixtral", GROUPED, PRE, "softmax, top-k"),
+        Family("gemma", "Gemma", GROUPED, PRE, shards=True),
+        Family("gemma2", "Gemma 2", f"{WINDOWS}, soft cap", AROUND, shards=True),
+        Family("gemma3_text", "Gemma 3", WINDOWS, f"{AROUND}, and of queries and keys", shards=True),
+        Family(
+            "gpt_oss",
+            "gpt-oss",
+            f"{WINDOWS}, sinks",
+            PRE,
+            "top-k, softmax",
+            shards=True,
+            note="int8 leaves the experts in bfloat16, because checkpoints store them as one weight",
+        ),
+        Family("phi3", "Phi-3", GROUPED, PRE),
+        Family("olmo2", "OLMo 2", GROUPED, AFTER),
+        Family("olmo3", "OLMo 3", WINDOWS, AFTER),
+        Family("smollm3", "SmolLM3", f"{GROUPED}, some layers without RoPE", PRE),
+        Family("granite", "Granite", GROUPED, PRE),
+        Family("glm4", "GLM-4", f"{GROUPED}, RoPE on half of a head", AROUND),
+        Family("glm4_moe", "GLM-4-MoE", f"{GROUPED}, RoPE on half of a head", QK, "sigmoid, groups, top-k, shared expert"),
+        Family("seed_oss", "Seed-OSS", GROUPED, PRE),
+        Family("cohere2", "Cohere 2", f"{WINDOWS}, full layers without RoPE", "LayerNorm before a parallel block"),
+        Family("deepseek_v3", "DeepSeek-V3", "latent (MLA)", f"{PRE}, and of latents", "sigmoid, groups, top-k, shared expert"),
+        Family(
+            "qwen3_next",
+            "Qwen3-Next",
+            "gated delta rule, every fourth layer full",
+            QK,
+            "softmax, top-k, shared expert",
+            rows="one document",
+        ),
+        Family("lfm2", "LFM2", "short convolutions, some layers full", QK, rows="one document"),
+    )
+}
 """model_type -> family, in the order of documentation."""
 
 FAST = tuple(name for name, family in FAMILIES.items() if family.fast)

@@ -56,11 +56,14 @@ def hub_model(name: str, revision: str | None = None, timeout_s: float = TIMEOUT
 
     try:
         found = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None).model_info(
-            name, revision=revision, timeout=timeout_s, files_metadata=True)
+            name, revision=revision, timeout=timeout_s, files_metadata=True
+        )
         contents = sorted((each.rfilename, _content(each)) for each in found.siblings or () if _is_taken(each.rfilename))
     except (OSError, RuntimeError, ValueError, *NO_ANSWER_OF_A_HUB, *HfHubHTTPError.__bases__) as error:  # the HTTP library's
-        raise ModelError(f"the Hugging Face Hub does not tell the current commit of {name} ({type(error).__name__}): check the "
-                         "network, the id, and access to it") from error
+        raise ModelError(
+            f"the Hugging Face Hub does not tell the current commit of {name} ({type(error).__name__}): check the "
+            "network, the id, and access to it"
+        ) from error
     if not is_commit(found.sha):
         raise ModelError(f"the Hugging Face Hub names no commit of {name}: check HF_ENDPOINT")
     return HubModel(str(found.sha), hashlib.sha256(repr(contents).encode()).hexdigest())

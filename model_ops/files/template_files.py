@@ -23,8 +23,13 @@ def chat_templates(directory: Path) -> dict[str, str]:
     for name in () if found else ("tokenizer_config.json", "chat_template.json"):
         try:
             kept = json.loads((directory / name).read_text(encoding="utf-8"))["chat_template"]
-            named = kept if isinstance(kept, dict) else {each["name"]: each["template"] for each in kept} \
-                if isinstance(kept, list) else {"default": kept}
+            named = (
+                kept
+                if isinstance(kept, dict)
+                else {each["name"]: each["template"] for each in kept}
+                if isinstance(kept, list)
+                else {"default": kept}
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if found := {name: text for name, text in named.items() if isinstance(text, str)}:
@@ -40,7 +45,11 @@ def template_text(directory: Path) -> str:
 def copy_beside_weights(source: Path, target: Path, left: Collection[str]) -> None:
     """Copies the files of a model that hold no weights, without those of the names `left`."""
     for path in sorted([*source.iterdir(), *source.glob(f"{FOLDER}/*.jinja")]):
-        if (path.is_file() and path.name not in left and not path.name.startswith(".")
-                and not path.name.endswith((".safetensors", ".safetensors.index.json"))):
+        if (
+            path.is_file()
+            and path.name not in left
+            and not path.name.startswith(".")
+            and not path.name.endswith((".safetensors", ".safetensors.index.json"))
+        ):
             (target / path.relative_to(source)).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target / path.relative_to(source))

@@ -18,15 +18,40 @@ from pathlib import Path
 from typing import Any
 
 DTYPE_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4,
-    "U32": 4, "F32": 4, "I64": 8, "U64": 8, "F64": 8,
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "I64": 8,
+    "U64": 8,
+    "F64": 8,
 }
 """Bytes of one element by dtype name of the format."""
 
 TORCH_NAMES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "I16": "int16",
-    "U16": "uint16", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32", "F32": "float32", "I64": "int64",
-    "U64": "uint64", "F64": "float64",
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I16": "int16",
+    "U16": "uint16",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I32": "int32",
+    "U32": "uint32",
+    "F32": "float32",
+    "I64": "int64",
+    "U64": "uint64",
+    "F64": "float64",
 }
 """The format's dtype names -> torch's."""
 
@@ -68,8 +93,10 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
                 raise TensorFileError(f"{path} is not a safetensors file, it has {file_bytes} bytes: copy it again")
             (header_bytes,) = struct.unpack("<Q", prefix)
             if header_bytes > min(HEADER_LIMIT_BYTES, file_bytes - 8):
-                raise TensorFileError(f"{path} is truncated or not a safetensors file, its header has {header_bytes} bytes of "
-                                      f"{file_bytes}: copy it again")
+                raise TensorFileError(
+                    f"{path} is truncated or not a safetensors file, its header has {header_bytes} bytes of "
+                    f"{file_bytes}: copy it again"
+                )
             header = json.loads(content.read(header_bytes))
     except FileNotFoundError as error:
         raise TensorFileError(f"{path} does not exist") from error
@@ -134,8 +161,9 @@ def read_directory(directory: Path) -> dict[str, TensorHeader]:
     return tensors
 
 
-def write_stream(path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]],
-                 metadata: Mapping[str, str] | None = None) -> int:
+def write_stream(
+    path: Path, layout: Layout, tensors: Iterable[tuple[str, bytes]], metadata: Mapping[str, str] | None = None
+) -> int:
     """Writes a safetensors file from a stream of tensors; returns its size in bytes.
 
     layout: name -> (dtype, shape). tensors: (name, bytes) in the same order. Raises TensorFileError if the stream does not
@@ -180,8 +208,9 @@ def _check_contiguous(path: Path, tensors: Mapping[str, TensorHeader], base: int
     position = base
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
         if tensor.start != position:
-            raise TensorFileError(f"{path}: the bytes of {name} begin at {tensor.start}, not at {position}: "
-                                  "tensors overlap or leave a hole")
+            raise TensorFileError(
+                f"{path}: the bytes of {name} begin at {tensor.start}, not at {position}: tensors overlap or leave a hole"
+            )
         position = tensor.end
     if position != file_bytes:
         raise TensorFileError(f"{path} is {file_bytes} bytes long where its header says {position}: copy it again")

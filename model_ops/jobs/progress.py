@@ -44,8 +44,7 @@ class Progress:
         elapsed_s = now_s - self._began_s
         rate = (done - self._began_at) / elapsed_s if elapsed_s > 0 else 0.0
         eta_s = round((total - done) / rate, 1) if rate > 0 else None
-        self.event("progress", phase=phase, done=done, total=total, unit=unit, rate=round(rate, 3), eta_s=eta_s,
-                   **numbers)
+        self.event("progress", phase=phase, done=done, total=total, unit=unit, rate=round(rate, 3), eta_s=eta_s, **numbers)
 
     def event(self, name: str, **fields: object) -> None:
         """Writes one JSON line `{"event": name, ...}` at once. A broken pipe requests a stop, because the process that started

@@ -1,15 +1,25 @@
 """Formats numbers for sentences: singular and plural, durations, sizes. Imports nothing of the project.
 
-    counted(1, "row")           # 1 row
-    counted(2400, "row")        # 2,400 rows
-    duration(840)               # 14 min
-    size(1_200_000_000)         # 1.2 GB
+counted(1, "row")           # 1 row
+counted(2400, "row")        # 2,400 rows
+duration(840)               # 14 min
+size(1_200_000_000)         # 1.2 GB
 """
 
 from __future__ import annotations
 
-IRREGULAR = {"copy": "copies", "entry": "entries", "process": "processes", "reply": "replies", "retry": "retries",
-             "directory": "directories", "batch": "batches", "loss": "losses", "prefix": "prefixes", "match": "matches"}
+IRREGULAR = {
+    "copy": "copies",
+    "entry": "entries",
+    "process": "processes",
+    "reply": "replies",
+    "retry": "retries",
+    "directory": "directories",
+    "batch": "batches",
+    "loss": "losses",
+    "prefix": "prefixes",
+    "match": "matches",
+}
 SECONDS_AS_MINUTES = 90
 """From this many seconds on a duration is given in minutes, and from this many minutes on in hours."""
 

@@ -75,8 +75,8 @@ class Head:
 
     def rows(self, start: int, size: int) -> Head:
         """The head for token ids [start, start + size) only."""
-        bias = None if self.bias is None else self.bias[start:start + size]
-        return replace(self, weight=self.weight[start:start + size], bias=bias)
+        bias = None if self.bias is None else self.bias[start : start + size]
+        return replace(self, weight=self.weight[start : start + size], bias=bias)
 
     def shaped(self, products: Float[Tensor, "rows vocab"]) -> tuple[Float[Tensor, "rows vocab"], Tensor | None]:
         """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten.
@@ -106,7 +106,10 @@ def products(hidden: Tensor, head: Head) -> Tensor:
 
 
 def chunked_head(
-    hidden: Float[Tensor, "rows hidden"], head: Head, rows_loss: RowsLoss, chunk_rows: int | None = None,
+    hidden: Float[Tensor, "rows hidden"],
+    head: Head,
+    rows_loss: RowsLoss,
+    chunk_rows: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
     """(sum of a loss over rows of logits, differentiable in `hidden` and the head; loss of each row, not differentiable)."""
     if chunk_rows is None:
@@ -121,8 +124,16 @@ class _ChunkedHead(torch.autograd.Function):
     """Computes gradients in the forward pass; the backward pass multiplies them by the upstream scalar."""
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, head: Head, rows_loss: RowsLoss,
-                chunk_rows: int, wanted: tuple[bool, bool, bool]):
+    def forward(
+        ctx,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        head: Head,
+        rows_loss: RowsLoss,
+        chunk_rows: int,
+        wanted: tuple[bool, bool, bool],
+    ):
         kind = hidden.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
@@ -157,8 +168,9 @@ class _ChunkedHead(torch.autograd.Function):
         return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
 
 
-def _in_parts(products: Tensor, head: Head, rows_loss: RowsLoss, start: int, wanted: bool,
-              bias_gradient: Tensor | None) -> Float[Tensor, " rows"]:
+def _in_parts(
+    products: Tensor, head: Head, rows_loss: RowsLoss, start: int, wanted: bool, bias_gradient: Tensor | None
+) -> Float[Tensor, " rows"]:
     """Losses of the chunk's rows, a few at a time in float32. Overwrites the products with their gradient if it is wanted.
     start: index of the chunk's first row."""
     elements = SOFTMAX_ELEMENTS.get(products.device.type, SOFTMAX_ELEMENTS["cpu"])
@@ -180,10 +192,11 @@ def _in_parts(products: Tensor, head: Head, rows_loss: RowsLoss, start: int, wan
     return torch.cat(losses)
 
 
-def add_product(total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"],
-                 chunk: Float[Tensor, "rows hidden"]) -> None:
+def add_product(
+    total: Float[Tensor, "vocab hidden"], gradient: Float[Tensor, "rows vocab"], chunk: Float[Tensor, "rows hidden"]
+) -> None:
     """total += gradient.T @ chunk. On a CPU a part of the vocabulary at a time, so that products stay in the cache: adding a
     whole bfloat16 product to a float32 sum takes two to three times as long as the product itself."""
     step = ADDED_AT_ONCE if total.device.type == "cpu" else len(total)
     for first in range(0, len(total), step):
-        total[first:first + step] += (gradient[:, first:first + step].T @ chunk).float()
+        total[first : first + step] += (gradient[:, first : first + step].T @ chunk).float()

@@ -38,11 +38,16 @@ def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"
     """The input of the head, for a model loaded with attention="packed"."""
     padded = pad(batch, row_multiple(model))
     hidden = model.base_model(**padded.model_inputs).last_hidden_state[0]
-    return hidden if padded is batch else hidden[:batch.tokens]
+    return hidden if padded is batch else hidden[: batch.tokens]
 
 
-def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float = 0.0,
-                       hits: Float[Tensor, " rows"] | None = None, shard: VocabularyShard | None = None) -> RowsLoss:
+def cross_entropy_rows(
+    labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"],
+    z_loss: float = 0.0,
+    hits: Float[Tensor, " rows"] | None = None,
+    shard: VocabularyShard | None = None,
+) -> RowsLoss:
     """(cross-entropy + z_loss * log-normaliser^2) * weight of each row.
 
     hits: receives 1 if the label has the highest logit, else 0. shard: the vocabulary is sharded, and logits are of its tokens.
@@ -56,14 +61,16 @@ def cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " ro
 class CrossEntropyRows:
     """The rows' loss of a whole vocabulary."""
 
-    def __init__(self, labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
-                 hits: Float[Tensor, " rows"] | None):
+    def __init__(
+        self, labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float, hits: Float[Tensor, " rows"] | None
+    ):
         self._labels, self._weights, self._z_loss, self._hits = labels, weights, z_loss, hits
 
     def in_place(self, logits: Tensor, where: slice, gradient_wanted: bool) -> Tensor:
         """Losses of the rows. Overwrites the logits, of any dtype that fused_rows takes, with their gradient."""
-        losses, hits = fused_rows.cross_entropy(logits, self._labels[where].contiguous(), self._weights[where].contiguous(),
-                                                self._z_loss, gradient_wanted)
+        losses, hits = fused_rows.cross_entropy(
+            logits, self._labels[where].contiguous(), self._weights[where].contiguous(), self._z_loss, gradient_wanted
+        )
         if self._hits is not None:
             self._hits[where] = hits
         return losses

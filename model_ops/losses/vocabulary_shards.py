@@ -66,8 +66,13 @@ def _local(weight: DTensor) -> tuple[Tensor, VocabularyShard | None]:
     return _Share.apply(part, over.size()), None
 
 
-def cut_cross_entropy_rows(labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], z_loss: float,
-                           hits: Float[Tensor, " rows"] | None, shard: VocabularyShard) -> RowsLoss:
+def cut_cross_entropy_rows(
+    labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"],
+    z_loss: float,
+    hits: Float[Tensor, " rows"] | None,
+    shard: VocabularyShard,
+) -> RowsLoss:
     """`linear_cross_entropy.cross_entropy_rows` with logits of the shard's tokens only."""
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:

@@ -41,33 +41,59 @@ class Device:
         return self.name == "cpu"
 
 
-DEVICES = {device.name.lower(): device for device in (
-    Device("B200", 178.4, 2250, 7.7, capability=100),
-    Device("H200", 139.8, 989, 4.8, capability=90),
-    Device("GH200", 94.5, 989, 4.0, 1, capability=90),
-    Device("H100", 79.2, 989, 3.35, capability=90),
-    Device("H100-PCIe", 79.2, 756, 2.0, capability=90),
-    Device("A100", 79.2, 312, 2.04, capability=80),
-    Device("A100-40", 39.4, 312, 1.56, capability=80),
-    Device("L40S", 44.4, 362, 0.86, capability=89),
-    Device("L4", 22.0, 121, 0.30, capability=89),
-    Device("A10", 22.0, 125, 0.60, capability=86),
-    Device("A6000", 47.4, 155, 0.77, capability=86),
-    Device("RTX6000Ada", 47.4, 364, 0.96, capability=89),
-    Device("RTX5090", 31.4, 210, 1.79, capability=120),
-    Device("RTX4090", 23.5, 165, 1.01, capability=89),
-    Device("RTX3090", 23.6, 71, 0.94, capability=86),
-    Device("MI300X", 191.7, 1307, 5.3),
-    Device("MI325X", 255.7, 1307, 6.0),
-)}
-ALSO_CALLED = {"a100-80": "a100", "a100-80gb": "a100", "a100-40gb": "a100-40", "h100-80": "h100", "h100-80gb": "h100",
-               "h100-sxm": "h100", "4090": "rtx4090", "3090": "rtx3090", "5090": "rtx5090", "h100pcie": "h100-pcie"}
+DEVICES = {
+    device.name.lower(): device
+    for device in (
+        Device("B200", 178.4, 2250, 7.7, capability=100),
+        Device("H200", 139.8, 989, 4.8, capability=90),
+        Device("GH200", 94.5, 989, 4.0, 1, capability=90),
+        Device("H100", 79.2, 989, 3.35, capability=90),
+        Device("H100-PCIe", 79.2, 756, 2.0, capability=90),
+        Device("A100", 79.2, 312, 2.04, capability=80),
+        Device("A100-40", 39.4, 312, 1.56, capability=80),
+        Device("L40S", 44.4, 362, 0.86, capability=89),
+        Device("L4", 22.0, 121, 0.30, capability=89),
+        Device("A10", 22.0, 125, 0.60, capability=86),
+        Device("A6000", 47.4, 155, 0.77, capability=86),
+        Device("RTX6000Ada", 47.4, 364, 0.96, capability=89),
+        Device("RTX5090", 31.4, 210, 1.79, capability=120),
+        Device("RTX4090", 23.5, 165, 1.01, capability=89),
+        Device("RTX3090", 23.6, 71, 0.94, capability=86),
+        Device("MI300X", 191.7, 1307, 5.3),
+        Device("MI325X", 255.7, 1307, 6.0),
+    )
+}
+ALSO_CALLED = {
+    "a100-80": "a100",
+    "a100-80gb": "a100",
+    "a100-40gb": "a100-40",
+    "h100-80": "h100",
+    "h100-80gb": "h100",
+    "h100-sxm": "h100",
+    "4090": "rtx4090",
+    "3090": "rtx3090",
+    "5090": "rtx5090",
+    "h100pcie": "h100-pcie",
+}
 
 DRIVER_NAMES = (
-    ("h100 pcie", "h100-pcie"), ("gh200", "gh200"), ("h100", "h100"), ("h200", "h200"), ("b200", "b200"),
-    ("a100-sxm4-40", "a100-40"), ("a100-pcie-40", "a100-40"), ("a100", "a100"), ("l40s", "l40s"), (" l4", "l4"),
-    ("rtx 6000 ada", "rtx6000ada"), ("a6000", "a6000"), ("rtx 5090", "rtx5090"), ("rtx 4090", "rtx4090"),
-    ("rtx 3090", "rtx3090"), ("mi300x", "mi300x"), ("mi325x", "mi325x"),
+    ("h100 pcie", "h100-pcie"),
+    ("gh200", "gh200"),
+    ("h100", "h100"),
+    ("h200", "h200"),
+    ("b200", "b200"),
+    ("a100-sxm4-40", "a100-40"),
+    ("a100-pcie-40", "a100-40"),
+    ("a100", "a100"),
+    ("l40s", "l40s"),
+    (" l4", "l4"),
+    ("rtx 6000 ada", "rtx6000ada"),
+    ("a6000", "a6000"),
+    ("rtx 5090", "rtx5090"),
+    ("rtx 4090", "rtx4090"),
+    ("rtx 3090", "rtx3090"),
+    ("mi300x", "mi300x"),
+    ("mi325x", "mi325x"),
 )
 """(part of a driver's name, name in the table); the first match counts."""
 
@@ -99,8 +125,9 @@ def parse_devices(text: str) -> tuple[int, Device]:
         known = ", ".join(device.name for device in DEVICES.values())
         near = difflib.get_close_matches(name, DEVICES, n=1)
         meant = f" (did you mean {DEVICES[near[0]].name}?)" if near else ""
-        raise UnknownDevice(f"--gpus {text!r}: unknown device{meant}; known are {known} and cpu, or give the memory, such as "
-                            "4x24GB")
+        raise UnknownDevice(
+            f"--gpus {text!r}: unknown device{meant}; known are {known} and cpu, or give the memory, such as 4x24GB"
+        )
     return count, device
 
 

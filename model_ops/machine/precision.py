@@ -56,8 +56,14 @@ ROUNDS, LONGEST_SECONDS = 5, 0.2
 """Times that each product is measured; after so many seconds, no other round begins."""
 AGAIN = 5
 """Measurements of a second: other work leaves some of them alone."""
-VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_DEFAULT_FPMATH_MODE",
-             "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE")
+VARIABLES = (
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_DEBUG_CPU_TYPE",
+)
 """Environment variables that choose a CPU's kernels."""
 DESCRIBED = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 """Lines of /proc/cpuinfo that tell processors apart, on x86 and on Arm."""

@@ -1,6 +1,6 @@
 """Sets environment variables of OpenMP, oneDNN, torch and cuBLAS for training.
 
-    set_torch_environment()      # call before torch is imported; the user's own values stay
+set_torch_environment()      # call before torch is imported; the user's own values stay
 """
 
 from __future__ import annotations

@@ -77,8 +77,19 @@ def packed_attention(
         if document_prefixes is not None:
             raise ValueError("processes that share a row cannot compute documents that continue others")
         return context_parallel.attend(
-            packed_attention, module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
-            sliding_window=sliding_window, softcap=softcap, s_aux=s_aux, document_lengths=document_lengths)
+            packed_attention,
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            dropout=dropout,
+            sliding_window=sliding_window,
+            softcap=softcap,
+            s_aux=s_aux,
+            document_lengths=document_lengths,
+        )
     if attention_mask is not None:
         raise ValueError("packed attention takes no attention_mask; load the model with attention='sdpa' to use one")
     if key.shape[2] != query.shape[2]:
@@ -100,9 +111,13 @@ def packed_attention(
             output = varlen_attention(*row, lengths=lengths * batch, scaling=scaling, window=sliding_window, sinks=s_aux)
             return output.unflatten(0, (batch, tokens)), None
         paths = document_paths(tuple(lengths), query.device, tuple(document_prefixes))
-        output = varlen_attention(*(_Gather.apply(stream, paths) for stream in row),
-                                  lengths=path_lengths(lengths, document_prefixes), scaling=scaling, window=sliding_window,
-                                  sinks=s_aux)
+        output = varlen_attention(
+            *(_Gather.apply(stream, paths) for stream in row),
+            lengths=path_lengths(lengths, document_prefixes),
+            scaling=scaling,
+            window=sliding_window,
+            sinks=s_aux,
+        )
         return _Scatter.apply([paths], tokens, output)[None], None
 
     def attend(*streams: Tensor) -> Tensor:
@@ -140,8 +155,9 @@ def _attend(
         grouped = shared > 1 and _kernel_groups_heads(query, key, value, dropout)
         if shared > 1 and not grouped:
             key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, dropout_p=dropout,
-                                              enable_gqa=grouped)
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=grouped
+        )
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
     queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
@@ -244,7 +260,7 @@ class _Gather(torch.autograd.Function):
         out = gradient.new_zeros(ctx.shape)
         out[group.tokens] = flat[group.kept]
         for place, first, length in group.prefixes:
-            out[first:first + length] += flat[place:place + length]
+            out[first : first + length] += flat[place : place + length]
         return out, None
 
 
@@ -292,8 +308,16 @@ def varlen_attention(
 
 class _VarlenAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, boundaries: Boundaries, scaling: float,
-                window: int | None):
+    def forward(
+        ctx,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        boundaries: Boundaries,
+        scaling: float,
+        window: int | None,
+    ):
         output, normaliser = varlen_kernel.varlen_forward(query, key, value, boundaries, scaling, window)
         if sinks is not None:
             joined = torch.logaddexp(normaliser, sinks.float()[:, None])

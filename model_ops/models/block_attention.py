@@ -43,8 +43,16 @@ def block_attention(
 
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None, scaling: float,
-                window: int | None, softcap: float | None):
+    def forward(
+        ctx,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+    ):
         streams = _Streams(query, key, value, scaling, window, softcap)
         outputs, normals = [], []
         with torch.autocast(query.device.type, enabled=False):
@@ -89,9 +97,15 @@ class _BlockAttention(torch.autograd.Function):
                 share = (streams.spread(sinks, block) - normal).exp()
                 lost = streams.unfolded((share[..., None] * mean), block)
                 sink_gradient -= lost.sum((0, 2, 3))
-        return (torch.cat(query_gradients, 2), key_gradient.view_as(key).to(key.dtype),
-                value_gradient.view_as(value).to(value.dtype),
-                None if sinks is None else sink_gradient.to(sinks.dtype), None, None, None)
+        return (
+            torch.cat(query_gradients, 2),
+            key_gradient.view_as(key).to(key.dtype),
+            value_gradient.view_as(value).to(value.dtype),
+            None if sinks is None else sink_gradient.to(sinks.dtype),
+            None,
+            None,
+            None,
+        )
 
 
 class _Block:
@@ -112,8 +126,7 @@ class _Block:
 class _Streams:
     """Queries grouped by the key head that they share: [documents x kv_heads, shared x block, head_dim]."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None,
-                 softcap: float | None):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None, softcap: float | None):
         self.documents, self.heads, self.longest, self.head_dim = query.shape
         self.kv_heads = key.shape[1]
         self.shared = self.heads // self.kv_heads
@@ -130,7 +143,7 @@ class _Streams:
             yield _Block(first, min(first + size, self.longest), self.window)
 
     def folded(self, stream: Float[Tensor, "documents heads longest head_dim"], block: _Block) -> Tensor:
-        part = stream[:, :, block.first:block.last]
+        part = stream[:, :, block.first : block.last]
         return part.reshape(self.documents * self.kv_heads, -1, stream.shape[-1])
 
     def unfolded(self, part: Tensor, block: _Block) -> Float[Tensor, "documents heads block head_dim"]:
@@ -139,8 +152,7 @@ class _Streams:
     def spread(self, sinks: Float[Tensor, " heads"], block: _Block) -> Float[Tensor, "folded queries"]:
         """Each query's sink logit, in the order of `folded`."""
         each = sinks.float().view(1, self.kv_heads, self.shared, 1)
-        return each.expand(self.documents, -1, -1, block.last - block.first).reshape(
-            self.documents * self.kv_heads, -1)
+        return each.expand(self.documents, -1, -1, block.last - block.first).reshape(self.documents * self.kv_heads, -1)
 
     def scores(self, block: _Block) -> tuple[Float[Tensor, "folded queries keys"], Tensor | None]:
         """Masked float32 scores, and tanh(score / softcap) for the derivative (None without a cap)."""

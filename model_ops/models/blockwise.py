@@ -83,8 +83,11 @@ class BlockwiseModel:
         if self.parts is None:
             yield
             return
-        before = [(owner, name, value) for owner in module.modules()
-                  for name, value in owner.named_parameters(recurse=False, remove_duplicate=False)]
+        before = [
+            (owner, name, value)
+            for owner in module.modules()
+            for name, value in owner.named_parameters(recurse=False, remove_duplicate=False)
+        ]
         try:
             _load(self.module, {name: _read(header) for name, header in self.parts[part].items()}, self.dtype, self.device)
             module.requires_grad_(False)
@@ -104,8 +107,12 @@ def load_blockwise(directory: Path, dtype: torch.dtype, device: torch.device) ->
     except TensorFileError as error:
         raise ModelError(str(error)) from error
     model = empty_model(directory, dtype, "packed")
-    report = _load(model, {name: torch.empty(header.shape, dtype=_dtype(header), device="meta")
-                           for name, header in headers.items()}, dtype, torch.device("meta"))
+    report = _load(
+        model,
+        {name: torch.empty(header.shape, dtype=_dtype(header), device="meta") for name, header in headers.items()},
+        dtype,
+        torch.device("meta"),
+    )
     model.mark_tied_weights_as_initialized(report)
     tied = set(model.all_tied_weights_keys)
     if report.missing_keys & set(model.all_tied_weights_keys.values()):  # stored under the name of a tensor tied to them
@@ -141,8 +148,12 @@ def _parts(model: BlockwiseModel, headers: dict[str, TensorHeader]) -> dict[int,
 
 def _load(model: PreTrainedModel, tensors: dict[str, Tensor], dtype: torch.dtype, device: torch.device):
     """Gives the model tensors of a checkpoint, by their names there; returns transformers' report."""
-    settings = LoadStateDictConfig(dtype=dtype, dtype_plan=model._get_dtype_plan(dtype), device_map={"": device},
-                                   weight_mapping=get_model_conversion_mapping(model))
+    settings = LoadStateDictConfig(
+        dtype=dtype,
+        dtype_plan=model._get_dtype_plan(dtype),
+        device_map={"": device},
+        weight_mapping=get_model_conversion_mapping(model),
+    )
     report, _ = convert_and_load_state_dict_in_model(model, tensors, settings)
     if report.conversion_errors:
         name = min(report.conversion_errors)

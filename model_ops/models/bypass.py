@@ -1,9 +1,9 @@
 """Stands in for a block of a model: returns the hidden states that it is given.
 
-    blocks[3] = Bypass(blocks[3])                  # an nn.ModuleList
-    with bypassed(blocks) as recorders:            # all of them; the blocks are back afterwards
-        model(**inputs)
-    recorders[3].calls                             # [(hidden states, other arguments), ...]
+blocks[3] = Bypass(blocks[3])                  # an nn.ModuleList
+with bypassed(blocks) as recorders:            # all of them; the blocks are back afterwards
+    model(**inputs)
+recorders[3].calls                             # [(hidden states, other arguments), ...]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones.
 
-    eos_ids = end_of_text_ids(Path("models/quantized"))
-    add_end_of_text(model, ids)
+eos_ids = end_of_text_ids(Path("models/quantized"))
+add_end_of_text(model, ids)
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def end_of_text_ids(directory: Path) -> frozenset[int]:
             found = json.loads(path.read_text()).get("eos_token_id")
             if found is not None:
                 return frozenset(found if isinstance(found, list) else [found])
-    raise ModelError(f"{directory} names no eos_token_id in generation_config.json or config.json; set it, or answers "
-                     "never end")
+    raise ModelError(
+        f"{directory} names no eos_token_id in generation_config.json or config.json; set it, or answers never end"
+    )
 
 
 def add_end_of_text(model: PreTrainedModel, ids: list[int]) -> None:

@@ -31,8 +31,12 @@ def use_grouped_experts(model: PreTrainedModel) -> None:
         model.set_experts_implementation(NAME)
 
 
-def experts_forward(self: nn.Module, hidden_states: Float[Tensor, "tokens hidden"], top_k_index: Int[Tensor, "tokens top_k"],
-                    top_k_weights: Float[Tensor, "tokens top_k"]) -> Float[Tensor, "tokens hidden"]:
+def experts_forward(
+    self: nn.Module,
+    hidden_states: Float[Tensor, "tokens hidden"],
+    top_k_index: Int[Tensor, "tokens top_k"],
+    top_k_weights: Float[Tensor, "tokens top_k"],
+) -> Float[Tensor, "tokens hidden"]:
     """The weighted sum of each token's experts, with the signature of transformers' experts interface."""
     if self._is_expert_parallel:
         return grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights)
@@ -54,8 +58,9 @@ def experts_forward(self: nn.Module, hidden_states: Float[Tensor, "tokens hidden
         return outputs[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
 
 
-def _layer(experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert: Int[Tensor, " rows"],
-           ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+def _layer(
+    experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert: Int[Tensor, " rows"], ends: Int32[Tensor, " experts"]
+) -> Float[Tensor, "rows out"]:
     """One layer of each row's expert. Rows are sorted by expert; ends: the row after each expert's last."""
     weight = getattr(experts, name).to(rows.dtype)
     made = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
@@ -68,8 +73,9 @@ def _layer(experts: nn.Module, name: str, rows: Float[Tensor, "rows in"], expert
     return made
 
 
-def grouped_product(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"],
-                    ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+def grouped_product(
+    rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"], ends: Int32[Tensor, " experts"]
+) -> Float[Tensor, "rows out"]:
     """rows[i] @ weight[expert of i], for rows sorted by expert."""
     size = rows.element_size()
     if all(width * size % STRIDE_BYTES == 0 for width in weight.shape[1:]):
@@ -80,8 +86,9 @@ def grouped_product(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "ex
     return torch.cat([rows[start:end] @ matrix for start, end, matrix in zip(starts, starts[1:], weight, strict=False)])
 
 
-def grouped_product_padded(rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"],
-                           ends: Int32[Tensor, " experts"]) -> Float[Tensor, "rows out"]:
+def grouped_product_padded(
+    rows: Float[Tensor, "rows width"], weight: Float[Tensor, "experts width out"], ends: Int32[Tensor, " experts"]
+) -> Float[Tensor, "rows out"]:
     """`grouped_product` for any widths, with zeros up to the next width that torch's grouped product takes."""
     multiple = STRIDE_BYTES // rows.element_size()
     width, out = weight.shape[1:]

@@ -32,8 +32,9 @@ def write_float_weights(form: FloatForm, path: Path, progress: Progress) -> int:
         for done, (name, (dtype, shape)) in enumerate(form.layout.items(), start=1):
             value = float_weight(form.sources[name])
             if tuple(value.shape) != tuple(shape) or not torch.isfinite(value).all():
-                raise ModelError(f"{name} of the base model has quantized values or scales that are damaged: copy the "
-                                 "model again")
+                raise ModelError(
+                    f"{name} of the base model has quantized values or scales that are damaged: copy the model again"
+                )
             value = value.to(getattr(torch, TORCH_NAMES[dtype])).contiguous()
             yield name, value.flatten().view(torch.uint8).numpy().tobytes()
             progress.stop_if_requested()
@@ -78,9 +79,9 @@ def _scaled(weight: Float[Tensor, "*rows width"], scale: Tensor, block: list[int
 def _unpacked(parts: dict[str, Tensor], bits: int, shape: list[int]) -> Float[Tensor, "rows width"]:
     """(code - zero point) * scale of codes in int32 words, the first code in the lowest bits; zero points are packed along
     rows."""
-    codes, scale = _codes(parts["weight"], bits)[:, :shape[1]], parts["scale"].float()
+    codes, scale = _codes(parts["weight"], bits)[:, : shape[1]], parts["scale"].float()
     groups = codes.unflatten(1, (scale.shape[1], -1)).float()
-    zero = _codes(parts["zero"].T, bits).T[:shape[0], :, None] if "zero" in parts else 2 ** (bits - 1)
+    zero = _codes(parts["zero"].T, bits).T[: shape[0], :, None] if "zero" in parts else 2 ** (bits - 1)
     return ((groups - zero) * scale[..., None]).flatten(1)
 
 
@@ -104,7 +105,7 @@ def _fp4(parts: dict[str, Tensor]) -> Float[Tensor, "rows width"]:
 def _four_bits(parts: dict[str, Tensor], source: TensorSource) -> Tensor:
     facts, absmax = source.facts, parts["absmax"]
     if "nested_absmax" in parts:
-        nested = parts["nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))[:absmax.numel()]
+        nested = parts["nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))[: absmax.numel()]
         absmax = parts["nested_quant_map"].float()[absmax.long()] * nested + float(facts["nested_offset"])
     packed = parts["weight"].flatten()
     codes = torch.stack((packed >> 4, packed & 15), dim=1).flatten().long()  # the first of two values is in the upper half

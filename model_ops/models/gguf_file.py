@@ -46,8 +46,9 @@ def check_gguf(directory: Path) -> None:
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise ModelError("quantize.gguf needs the package gguf, which is not installed: pip install "
-                         "'millrace[gguf]'") from error
+        raise ModelError(
+            "quantize.gguf needs the package gguf, which is not installed: pip install 'millrace[gguf]'"
+        ) from error
     config = read_config(directory)
     kind = config.get("model_type")
     if kind not in ARCHITECTURES:
@@ -55,8 +56,10 @@ def check_gguf(directory: Path) -> None:
         raise ModelError(f"{directory} is a {kind} model, and GGUF is written here for {titles}: leave quantize.gguf out")
     window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     if window is not None and window < config["max_position_embeddings"]:
-        raise ModelError(f"{directory} attends to windows of {window} tokens, which llama.cpp's architecture has not: leave "
-                         "quantize.gguf out")
+        raise ModelError(
+            f"{directory} attends to windows of {window} tokens, which llama.cpp's architecture has not: leave "
+            "quantize.gguf out"
+        )
     _rope(config)
 
 
@@ -150,8 +153,10 @@ def _yarn(given: Mapping[str, Any], longest: int) -> dict[str, Any]:
     """YaRN's settings. attention: what llama.cpp multiplies its own attention factor, 0.1 log(factor) + 1, by."""
     other = [f"{name} {given[name]}" for name, fixed in FIXED_YARN.items() if given.get(name) not in (None, fixed)]
     if other:
-        raise ModelError(f"config.json has YaRN with {' and '.join(other)}, which llama.cpp does not read from a file of this "
-                         "architecture: leave quantize.gguf out")
+        raise ModelError(
+            f"config.json has YaRN with {' and '.join(other)}, which llama.cpp does not read from a file of this "
+            "architecture: leave quantize.gguf out"
+        )
     original = given.get("original_max_position_embeddings") or longest
     factor = float(given.get("factor") or longest / original)
 
@@ -226,8 +231,10 @@ def write_tokenizer(writer: Any, directory: Path, vocabulary: int) -> None:
     tokenizer = json.loads(backend.to_str())
     split = split_name(tokenizer)
     if tokenizer["model"].get("type") != "BPE" or split is None:
-        raise ModelError(f"the tokenizer of {directory} cuts text in a way that is not known here to be one of llama.cpp's: "
-                         "leave quantize.gguf out")
+        raise ModelError(
+            f"the tokenizer of {directory} cuts text in a way that is not known here to be one of llama.cpp's: "
+            "leave quantize.gguf out"
+        )
     tokens, types = _tokens(tokenizer, vocabulary)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(split)

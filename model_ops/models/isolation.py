@@ -41,8 +41,9 @@ def isolate_documents(model: PreTrainedModel, directory: Path) -> None:
     """Makes the model keep documents of a row apart. Raises ModelError if that cannot be had, or cannot be tried."""
     kind = model.config.model_type
     if kind not in SHARDED and any(parameter.is_meta for parameter in model.parameters()):
-        raise ModelError(f"{directory}: {kind} cannot be trained on several processes, only {', '.join(SHARDED)}; leave mesh "
-                         "out")
+        raise ModelError(
+            f"{directory}: {kind} cannot be trained on several processes, only {', '.join(SHARDED)}; leave mesh out"
+        )
     if kind in FAMILIES:
         if kind not in PACKED:
             separate_documents(model)
@@ -53,11 +54,14 @@ def isolate_documents(model: PreTrainedModel, directory: Path) -> None:
         separate_documents(model)
         leaks = _leaks(model)
     except FAILURES as error:
-        raise ModelError(f"{directory}: {kind} cannot be run on packed documents ({type(error).__name__}); "
-                         f"{TRAINED}") from error
+        raise ModelError(
+            f"{directory}: {kind} cannot be run on packed documents ({type(error).__name__}); {TRAINED}"
+        ) from error
     if leaks:
-        raise ModelError(f"{directory}: in {kind} packed documents of one row influence each other, and its code does not let "
-                         f"each be computed as a row of its own, so it cannot be trained; {TRAINED}")
+        raise ModelError(
+            f"{directory}: in {kind} packed documents of one row influence each other, and its code does not let "
+            f"each be computed as a row of its own, so it cannot be trained; {TRAINED}"
+        )
 
 
 def keeps_apart(model: PreTrainedModel) -> bool:
@@ -88,10 +92,12 @@ def _leaks(model: PreTrainedModel) -> bool:
     hook = embedding.register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            logits = model(input_ids=tokens[None], position_ids=positions[None], use_cache=False,
-                           document_lengths=[FIRST, SECOND]).logits
-            gradients = torch.autograd.grad(logits[0, FIRST:].float().square().sum(), [made for _, made in seen],
-                                            allow_unused=True)
+            logits = model(
+                input_ids=tokens[None], position_ids=positions[None], use_cache=False, document_lengths=[FIRST, SECOND]
+            ).logits
+            gradients = torch.autograd.grad(
+                logits[0, FIRST:].float().square().sum(), [made for _, made in seen], allow_unused=True
+            )
     finally:
         hook.remove()
     by_token = torch.zeros(len(tokens), device=tokens.device)
@@ -107,11 +113,19 @@ def separate_documents(model: nn.Module) -> None:
     decoder.forward = types.MethodType(_forward, decoder)
 
 
-def _forward(self: nn.Module, input_ids: Int[Tensor, "batch tokens"], position_ids: Tensor | None = None,
-             document_lengths: list[int] | None = None, context_parallel: object = None, **options: Any) -> Any:
+def _forward(
+    self: nn.Module,
+    input_ids: Int[Tensor, "batch tokens"],
+    position_ids: Tensor | None = None,
+    document_lengths: list[int] | None = None,
+    context_parallel: object = None,
+    **options: Any,
+) -> Any:
     if context_parallel is not None:
-        raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so they cannot be shared out between "
-                         "processes: leave context parallelism out of the mesh")
+        raise ModelError(
+            f"a {self.config.model_type} carries a state along its tokens, so they cannot be shared out between "
+            "processes: leave context parallelism out of the mesh"
+        )
     run = type(self).forward
     if options.pop("document_prefixes", None) is not None:
         raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so a document cannot continue another")

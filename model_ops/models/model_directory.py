@@ -50,16 +50,21 @@ assert packed_attention
 transformers_logging.disable_progress_bar()
 
 
-def load_model(directory: Path, dtype: torch.dtype = torch.float32, attention: Attention = "packed",
-               device: torch.device | str | None = None) -> PreTrainedModel:
+def load_model(
+    directory: Path,
+    dtype: torch.dtype = torch.float32,
+    attention: Attention = "packed",
+    device: torch.device | str | None = None,
+) -> PreTrainedModel:
     """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones.
 
     device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a
     quantized model, and for a file or tensor that is missing, unexpected or of another shape.
     """
     if read_config(directory).get("quantization_config") is not None:
-        raise ModelError(f"{directory} is quantized, and float weights are needed here: give the model that it was "
-                         "quantized from")
+        raise ModelError(
+            f"{directory} is quantized, and float weights are needed here: give the model that it was quantized from"
+        )
     if device is not None and torch.device(device).type == "meta":
         return _without_values(directory, dtype, attention)
     if not headers(directory):
@@ -77,8 +82,9 @@ def empty_model(directory: Path, dtype: torch.dtype, attention: Attention) -> Pr
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention,
-                                                     trust_remote_code=False)
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+            )
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         raise ModelError(f"{directory} is no causal language model: {_first_line(error)}") from error
     use_grouped_experts(model)
@@ -137,16 +143,18 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (ValueError, OSError, KeyError, TypeError, ImportError) as error:
         if not (directory / "tokenizer.json").exists():
-            raise ModelError(f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was "
-                             "trained with") from error
+            raise ModelError(
+                f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was trained with"
+            ) from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
     if not tokenizer.chat_template and (found := chat_templates(directory)):  # a processor's
         tokenizer.chat_template = found["default"] if found.keys() == {"default"} else found
     return tokenizer
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path,
-               dtype: torch.dtype = torch.bfloat16) -> None:
+def save_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path, dtype: torch.dtype = torch.bfloat16
+) -> None:
     """Writes a model directory with weights in `dtype`, except those that the family keeps in float32; every file appears under
     its name only when it is complete.
 
@@ -156,8 +164,9 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, direc
     held = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     spread = any(isinstance(value, DTensor) for value in held.values())
     exact = {name for name in held if stays_float32(model, name)}
-    weights = whole_tensors({name: value for name, value in held.items() if name not in exact}, keep=leads() or not spread,
-                            to=dtype)
+    weights = whole_tensors(
+        {name: value for name, value in held.items() if name not in exact}, keep=leads() or not spread, to=dtype
+    )
     weights |= whole_tensors({name: held[name] for name in exact}, keep=leads() or not spread, to=torch.float32)
     if spread and not leads():
         wait_for_all()
@@ -209,7 +218,8 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
         raise ModelError(f"{directory} lacks tensor {tensor}, which its config.json requires; copy the model again")
     for tensor, found, wanted in sorted(report["mismatched_keys"], key=str):
         raise ModelError(
-            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json requires {list(wanted)}; copy both again")
+            f"{directory}: tensor {tensor} has shape {list(found)}, its config.json requires {list(wanted)}; copy both again"
+        )
     for tensor in sorted(report["unexpected_keys"]):
         raise ModelError(f"{directory} holds tensor {tensor}, which its config.json does not describe; copy both again")
 
@@ -217,16 +227,24 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
 def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) -> tuple[PreTrainedModel, dict]:
     try:
         return AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, attn_implementation=_available(directory, attention), local_files_only=True,
-            use_safetensors=True, trust_remote_code=False, ignore_mismatched_sizes=True, output_loading_info=True,
+            directory,
+            dtype=dtype,
+            attn_implementation=_available(directory, attention),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
         )
     except SafetensorError as error:
-        raise ModelError(f"{directory}: a .safetensors file is truncated or damaged, copy it again ({_first_line(error)})"
-                         ) from error
+        raise ModelError(
+            f"{directory}: a .safetensors file is truncated or damaged, copy it again ({_first_line(error)})"
+        ) from error
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
         if isinstance(error, KeyError) and error.args == (attention,):  # the model has its own table of attention functions
-            raise ModelError(f"{directory}: this architecture's attention does not support packed documents; {TRAINED}"
-                             ) from error
+            raise ModelError(
+                f"{directory}: this architecture's attention does not support packed documents; {TRAINED}"
+            ) from error
         raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
 
 
@@ -269,18 +287,24 @@ def refuse_misfit(directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
     config = read_config(directory)
     told = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
     if head is not None and embedding is not None and head != embedding:
-        raise ModelError(f"{directory}: the embedding has {embedding} rows, the head {head}: one of them was resized without "
-                         "the other; resize both (resize_token_embeddings) and save the model again")
+        raise ModelError(
+            f"{directory}: the embedding has {embedding} rows, the head {head}: one of them was resized without "
+            "the other; resize both (resize_token_embeddings) and save the model again"
+        )
     rows = embedding if embedding is not None else told
     if rows is None:
         return
     if told is not None and told != rows:
-        raise ModelError(f"{directory}: config.json has vocab_size {told}, the embedding {rows} rows: the vocabulary was "
-                         "resized without its config; save the model again with both")
+        raise ModelError(
+            f"{directory}: config.json has vocab_size {told}, the embedding {rows} rows: the vocabulary was "
+            "resized without its config; save the model again with both"
+        )
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= rows:
-        raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens with ids up to {highest}, the model's "
-                         f"embedding {rows} rows; copy the tokenizer it was trained with, or resize the embedding")
+        raise ModelError(
+            f"{directory}: the tokenizer has {len(tokenizer)} tokens with ids up to {highest}, the model's "
+            f"embedding {rows} rows; copy the tokenizer it was trained with, or resize the embedding"
+        )
 
 
 def _rows(shapes: dict[str, tuple[int, ...]], ends: tuple[str, ...]) -> int | None:

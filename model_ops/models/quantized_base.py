@@ -27,7 +27,7 @@ FOUR_BITS = ".quant_state.bitsandbytes__"
 LEFT_OUT = (".input_scale", ".weight_format", ".activation_scale", ".input_global_scale", ".k_scale", ".v_scale", ".q_scale")
 """Ends of tensors that only a server of the quantized form needs."""
 
-READ = ("MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and int4, int8, FP8, NVFP4 and MXFP4 of compressed-tensors")
+READ = "MXFP4, FP8, bitsandbytes nf4, fp4 and int8, and int4, int8, FP8, NVFP4 and MXFP4 of compressed-tensors"
 PACKED_BITS = (4, 8)
 
 
@@ -74,22 +74,30 @@ def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -
     found = config.get("quantization_config")
     found = found if isinstance(found, Mapping) else {}
     method = str(found.get("quant_method") or "an unnamed method")
-    readers = {"mxfp4": ("MXFP4", _mxfp4), "fp8": ("FP8", _fp8), "bitsandbytes": ("bitsandbytes", _bitsandbytes),
-               "compressed-tensors": ("compressed-tensors", _compressed_tensors)}
+    readers = {
+        "mxfp4": ("MXFP4", _mxfp4),
+        "fp8": ("FP8", _fp8),
+        "bitsandbytes": ("bitsandbytes", _bitsandbytes),
+        "compressed-tensors": ("compressed-tensors", _compressed_tensors),
+    }
     if method in readers:
         title, reader = readers[method]
         sources = reader(tensors, found)
     else:
-        raise ModelError(f"the base model is quantized by {method}, which is not read here (read are {READ}); name the model "
-                         "before it was quantized")
+        raise ModelError(
+            f"the base model is quantized by {method}, which is not read here (read are {READ}); name the model "
+            "before it was quantized"
+        )
     taken = {(part.file, part.start) for source in sources.values() for part in source.parts.values()}
     layout: Layout = {name: ("BF16", _shape(source)) for name, source in sources.items()}
     for name, header in tensors.items():
         if (header.file, header.start) in taken or name.endswith(LEFT_OUT):
             continue
         if header.dtype not in FLOAT_DTYPES and not name.endswith(("num_batches_tracked", "position_ids")):
-            raise ModelError(f"the base model is quantized by {method}, and its tensor {name} ({header.dtype}) has no "
-                             "scales that are known here; name the model before it was quantized")
+            raise ModelError(
+                f"the base model is quantized by {method}, and its tensor {name} ({header.dtype}) has no "
+                "scales that are known here; name the model before it was quantized"
+            )
         sources[name] = TensorSource("plain", {"value": header}, {})
         layout[name] = ("F32" if name.endswith("e_score_correction_bias") else "BF16", header.shape)
     return FloatForm(title, layout, sources)
@@ -97,8 +105,10 @@ def float_form(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]) -
 
 def _mxfp4(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
     pairs = [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]
-    return {name: TensorSource("mxfp4", _all(tensors, name, {"blocks": f"{name}_blocks", "scales": f"{name}_scales"}), {})
-            for name in pairs}
+    return {
+        name: TensorSource("mxfp4", _all(tensors, name, {"blocks": f"{name}_blocks", "scales": f"{name}_scales"}), {})
+        for name in pairs
+    }
 
 
 def _fp8(tensors: Mapping[str, TensorHeader], config: Mapping[str, Any]) -> dict[str, TensorSource]:
@@ -140,8 +150,10 @@ def _compressed_tensors(tensors: Mapping[str, TensorHeader], config: Mapping[str
         if not name.endswith(".weight") or not (header.dtype == "I8" or header.dtype.startswith("F8")):
             continue
         if f"{name}_zero_point" in tensors:
-            raise ModelError(f"the base model is quantized with zero points ({name}), which is not read here (read are "
-                             f"{READ}); name the model before it was quantized")
+            raise ModelError(
+                f"the base model is quantized with zero points ({name}), which is not read here (read are "
+                f"{READ}); name the model before it was quantized"
+            )
         parts = _all(tensors, name, {"weight": name, "scale": f"{name}_scale"})
         scales = parts["scale"].shape
         groups = scales[-1] if len(scales) == 2 else 1
@@ -159,8 +171,10 @@ def _block(config: Mapping[str, Any], name: str) -> list[int]:
         block = (group.get("weights") or {}).get("block_structure")
         if block:
             return [int(size) for size in block]
-    raise ModelError(f"the base model has scales of {name} by block, and its quantization_config names no block_structure; "
-                     "name the model before it was quantized")
+    raise ModelError(
+        f"the base model has scales of {name} by block, and its quantization_config names no block_structure; "
+        "name the model before it was quantized"
+    )
 
 
 def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader) -> TensorSource:
@@ -171,8 +185,10 @@ def _packed(tensors: Mapping[str, TensorHeader], name: str, header: TensorHeader
     rows, width = struct.unpack("<2q", parts["shape"].read())
     bits = next((bits for bits in PACKED_BITS if math.ceil(width * bits / 32) == header.shape[-1]), None)
     if bits is None or f"{name}_g_idx" in tensors:
-        raise ModelError(f"the base model packs {name} in a way that is not read here (read are {READ}, columns in order); "
-                         "name the model before it was quantized")
+        raise ModelError(
+            f"the base model packs {name} in a way that is not read here (read are {READ}, columns in order); "
+            "name the model before it was quantized"
+        )
     return TensorSource("packed", parts, {"bits": bits, "shape": [rows, width]})
 
 

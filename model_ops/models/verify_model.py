@@ -39,8 +39,14 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     by_names = config.get("model_type") in FAST
     if not by_names and not tensors:
         return []  # whoever reads the directory says so
-    numbers = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-               "max_position_embeddings")
+    numbers = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+    )
     problems = missing_numbers(config, numbers if by_names else ())
     if problems:
         return problems
@@ -62,8 +68,14 @@ def verify_weights(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader
     problems += found
     head, embedding = tensors.get("lm_head.weight"), tensors.get("model.embed_tokens.weight")
     if tied and head is not None and embedding is not None and head.read() != embedding.read():
-        problems.append(Defect("model.safetensors", "config.json ties lm_head to the embedding, but lm_head.weight "
-                                                     "is stored with other values: one of them is wrong", True))
+        problems.append(
+            Defect(
+                "model.safetensors",
+                "config.json ties lm_head to the embedding, but lm_head.weight "
+                "is stored with other values: one of them is wrong",
+                True,
+            )
+        )
     return problems + verify_dtype(config, tensors)
 
 
@@ -87,10 +99,12 @@ def _shapes_of_transformers(config: Mapping[str, Any]) -> tuple[Shapes, set[str]
 
 def missing_numbers(config: Mapping[str, Any], names: tuple[str, ...]) -> list[Defect]:
     """A problem for each name that is not a positive whole number in the config; names with a default may be missing."""
-    names += tuple(name for name in ("head_dim", "num_key_value_heads")
-                   if config.get(name) is not None and name not in names)
-    return [Defect("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
-            for name in names if type(config.get(name)) is not int or config[name] < 1]
+    names += tuple(name for name in ("head_dim", "num_key_value_heads") if config.get(name) is not None and name not in names)
+    return [
+        Defect("config.json", f"config.json has {name} = {config.get(name)!r}, not a positive whole number")
+        for name in names
+        if type(config.get(name)) is not int or config[name] < 1
+    ]
 
 
 def expected_shapes(config: Mapping[str, Any]) -> Shapes:
@@ -99,8 +113,11 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
     head_dim = config.get("head_dim") or hidden // heads
     kv_heads = config.get("num_key_value_heads") or heads
     kind = config["model_type"]
-    shapes: Shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden), "model.norm.weight": (hidden,),
-                      "lm_head.weight": (config["vocab_size"], hidden)}
+    shapes: Shapes = {
+        "model.embed_tokens.weight": (config["vocab_size"], hidden),
+        "model.norm.weight": (hidden,),
+        "lm_head.weight": (config["vocab_size"], hidden),
+    }
     sizes = {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}
     for layer in range(config["num_hidden_layers"]):
         block = f"model.layers.{layer}"
@@ -122,8 +139,11 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
-def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset(),
-                   ) -> list[Defect]:
+def compare_shapes(
+    expected: Shapes,
+    tensors: Mapping[str, TensorHeader],
+    optional: set[str] = frozenset(),
+) -> list[Defect]:
     """A problem for each tensor that is missing, of another shape, or unexpected."""
     problems = []
     for name, shape in expected.items():
@@ -132,10 +152,14 @@ def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], option
                 problems.append(Defect("model.safetensors", f"tensor {name} is missing, config.json requires it", True))
         elif tensors[name].shape != shape:
             found = list(tensors[name].shape)
-            problems.append(Defect(tensors[name].file.name,
-                                    f"tensor {name} is {found}, config.json requires {list(shape)}", True))
-    problems += [Defect(tensors[name].file.name, f"tensor {name} is not described by config.json")
-                 for name in tensors if name not in expected]
+            problems.append(
+                Defect(tensors[name].file.name, f"tensor {name} is {found}, config.json requires {list(shape)}", True)
+            )
+    problems += [
+        Defect(tensors[name].file.name, f"tensor {name} is not described by config.json")
+        for name in tensors
+        if name not in expected
+    ]
     return problems
 
 
@@ -151,14 +175,19 @@ def verify_dtype(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader])
     return []
 
 
-def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[str],
-                    tensors: Mapping[str, TensorHeader]) -> tuple[Shapes, list[Defect]]:
+def _verify_encoded(
+    quantization: Quantization, expected: Shapes, matrices: set[str], tensors: Mapping[str, TensorHeader]
+) -> tuple[Shapes, list[Defect]]:
     """The shapes expected of a quantized directory, and what is wrong with the dtypes and scales of its tensors."""
     shapes: Shapes = {}
     problems = []
     if quantization.covers("lm_head"):
-        problems.append(Defect("config.json", "quantization_config does not leave out lm_head, whose weights are floats: add "
-                                               "lm_head to its ignore list"))
+        problems.append(
+            Defect(
+                "config.json",
+                "quantization_config does not leave out lm_head, whose weights are floats: add lm_head to its ignore list",
+            )
+        )
     for name, shape in expected.items():
         layer = name.removesuffix(".weight")
         if not (name in matrices and quantization.covers(layer)):
@@ -178,11 +207,15 @@ def _verify_encoded(quantization: Quantization, expected: Shapes, matrices: set[
                 if 255 in tensor.read():
                     problems.append(Defect(tensor.file.name, f"tensor {stored} holds 255, which is no exponent"))
             elif tensor.dtype != dtype:
-                problems.append(Defect(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks "
-                                                          f"{dtype}"))
+                problems.append(
+                    Defect(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks {dtype}")
+                )
     if quantization.cache:
-        for layer in {name.rpartition(".")[0].rpartition(".")[0] for name in matrices
-                      if name.endswith((".k_proj.weight", ".qkv_proj.weight"))}:
+        for layer in {
+            name.rpartition(".")[0].rpartition(".")[0]
+            for name in matrices
+            if name.endswith((".k_proj.weight", ".qkv_proj.weight"))
+        }:
             for part in ("k_scale", "v_scale"):
                 shapes[f"{layer}.{part}"] = (1,)
                 values = float_values(tensors[f"{layer}.{part}"]) if f"{layer}.{part}" in tensors else None
@@ -229,15 +262,16 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[De
     except (ValueError, KeyError, TypeError, AttributeError):
         problems.append(Defect("tokenizer.json", "tokenizer.json holds no valid vocabulary: copy it again"))
     if known and type(vocab_size) is int and max(known) >= vocab_size:
-        problems.append(Defect("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size "
-                                                  f"{vocab_size}"))
+        problems.append(Defect("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size {vocab_size}"))
     if not chat_templates(directory):
         problems.append(Defect("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
     try:
         ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")
     except FileNotFoundError:
-        return [*problems, Defect("generation_config.json",
-                                   "generation_config.json is missing: servers then guess where answers end")]
+        return [
+            *problems,
+            Defect("generation_config.json", "generation_config.json is missing: servers then guess where answers end"),
+        ]
     except (ValueError, AttributeError):
         return [*problems, Defect("generation_config.json", "generation_config.json is not a JSON object")]
     ends = ends if isinstance(ends, list) else [ends]

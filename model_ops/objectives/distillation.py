@@ -39,8 +39,9 @@ class Divergence:
     beta: float = 0.0
 
 
-def distillation_loss(teacher: PreTrainedModel | None, of_rows: Divergence, of_samples: Divergence | None = None,
-                      world: World | None = None) -> Loss:
+def distillation_loss(
+    teacher: PreTrainedModel | None, of_rows: Divergence, of_samples: Divergence | None = None, world: World | None = None
+) -> Loss:
     """The loss for the trainer. A CachedBatch brings what the teacher says; for any other batch the teacher is asked.
 
     teacher: None where all batches are cached. of_samples: for answers that the student sampled; None: there are none. world:
@@ -69,8 +70,17 @@ def distillation_loss(teacher: PreTrainedModel | None, of_rows: Divergence, of_s
         labels, weights = batch.labels[kept], batch.weights[kept]
         if isinstance(batch, CachedBatch):
             masses = batch.teacher_masses[kept] if isinstance(batch, DrawnBatch) else None
-            rows = cached_rows(batch.teacher_ids[kept], batch.teacher_logs[kept], masses, labels, weights, of_rows.temperature,
-                               of_rows.label_weight, of_rows.beta, divergences)
+            rows = cached_rows(
+                batch.teacher_ids[kept],
+                batch.teacher_logs[kept],
+                masses,
+                labels,
+                weights,
+                of_rows.temperature,
+                of_rows.label_weight,
+                of_rows.beta,
+                divergences,
+            )
         else:
             with torch.no_grad():
                 taught, head, taught_shard = world.evaluate(teacher, lambda: teach(batch, kept))
@@ -90,14 +100,19 @@ def distillation_loss(teacher: PreTrainedModel | None, of_rows: Divergence, of_s
 def refuse_unusual_head(teacher: PreTrainedModel) -> None:
     """Raises ModelError if the teacher's head is not a linear layer."""
     if Head.of(teacher) is None:
-        raise ModelError(f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; "
-                         "choose another base model")
+        raise ModelError(
+            f"{type(teacher).__name__} has a head that is not a linear layer and cannot be distilled; choose another base model"
+        )
 
 
 def distillation_rows(
-    taught: Float[Tensor, "rows teacher_hidden"], teacher_head: Head,
-    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], wanted: Divergence,
-    divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
+    taught: Float[Tensor, "rows teacher_hidden"],
+    teacher_head: Head,
+    labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"],
+    wanted: Divergence,
+    divergences: Float[Tensor, " rows"],
+    shard: VocabularyShard | None = None,
 ) -> RowsLoss:
     """The loss of each row, times the row's weight.
 
@@ -121,8 +136,11 @@ def _log_softmax(logits: Tensor, shard: VocabularyShard | None) -> Tensor:
 
 def divergence_rows(
     log_teacher: Callable[[slice, Float[Tensor, "chunk vocab"]], Float[Tensor, "chunk vocab"]],
-    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], wanted: Divergence,
-    divergences: Float[Tensor, " rows"], shard: VocabularyShard | None = None,
+    labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"],
+    wanted: Divergence,
+    divergences: Float[Tensor, " rows"],
+    shard: VocabularyShard | None = None,
 ) -> RowsLoss:
     """As distillation_rows, for any distribution to learn. log_teacher: its log-probabilities for some rows, given the
     student's; the gradient takes them as constants."""

@@ -47,8 +47,8 @@ def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[Row
         owner = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)[kept]
         states, values, agreed = last_hidden(model, batch)[kept], [], []
         for first in range(0, len(kept), ROWS_AT_ONCE):
-            where = kept[first:first + ROWS_AT_ONCE]
-            log_q = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE]).float(), -1)
+            where = kept[first : first + ROWS_AT_ONCE]
+            log_q = torch.log_softmax(head.logits(states[first : first + ROWS_AT_ONCE]).float(), -1)
             likely = batch.teacher_ids[where]
             bucket_p, bucket_q = with_tail(batch.teacher_logs[where].float()), with_tail(log_q.gather(1, likely))
             values.append(generalised_jsd(bucket_p, bucket_q, 0.0, gradient_wanted=False)[0])
@@ -60,8 +60,9 @@ def row_divergences(model: nn.Module, documents: Sequence[Document]) -> list[Row
         counts = torch.bincount(owner, minlength=len(lengths))
         for row_id, each in zip(batch.row_ids, zip(sums.tolist(), same.tolist(), counts.tolist(), strict=True), strict=True):
             before = found[row_id]
-            found[row_id] = RowDivergence(row_id, before.divergence + each[0], before.agreed + round(each[1]),
-                                          before.tokens + each[2])
+            found[row_id] = RowDivergence(
+                row_id, before.divergence + each[0], before.agreed + round(each[1]), before.tokens + each[2]
+            )
     return list(found.values())
 
 

@@ -33,7 +33,10 @@ def whole(values: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
 
 
 def generalised_jsd(
-    log_p: Float[Tensor, "rows vocab"], log_q: Float[Tensor, "rows vocab"], beta: float, gradient_wanted: bool = True,
+    log_p: Float[Tensor, "rows vocab"],
+    log_q: Float[Tensor, "rows vocab"],
+    beta: float,
+    gradient_wanted: bool = True,
     total: Callable[[Tensor], Tensor] = whole,
 ) -> tuple[Float[Tensor, " rows"], Float[Tensor, "rows vocab"] | None]:
     """(divergence in nats of each row, its gradient by the logits whose log_softmax is log_q).

@@ -46,8 +46,14 @@ class HiddenStateMatching:
     stream that a narrower student keeps; None: all. Logs hidden_error, the mean error without the weight.
     """
 
-    def __init__(self, loss: Loss, teacher: PreTrainedModel, ends: Sequence[int], weight: float,
-                 channels: Int[Tensor, " kept"] | None = None):
+    def __init__(
+        self,
+        loss: Loss,
+        teacher: PreTrainedModel,
+        ends: Sequence[int],
+        weight: float,
+        channels: Int[Tensor, " kept"] | None = None,
+    ):
         layers = layer_list(teacher)[1]
         self._loss, self._weight, self._channels = loss, weight, channels
         self._taught = [layers[end] for end in ends]
@@ -62,8 +68,10 @@ class HiddenStateMatching:
 
         def compare(state: Tensor) -> None:
             if not taught or state.ndim != 3 or taught[0].shape != state.shape:
-                raise ModelError(f"hidden states of {type(student).__name__} cannot be matched, because its layers do not "
-                                 "return one state for each token: set student.hidden_weight to 0")
+                raise ModelError(
+                    f"hidden states of {type(student).__name__} cannot be matched, because its layers do not "
+                    "return one state for each token: set student.hidden_weight to 0"
+                )
             errors.append(relative_error(state, taught.popleft()))
 
         learning = layer_list(student)[1]
@@ -71,15 +79,18 @@ class HiddenStateMatching:
             output = self._loss(student, batch)
         (mean,) = output.terms.values()
         error = summed(errors, batch) / len(self._taught)
-        return LossOutput({"logits": mean, "hidden": Mean(self._weight * error, batch.tokens)},
-                          {**output.metrics, "hidden_error": Mean(error.detach(), batch.tokens)})
+        return LossOutput(
+            {"logits": mean, "hidden": Mean(self._weight * error, batch.tokens)},
+            {**output.metrics, "hidden_error": Mean(error.detach(), batch.tokens)},
+        )
 
     def _kept(self, state: Tensor) -> Tensor:
         return state if self._channels is None else state[..., self._channels.to(state.device)]
 
 
-def relative_error(state: Float[Tensor, "rows tokens hidden"],
-                   wanted: Float[Tensor, "rows tokens hidden"]) -> Float[Tensor, "rows tokens"]:
+def relative_error(
+    state: Float[Tensor, "rows tokens hidden"], wanted: Float[Tensor, "rows tokens hidden"]
+) -> Float[Tensor, "rows tokens"]:
     """|state - wanted|^2 / |wanted|^2 of each token, in float32."""
     wanted = wanted.float()
     return (state.float() - wanted).square().sum(-1) / wanted.square().sum(-1).clamp_min(SMALLEST)
@@ -98,6 +109,7 @@ def summed(errors: Sequence[Float[Tensor, "rows tokens"]], batch: Batch) -> Floa
 @contextmanager
 def on_output(blocks: Sequence[nn.Module], receive: Callable[[Tensor], None]) -> Iterator[None]:
     """Hands the hidden states that each block returns to `receive`, within the context."""
+
     def hook(_: nn.Module, __: object, output: Tensor | tuple[Tensor, ...]) -> None:
         receive(output[0] if isinstance(output, tuple) else output)
 

@@ -52,12 +52,17 @@ class OnPolicyPlan:
         if index not in self._sampled:
             return self.plan.step(index, rank, ranks)
         generator = np.random.default_rng((self.plan.seed, index, 2))
-        asked = [drawn for drawn in (drawn_prompt(document, generator) for document in self.plan.documents_of(index))
-                 if drawn is not None and len(drawn) < self.longest]
+        asked = [
+            drawn
+            for drawn in (drawn_prompt(document, generator) for document in self.plan.documents_of(index))
+            if drawn is not None and len(drawn) < self.longest
+        ]
         names = [f"{index}:{place}" for place in range(len(asked))]
         answers = self.sampler([prompt.tolist() for prompt in asked], names, self.plan.seed)
-        documents = [answered(name, prompt, answer[:self.longest - len(prompt)])
-                     for name, prompt, answer in zip(names, asked, answers, strict=True)]
+        documents = [
+            answered(name, prompt, answer[: self.longest - len(prompt)])
+            for name, prompt, answer in zip(names, asked, answers, strict=True)
+        ]
         if not documents:
             return self.plan.step(index, rank, ranks)
         return to_batches(documents, self.plan.micro_batch_tokens, SampledBatch)
@@ -95,7 +100,7 @@ def answer_starts(document: Document) -> Iterator[tuple[int, int, int]]:
     answer)."""
     begin = 0
     for at, length in document.segments:
-        targets = document.targets[begin:begin + length]
+        targets = document.targets[begin : begin + length]
         for place in np.flatnonzero(targets[1:] & ~targets[:-1]) + 1:
             yield at, begin, begin + int(place)
         begin += length
@@ -116,8 +121,16 @@ class StudentSampler:
         self._runner: Runner | None = None
 
     def __call__(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int) -> list[list[int]]:
-        answers = decode(self._refreshed(), prompts, names, eos_ids=self.eos_ids, temperature=self.settings.temperature,
-                         max_new_tokens=self.settings.max_new_tokens, batch_size=self.settings.batch_size, seed=seed)
+        answers = decode(
+            self._refreshed(),
+            prompts,
+            names,
+            eos_ids=self.eos_ids,
+            temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+            seed=seed,
+        )
         return [answer.tokens for answer in answers]
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """Batches of a student's documents with its teacher's documents of the same answers, in another tokenizer.
 
-    plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.documents.paired_chats
+plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.documents.paired_chats
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ class PairedBatch(Batch):
 
     def to(self, device: torch.device) -> Self:
         """The batch, and the teacher's, on a device."""
-        moved = {name: None if part is None else part.to(device)
-                 for name, part in (("teacher", self.teacher), ("places", self.places))}
+        moved = {
+            name: None if part is None else part.to(device)
+            for name, part in (("teacher", self.teacher), ("places", self.places))
+        }
         return replace(super().to(device), **moved)
 
 
@@ -49,7 +51,7 @@ def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spel
     plain = to_batch([paired.documents[member] for member in members], PairedBatch)
     asked = sorted({int(document) for member in members for document in paired.groups[member][:, 2]})
     theirs = [paired.of_teacher[index] for index in asked]
-    starts = dict(zip(asked, np.cumsum([0, *(len(document) for document in theirs)])[:len(asked)], strict=True))
+    starts = dict(zip(asked, np.cumsum([0, *(len(document) for document in theirs)])[: len(asked)], strict=True))
     begin, found, ends = 0, [np.zeros((0, 4), np.int64)], [np.zeros(0, np.int64)]
     for member in members:
         groups = paired.groups[member].astype(np.int64)
@@ -59,6 +61,7 @@ def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spel
         ends.append(there + np.array([len(paired.of_teacher[index]) for index in groups[:, 2].tolist()], np.int64))
         begin += len(paired.documents[member])
     teacher, groups = to_batch(theirs) if theirs else None, np.concatenate(found)
-    places = spelling.places(plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups,
-                             np.concatenate(ends))
+    places = spelling.places(
+        plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups, np.concatenate(ends)
+    )
     return replace(plain, teacher=teacher, places=places)

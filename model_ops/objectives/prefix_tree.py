@@ -56,8 +56,11 @@ class Paths:
         """The paths of some of the places, which count from 0."""
         start, stop, _ = where.indices(len(self.last))
         begin, end = torch.searchsorted(self.place, torch.tensor([start, stop], device=self.place.device)).tolist()
-        return Paths(self.last[where], self.place[begin:end] - start, *(
-            getattr(self, name)[begin:end] for name in ("theirs", "node", "child")))
+        return Paths(
+            self.last[where],
+            self.place[begin:end] - start,
+            *(getattr(self, name)[begin:end] for name in ("theirs", "node", "child")),
+        )
 
 
 @dataclass(frozen=True)
@@ -97,17 +100,40 @@ class PrefixTree:
         of_node, student, count = (np.concatenate(parts) for parts in zip(*entries, strict=True))
         codes, child = (np.concatenate(parts) for parts in zip(*(children or [(np.zeros(0, np.int64),) * 2]), strict=True))
         bounds, share = np.arange(nodes + 1), (count / of_student[student]).astype(np.float32)
-        return cls(*map(torch.from_numpy, (
-            student, share, np.searchsorted(of_node, bounds), codes % vocabulary, child,
-            np.searchsorted(codes // vocabulary, bounds))), codes=codes, vocabulary=vocabulary)
+        return cls(
+            *map(
+                torch.from_numpy,
+                (
+                    student,
+                    share,
+                    np.searchsorted(of_node, bounds),
+                    codes % vocabulary,
+                    child,
+                    np.searchsorted(codes // vocabulary, bounds),
+                ),
+            ),
+            codes=codes,
+            vocabulary=vocabulary,
+        )
 
     def to(self, device: torch.device) -> PrefixTree:
         """The tree on a device."""
-        return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)
-                                if each.name not in ("codes", "vocabulary")})
+        return replace(
+            self,
+            **{
+                each.name: getattr(self, each.name).to(device)
+                for each in fields(self)
+                if each.name not in ("codes", "vocabulary")
+            },
+        )
 
-    def walk(self, taught: Int[np.ndarray, " places"], theirs: Int[np.ndarray, " tokens"], there: Int[np.ndarray, " places"],
-             ends: Int[np.ndarray, " places"]) -> Paths:
+    def walk(
+        self,
+        taught: Int[np.ndarray, " places"],
+        theirs: Int[np.ndarray, " tokens"],
+        there: Int[np.ndarray, " places"],
+        ends: Int[np.ndarray, " places"],
+    ) -> Paths:
         """The paths of places where groups begin. taught: the teacher's token there. there: the position of `theirs` that
         predicts it. ends: where the teacher's document ends."""
         node, live, steps = taught.astype(np.int64), np.arange(len(taught)), []
@@ -125,8 +151,13 @@ class PrefixTree:
         taken = taken[:, np.argsort(taken[0], kind="stable")]
         return Paths(*map(torch.from_numpy, (node, *np.ascontiguousarray(taken))))
 
-    def going_on(self, q: Float[Tensor, "places vocab"], p: Float[Tensor, "steps teacher_vocab"], paths: Paths,
-                 said: Int[Tensor, " places"]) -> tuple[Float[Tensor, " places"], Float[Tensor, "places vocab"]]:
+    def going_on(
+        self,
+        q: Float[Tensor, "places vocab"],
+        p: Float[Tensor, "steps teacher_vocab"],
+        paths: Paths,
+        said: Int[Tensor, " places"],
+    ) -> tuple[Float[Tensor, " places"], Float[Tensor, "places vocab"]]:
         """(the loss of each place, its gradient in the student's logits). q: the student's distribution. p: the teacher's after
         each step. said: the student's token that follows."""
         losses, gradient = q.new_zeros(len(q)), torch.zeros_like(q)
@@ -178,12 +209,15 @@ def _group_starts(paired: PairedDocuments) -> tuple[np.ndarray, np.ndarray, np.n
     ends; and all the teacher's tokens."""
     lengths = np.cumsum([0, *map(len, paired.of_teacher)])
     groups = [group.astype(np.int64) for group in paired.groups]
-    said = [document.input_ids[group[:, 0]].astype(np.int64)
-            for document, group in zip(paired.documents, groups, strict=True)]
+    said = [document.input_ids[group[:, 0]].astype(np.int64) for document, group in zip(paired.documents, groups, strict=True)]
     joined = np.concatenate([np.zeros((0, 5), np.int64), *groups])
     ids = np.concatenate([np.zeros(0, np.int32), *(document.input_ids for document in paired.of_teacher)])
-    return (np.concatenate([np.zeros(0, np.int64), *said]), joined[:, 3] + lengths[joined[:, 2]], lengths[joined[:, 2] + 1],
-            ids)
+    return (
+        np.concatenate([np.zeros(0, np.int64), *said]),
+        joined[:, 3] + lengths[joined[:, 2]],
+        lengths[joined[:, 2] + 1],
+        ids,
+    )
 
 
 def _counted(node: np.ndarray, said: np.ndarray, students: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -90,14 +90,18 @@ class Spelling:
     """First tokens of such a spelling -> key."""
 
     @classmethod
-    def of(cls, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, paired: PairedDocuments,
-           sizes: tuple[int, int]) -> Spelling:
+    def of(
+        cls, student: PreTrainedTokenizerBase, teacher: PreTrainedTokenizerBase, paired: PairedDocuments, sizes: tuple[int, int]
+    ) -> Spelling:
         """sizes: rows of both heads, the student's first. paired: the training rows."""
         ours, theirs = TokenBytes.of(student), TokenBytes.of(teacher)
         pieces = pieces_of(student, ours, theirs, sizes)
         pairs = matched_ids(ours, theirs, end_of_turn_ids(student), end_of_turn_ids(teacher))
-        pieces |= {there: (here,) for here, there in zip(*pairs, strict=True)
-                   if there in theirs.special and here < sizes[0] and there < sizes[1]}
+        pieces |= {
+            there: (here,)
+            for here, there in zip(*pairs, strict=True)
+            if there in theirs.special and here < sizes[0] and there < sizes[1]
+        }
         inner: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         for token, spelt in pieces.items():
             for said in range(1, len(spelt)):
@@ -105,16 +109,30 @@ class Spelling:
         flat = torch.tensor([pair for pairs in inner.values() for pair in pairs], dtype=torch.int64).reshape(-1, 2)
         ends = torch.tensor([0, *(len(pairs) for pairs in inner.values())]).cumsum(0)
         first = first_tokens(pieces, paired, sizes[0])
-        return cls(torch.from_numpy(first[0]), PrefixTree.of(paired, first, sizes[1]), ends, flat[:, 0], flat[:, 1], pieces,
-                   {begun: key for key, begun in enumerate(inner)})
+        return cls(
+            torch.from_numpy(first[0]),
+            PrefixTree.of(paired, first, sizes[1]),
+            ends,
+            flat[:, 0],
+            flat[:, 1],
+            pieces,
+            {begun: key for key, begun in enumerate(inner)},
+        )
 
     def to(self, device: torch.device) -> Spelling:
         """The tables on a device."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in (
-            "teacher", "tree", "ends", "inner_teacher", "inner_next")})
+        return replace(
+            self,
+            **{name: getattr(self, name).to(device) for name in ("teacher", "tree", "ends", "inner_teacher", "inner_next")},
+        )
 
-    def places(self, ours: Int[np.ndarray, " tokens"], theirs: Int[np.ndarray, " teacher_tokens"],
-               groups: Int[np.ndarray, "groups 4"], ends: Int[np.ndarray, " groups"]) -> SpellingPositions:
+    def places(
+        self,
+        ours: Int[np.ndarray, " tokens"],
+        theirs: Int[np.ndarray, " teacher_tokens"],
+        groups: Int[np.ndarray, "groups 4"],
+        ends: Int[np.ndarray, " groups"],
+    ) -> SpellingPositions:
         """groups: positions that predict the first and the last token of a group, the student's and the teacher's. ends: where
         the teacher's document of each group ends."""
         at, there = groups[:, 0], groups[:, 2]
@@ -122,7 +140,7 @@ class Spelling:
         paths = self.tree.walk(theirs[there + 1], theirs, there, ends)
         inner = []
         for first, last, taught_at in groups[groups[:, 1] > at, :3].tolist():
-            tokens, taught = tuple(ours[first + 1:last + 2].tolist()), int(theirs[taught_at + 1])
+            tokens, taught = tuple(ours[first + 1 : last + 2].tolist()), int(theirs[taught_at + 1])
             spelt = self.pieces.get(taught, ())
             for said in range(1, min(len(tokens), len(spelt))):
                 if spelt[:said] != tokens[:said]:
@@ -132,12 +150,13 @@ class Spelling:
         last = torch.cat((paths.last, torch.full((len(inner),), NOWHERE)))
         return SpellingPositions(*torch.from_numpy(np.concatenate(found).T.copy()).unbind(), paths=replace(paths, last=last))
 
-    def spelt(self, p: Float[Tensor, "places teacher_vocab"], places: SpellingPositions,
-              q: Float[Tensor, "places vocab"]) -> Float[Tensor, "places vocab"]:
+    def spelt(
+        self, p: Float[Tensor, "places teacher_vocab"], places: SpellingPositions, q: Float[Tensor, "places vocab"]
+    ) -> Float[Tensor, "places vocab"]:
         """The student's next token by the teacher's distribution p. q: the student's own distribution, which divides what the
         teacher gives a token among the ways to go on from it."""
-        student = self.tree.student[:len(self.teacher)]
-        begins = q[:, student] * self.tree.share[:len(self.teacher)]
+        student = self.tree.student[: len(self.teacher)]
+        begins = q[:, student] * self.tree.share[: len(self.teacher)]
         sums = torch.zeros_like(p).index_add_(1, self.teacher, begins).clamp_(min=torch.finfo(p.dtype).tiny)
         found = torch.zeros_like(q).index_add_(1, student, begins.mul_((p / sums)[:, self.teacher]))
         inner = (places.key != FIRST).nonzero()[:, 0]
@@ -152,8 +171,11 @@ class Spelling:
 
 def pieces_of(student: PreTrainedTokenizerBase, ours: TokenBytes, theirs: TokenBytes, sizes: tuple[int, int]) -> Pieces:
     """How the student's tokenizer writes each of the teacher's tokens of text; tokens that it cannot write are left out."""
-    by_bytes = {text: token for token, text in sorted(ours.bytes.items(), reverse=True)
-                if token not in ours.special and token < sizes[0]}
+    by_bytes = {
+        text: token
+        for token, text in sorted(ours.bytes.items(), reverse=True)
+        if token not in ours.special and token < sizes[0]
+    }
     wanted = {token: text for token, text in theirs.bytes.items() if token < sizes[1] and token not in theirs.special and text}
     texts = {token: decoded for token, text in wanted.items() if (decoded := _decoded(text)) is not None}
     encoded = student.backend_tokenizer.encode_batch(list(texts.values()), add_special_tokens=False)
@@ -184,8 +206,7 @@ def _longest_pieces(text: bytes, by_bytes: dict[bytes, int]) -> tuple[int, ...]:
     return tuple(pieces)
 
 
-def first_tokens(pieces: Pieces, paired: PairedDocuments,
-                 vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def first_tokens(pieces: Pieces, paired: PairedDocuments, vocabulary: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How often groups begin with (the teacher's token, the student's token), by the teacher's token. vocabulary: rows of the
     student's head."""
     pairs = [np.array([(token, spelt[0]) for token, spelt in pieces.items()], np.int64).reshape(-1, 2)]

@@ -66,7 +66,9 @@ def spelt_distillation_loss(teacher: PreTrainedModel, spelling: Spelling, wanted
             total = total + chunked_head(hidden[learnt], head, cross_entropy_rows(labels[learnt], batch.weights[learnt]))[0]
         weights = batch.weights[places.ours]
         count = batch.weights[labels != IGNORED].sum()
-        return LossOutput({"loss": Mean(total, count)}, {"kl": Mean((divergences * weights).sum(), weights.sum()),
-                                                         "aligned": Mean(weights.sum(), count)})
+        return LossOutput(
+            {"loss": Mean(total, count)},
+            {"kl": Mean((divergences * weights).sum(), weights.sum()), "aligned": Mean(weights.sum(), count)},
+        )
 
     return loss

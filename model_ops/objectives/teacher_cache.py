@@ -75,10 +75,19 @@ class TeacherCache:
         self.logs = np.memmap(folder / "logs.bin", np.float16, "r", shape=shape)
 
     @classmethod
-    def write(cls, folder: Path, teacher: nn.Module, documents: Sequence[Document], top_k: int, temperature: float,
-              precision: str, batch_tokens: int = MICRO_BATCH_TOKENS,
-              after_batch: Callable[[int, int], None] | None = None, vocabulary: int | None = None,
-              drawn: int = 0) -> TeacherCache:
+    def write(
+        cls,
+        folder: Path,
+        teacher: nn.Module,
+        documents: Sequence[Document],
+        top_k: int,
+        temperature: float,
+        precision: str,
+        batch_tokens: int = MICRO_BATCH_TOKENS,
+        after_batch: Callable[[int, int], None] | None = None,
+        vocabulary: int | None = None,
+        drawn: int = 0,
+    ) -> TeacherCache:
         """Runs the teacher over every document once. Complete or absent: ABOUT is written last.
 
         drawn: how many of the top_k tokens are drawn from the tail. after_batch(tokens done, tokens in all). vocabulary: rows
@@ -134,7 +143,7 @@ class TeacherCache:
         ids[at], logs[at] = self.ids[place], self.logs[place]
         streams = {**document.streams, "teacher_ids": ids, "teacher_logs": logs}
         if self.drawn:
-            exact = np.exp(logs[at, :-self.drawn])
+            exact = np.exp(logs[at, : -self.drawn])
             tail = np.clip(1 - exact.sum(1, keepdims=True), 0, 1)
             masses = streams["teacher_masses"] = np.zeros_like(logs)
             masses[at] = np.concatenate([exact, np.repeat(tail / self.drawn, self.drawn, 1)], 1)
@@ -155,8 +164,16 @@ def _members(lengths: Int[np.ndarray, " documents"], batch_tokens: int) -> list[
 
 
 @torch.no_grad()
-def _said(teacher: nn.Module, head: Head, batch: Batch, top_k: int, drawn: int, temperature: float, precision: str,
-          generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _said(
+    teacher: nn.Module,
+    head: Head,
+    batch: Batch,
+    top_k: int,
+    drawn: int,
+    temperature: float,
+    precision: str,
+    generator: torch.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
     """(ids, log-probabilities) of tokens at each target of the batch, [targets, top_k] each: the likeliest, then drawn ones."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     kind = batch.labels.device.type
@@ -165,7 +182,7 @@ def _said(teacher: nn.Module, head: Head, batch: Batch, top_k: int, drawn: int, 
         products = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else teacher.dtype
     ids, logs = [], []
     for first in range(0, len(states), ROWS_AT_ONCE):
-        log_p = torch.log_softmax(head.logits(states[first:first + ROWS_AT_ONCE].to(products)).div_(temperature), -1)
+        log_p = torch.log_softmax(head.logits(states[first : first + ROWS_AT_ONCE].to(products)).div_(temperature), -1)
         chosen = log_p.topk(top_k - drawn, dim=-1).indices
         if drawn:
             chosen = torch.cat([chosen, from_tail(log_p, chosen, drawn, generator)], dim=-1)
@@ -176,8 +193,9 @@ def _said(teacher: nn.Module, head: Head, batch: Batch, top_k: int, drawn: int, 
     return torch.cat(ids).numpy(), torch.cat(logs).numpy()
 
 
-def from_tail(log_p: Float[Tensor, "rows vocabulary"], likely: Int[Tensor, "rows likely"], count: int,
-              generator: torch.Generator) -> Int[Tensor, "rows count"]:
+def from_tail(
+    log_p: Float[Tensor, "rows vocabulary"], likely: Int[Tensor, "rows likely"], count: int, generator: torch.Generator
+) -> Int[Tensor, "rows count"]:
     """Tokens other than the likely ones, drawn by their probability: a systematic sample, so one as likely as its part of the
     mass is drawn at least once, and any may be drawn twice."""
     reached = log_p.exp().scatter_(1, likely, 0).cumsum_(-1)
@@ -187,8 +205,14 @@ def from_tail(log_p: Float[Tensor, "rows vocabulary"], likely: Int[Tensor, "rows
 
 
 def cached_rows(
-    ids: Int[Tensor, "rows top_k"], logs: Float[Tensor, "rows top_k"], masses: Float[Tensor, "rows top_k"] | None,
-    labels: Int[Tensor, " rows"], weights: Float[Tensor, " rows"], temperature: float, label_weight: float, beta: float,
+    ids: Int[Tensor, "rows top_k"],
+    logs: Float[Tensor, "rows top_k"],
+    masses: Float[Tensor, "rows top_k"] | None,
+    labels: Int[Tensor, " rows"],
+    weights: Float[Tensor, " rows"],
+    temperature: float,
+    label_weight: float,
+    beta: float,
     divergences: Float[Tensor, " rows"],
 ) -> RowsLoss:
     """(1 - label_weight) T^2 D + label_weight cross-entropy of each row, times the row's weight.
@@ -214,8 +238,7 @@ def cached_rows(
         if not gradient_wanted:
             return found, None
         of_tail = of_buckets[:, -1:] / bucket_q[:, -1:].exp()
-        return found, log_q.exp_().mul_(of_tail).scatter_(
-            1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
+        return found, log_q.exp_().mul_(of_tail).scatter_(1, likely, torch.where(empty, of_buckets[:, :1], of_buckets[:, :-1]))
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         log_q = torch.log_softmax(logits / temperature, -1)

@@ -1,7 +1,7 @@
 """Checks a base model's directory, and reads one with quantized weights. `import_base` and `distill` take base models.
 
-    check_base(directory)                                      # ModelError if it cannot be used
-    import_quantized(source, output, False, progress)          # bfloat16 weights
+check_base(directory)                                      # ModelError if it cannot be used
+import_quantized(source, output, False, progress)          # bfloat16 weights
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
     """
     config = read_config(source)
     if mtp_layer or has_layers(config):
-        raise ModelError(f"{source} is quantized and has multi-token-prediction layers, which are not read together: name the "
-                         "model before it was quantized")
+        raise ModelError(
+            f"{source} is quantized and has multi-token-prediction layers, which are not read together: name the "
+            "model before it was quantized"
+        )
     try:
         form = float_form(config, read_directory(source))
     except TensorFileError as error:
         raise ModelError(str(error)) from error
-    progress.event("note", message=f"{source} is quantized ({form.title}): it is read as bfloat16, and a stage that quantizes "
-                                   "rounds its weights a second time; name its unquantized form if there is one")
+    progress.event(
+        "note",
+        message=f"{source} is quantized ({form.title}): it is read as bfloat16, and a stage that quantizes "
+        "rounds its weights a second time; name its unquantized form if there is one",
+    )
     output.mkdir(parents=True, exist_ok=True)
     written = write_float_weights(form, output / "model.safetensors", progress)
     left = {*LEFT, "config.json", "model.safetensors.index.json", "quantization_config.json", "quant_config.json"}
@@ -62,8 +67,10 @@ def check_base(directory: Path) -> dict[str, int]:
     config = read_config(directory)
     vocab_size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
     if vocab_size is not None and len(tokenizer) > vocab_size:
-        raise ModelError(f"{directory}: the tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}; copy "
-                         "the tokenizer that belongs to the model")
+        raise ModelError(
+            f"{directory}: the tokenizer has {len(tokenizer)} tokens, but vocab_size is {vocab_size}; copy "
+            "the tokenizer that belongs to the model"
+        )
     try:
         refuse_untrainable(config)
     except ModelError as error:

@@ -92,8 +92,12 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     place = job.input("teacher")
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
-    widths = widths_of(AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False), settings.mlp_width,
-                       settings.heads, settings.hidden_size)
+    widths = widths_of(
+        AutoConfig.from_pretrained(place, local_files_only=True, trust_remote_code=False),
+        settings.mlp_width,
+        settings.heads,
+        settings.hidden_size,
+    )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
     paired = told = None
     if settings.across_tokenizers is not None and settings.label_weight < 1:
@@ -119,8 +123,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]
     if not settings.mesh.alone and vocabulary != teacher.get_input_embeddings().weight.shape[0]:
-        raise ModelError(f"student.base has {vocabulary} rows in its embedding, and the teacher has another number, which "
-                         "needs one process: leave mesh out, or resize the embedding of student.base")
+        raise ModelError(
+            f"student.base has {vocabulary} rows in its embedding, and the teacher has another number, which "
+            "needs one process: leave mesh out, or resize the embedding of student.base"
+        )
     world.place(student, settings.precision)
     loss, plan = next_token_loss, None if paired is not None else PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
@@ -139,8 +145,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
         if settings.hidden_weight > 0:
-            loss = HiddenStateMatching(loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers),
-                                       settings.hidden_weight, channels)
+            loss = HiddenStateMatching(
+                loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers), settings.hidden_weight, channels
+            )
         if of_samples is not None:
             sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
@@ -148,14 +155,28 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     checks = plan_validation(len(plan), settings)
     held_out = first_documents(chats.validation, checks.tokens)
     result = train(
-        student, plan, loss, settings, job.output / ".work", progress, "distill",
-        validate=validation_of(student, held_out, settings.precision, world), validate_every=checks.every, world=world,
+        student,
+        plan,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "distill",
+        validate=validation_of(student, held_out, settings.precision, world),
+        validate_every=checks.every,
+        world=world,
     )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
-    found: dict[str, Any] = {} if search is None else {
-        "teacher_loss": search.loss, "removed_layers": [gone.layer for gone in search.removed],
-        "loss_after_removal": [round(gone.loss, 4) for gone in search.removed]}
+    found: dict[str, Any] = (
+        {}
+        if search is None
+        else {
+            "teacher_loss": search.loss,
+            "removed_layers": [gone.layer for gone in search.removed],
+            "loss_after_removal": [round(gone.loss, 4) for gone in search.removed],
+        }
+    )
     kept = {} if own is not None else {"teacher_layers": layers}
     if told is not None:
         found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
@@ -172,8 +193,10 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
         check_base(base)
         return base
     if world.mesh is not None:
-        raise ModelError(f"student.base {base} is quantized, which is read in one process: leave mesh out, or give the model "
-                         "before it was quantized")
+        raise ModelError(
+            f"student.base {base} is quantized, which is read in one process: leave mesh out, or give the model "
+            "before it was quantized"
+        )
     if not (work / "config.json").exists():
         import_quantized(base, work, False, progress)
     return work
@@ -182,8 +205,10 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
 def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
     """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
     if RenderingSettings.read(dataset).thinking != "keep":
-        raise ModelError("datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
-                         "as they were given: set it to keep, or set student.teacher to online or cache")
+        raise ModelError(
+            "datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
+            "as they were given: set it to keep, or set student.teacher to online or cache"
+        )
     told = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
     chats = read_chats(dataset, model, settings, told=told)
     told.check()
@@ -196,8 +221,10 @@ def refuse_other_tokens(job: Job, teacher: Path, chats: Chats, settings: Student
     of_teacher = read_chats(job.input("dataset"), teacher, settings, job.inputs.get("served"))
     different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
     if different is not None:
-        raise ModelError(f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
-                         "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: spelling")
+        raise ModelError(
+            f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
+            "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: spelling"
+        )
 
 
 def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
@@ -205,25 +232,40 @@ def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettin
     tokenizer = load_tokenizer(own)
     for directory, its in ((own, tokenizer), (teacher, load_tokenizer(teacher))):
         refuse_misfit(directory, its)
-    paired = read_paired(dataset, "train", tokenizer, load_tokenizer(teacher), settings.max_length, settings.overflow == "drop",
-                         context_of(read_config(teacher)))
+    paired = read_paired(
+        dataset,
+        "train",
+        tokenizer,
+        load_tokenizer(teacher),
+        settings.max_length,
+        settings.overflow == "drop",
+        context_of(read_config(teacher)),
+    )
     validation = validation_documents(dataset, tokenizer, settings.max_length)
     for split in (paired.documents, validation):
         refuse_long_documents(own, split)
     return Chats(tokenizer, paired.documents, validation, paired.counts), paired
 
 
-def across(paired: PairedDocuments, settings: StudentSettings, student: PreTrainedModel, teacher: PreTrainedModel,
-           ours: PreTrainedTokenizerBase, theirs: PreTrainedTokenizerBase) -> tuple[PairedPlan, Loss]:
+def across(
+    paired: PairedDocuments,
+    settings: StudentSettings,
+    student: PreTrainedModel,
+    teacher: PreTrainedModel,
+    ours: PreTrainedTokenizerBase,
+    theirs: PreTrainedTokenizerBase,
+) -> tuple[PairedPlan, Loss]:
     """What a student with another tokenizer learns from."""
     sizes = tuple(len(model.get_input_embeddings().weight) for model in (student, teacher))
     spelling = Spelling.of(ours, theirs, paired, sizes)
-    return PairedPlan(paired, settings, spelling), spelt_distillation_loss(teacher, spelling, Divergence(
-        settings.temperature, settings.label_weight, settings.beta))
+    return PairedPlan(paired, settings, spelling), spelt_distillation_loss(
+        teacher, spelling, Divergence(settings.temperature, settings.label_weight, settings.beta)
+    )
 
 
-def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Chats,
-                  progress: Progress) -> tuple[LayerSearch | None, list[int]]:
+def chosen_layers(
+    teacher: PreTrainedModel, settings: StudentSettings, chats: Chats, progress: Progress
+) -> tuple[LayerSearch | None, list[int]]:
     """(the search, if there was one; the teacher's layers that the student keeps)."""
     try:
         depth = settings.depth(teacher.config.num_hidden_layers)
@@ -233,8 +275,9 @@ def chosen_layers(teacher: PreTrainedModel, settings: StudentSettings, chats: Ch
     return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
 
 
-def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress,
-           vocabulary: int) -> TeacherCache:
+def cached(
+    teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, folder: Path, progress: Progress, vocabulary: int
+) -> TeacherCache:
     """The teacher's cache over the training documents; that of a run that was stopped is read again."""
     if (folder / ABOUT).exists():
         return TeacherCache(folder, chats.documents)
@@ -243,8 +286,17 @@ def cached(teacher: PreTrainedModel, chats: Chats, settings: StudentSettings, fo
         progress.report("teacher", done, total, "tokens")
         progress.stop_if_requested()
 
-    return TeacherCache.write(folder, teacher, chats.documents, settings.top_k, settings.temperature, settings.precision,
-                              after_batch=after_batch, vocabulary=vocabulary, drawn=settings.drawn_tokens)
+    return TeacherCache.write(
+        folder,
+        teacher,
+        chats.documents,
+        settings.top_k,
+        settings.temperature,
+        settings.precision,
+        after_batch=after_batch,
+        vocabulary=vocabulary,
+        drawn=settings.drawn_tokens,
+    )
 
 
 def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | None]:
@@ -253,8 +305,9 @@ def divergences_of(settings: StudentSettings) -> tuple[Divergence, Divergence | 
     return of_rows, Divergence(settings.temperature, 0.0, settings.on_policy.beta) if settings.on_policy.share > 0 else None
 
 
-def searched_layers(teacher: PreTrainedModel, depth: int, settings: StudentSettings, chats: Chats,
-                    progress: Progress) -> LayerSearch | None:
+def searched_layers(
+    teacher: PreTrainedModel, depth: int, settings: StudentSettings, chats: Chats, progress: Progress
+) -> LayerSearch | None:
     """Which layers the teacher can lose, where importance is asked for and a row can measure it; None: evenly spaced ones."""
     remove = teacher.config.num_hidden_layers - depth
     forwards = sum(teacher.config.num_hidden_layers - gone for gone in range(remove)) or 1

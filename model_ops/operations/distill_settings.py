@@ -19,61 +19,107 @@ class StudentSettings(TrainingSettings):
 
     enabled: bool = Field(True, description="false: no student is made, and the next stage starts from the fine-tuned model")
     dataset: str | None = Field(
-        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
-        "teacher's answers")
+        None,
+        description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
+        "teacher's answers",
+    )
     base: str | None = Field(
-        None, description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
-        "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers")
+        None,
+        description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
+        "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers",
+    )
     across_tokenizers: Literal["spelling"] | None = Field(
-        None, description="The student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. spelling: the teacher's next tokens are spelt in the student's. Left out: such a base is refused")
+        None,
+        description="The student's base may have another tokenizer and chat template; answers are aligned by their "
+        "bytes. spelling: the teacher's next tokens are spelt in the student's. Left out: such a base is refused",
+    )
     layers: float | None = Field(
-        None, gt=0, le=1_024, description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
-        "at most the teacher's. Left out: 0.7; not with `base`")
+        None,
+        gt=0,
+        le=1_024,
+        description="Below 1: share of the teacher's layers to keep. From 1: number of layers to keep, "
+        "at most the teacher's. Left out: 0.7; not with `base`",
+    )
     mlp_width: float | None = Field(
-        None, gt=0, le=1_048_576, description="Below 1: share of the neurons of each MLP to keep, in multiples of up to 128. "
-        "From 1: their number. Left out: all")
+        None,
+        gt=0,
+        le=1_048_576,
+        description="Below 1: share of the neurons of each MLP to keep, in multiples of up to 128. "
+        "From 1: their number. Left out: all",
+    )
     heads: float | None = Field(
-        None, gt=0, le=4_096, description="Below 1: share of the attention heads to keep, in whole key-value groups. From 1: "
-        "number of query heads. Left out: all")
+        None,
+        gt=0,
+        le=4_096,
+        description="Below 1: share of the attention heads to keep, in whole key-value groups. From 1: "
+        "number of query heads. Left out: all",
+    )
     hidden_size: float | None = Field(
-        None, gt=0, le=1_048_576, description="Below 1: share of the channels of the residual stream to keep, in multiples of "
-        "up to 128. From 1: their number. Left out: all")
+        None,
+        gt=0,
+        le=1_048_576,
+        description="Below 1: share of the channels of the residual stream to keep, in multiples of "
+        "up to 128. From 1: their number. Left out: all",
+    )
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
     label_weight: float = Field(
-        0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning")
+        0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning"
+    )
     hidden_weight: float | None = Field(
-        None, ge=0, le=1_000, description="Weight of hidden-state matching: the squared distance between the output of each of "
+        None,
+        ge=0,
+        le=1_000,
+        description="Weight of hidden-state matching: the squared distance between the output of each of "
         "the student's blocks and the teacher's hidden states at the same place, relative to their norm. 0 switches it off. "
         "Left out: by preset, where the student is cut from its teacher and trains in one process with the teacher online; 0 "
-        "otherwise")
+        "otherwise",
+    )
     choose_layers: Literal["importance", "even"] | None = Field(
-        None, description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
-        "rows. even: evenly spaced layers, with the first and the last. Left out: importance; even on a mesh")
+        None,
+        description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
+        "rows. even: evenly spaced layers, with the first and the last. Left out: importance; even on a mesh",
+    )
     beta: float = Field(
-        0.0, ge=0, le=1, description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
-        "generalised Jensen-Shannon divergence")
+        0.0,
+        ge=0,
+        le=1,
+        description="Divergence from the teacher, as in GKD: 0 is forward KL, 1 reverse KL, between them a "
+        "generalised Jensen-Shannon divergence",
+    )
     teacher: Literal["online", "cache", "answers"] = Field(
-        "online", description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
+        "online",
+        description="online: the teacher computes with each batch. cache: it computes once, before the training, and "
         "`top_k` of its tokens at every target are kept on disk until the stage ends: faster where rows are read more "
         "than once, and the teacher's memory is free while the student trains. "
-        "answers: the log-probabilities that the recipe's teacher at an endpoint gave with its answers (`teacher.logprobs`)")
+        "answers: the log-probabilities that the recipe's teacher at an endpoint gave with its answers (`teacher.logprobs`)",
+    )
     top_k: int = Field(
-        32, ge=1, le=4_096, description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
-        "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket")
+        32,
+        ge=1,
+        le=4_096,
+        description="teacher: cache. Tokens kept at a target, 4 or 6 bytes each. At `beta` 0 a quarter of "
+        "them are drawn from all but the likeliest; at any other `beta` all but the likeliest are one bucket",
+    )
     on_policy: OnPolicySettings = Field(
-        default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: by preset")
+        default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: by preset"
+    )
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()}
+        name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()
+    }
     ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 1.0}
     """`on_policy.share` by preset."""
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TrainingSettings.STAY_OPEN, "dataset": "`datasets.sft`, or the teacher's answers",
-        "base": "the student begins as a part of the teacher", "across_tokenizers": "one tokenizer",
-        "mlp_width": "the teacher's", "heads": "the teacher's", "hidden_size": "the teacher's",
-        "layers": "a base has its own", "choose_layers": "a base keeps all of its own",
+        **TrainingSettings.STAY_OPEN,
+        "dataset": "`datasets.sft`, or the teacher's answers",
+        "base": "the student begins as a part of the teacher",
+        "across_tokenizers": "one tokenizer",
+        "mlp_width": "the teacher's",
+        "heads": "the teacher's",
+        "hidden_size": "the teacher's",
+        "layers": "a base has its own",
+        "choose_layers": "a base keeps all of its own",
     }
 
     @model_validator(mode="after")
@@ -87,8 +133,9 @@ class StudentSettings(TrainingSettings):
         alone, samples = self.mesh.alone, bool(self.on_policy.share)
         given = "layers" if self.layers is not None else "choose_layers"
         if self.base is not None and getattr(self, given) is not None:
-            yield (f"{given} and base are both given, and a student with a base keeps all layers of it: leave {given} or base "
-                   "out")
+            yield (
+                f"{given} and base are both given, and a student with a base keeps all layers of it: leave {given} or base out"
+            )
         if self.layers is not None and self.layers >= 1 and self.layers != int(self.layers):
             yield f"layers is {self.layers:g}; it must be a share below 1 or a whole number of layers"
         for key in ("mlp_width", "heads", "hidden_size"):
@@ -102,52 +149,70 @@ class StudentSettings(TrainingSettings):
         if self.across_tokenizers is not None:
             yield from self._not_across_tokenizers()
         for refused, reason, remedy in (
-                (self.base is not None, "base is given, and a model of its own has other hidden states", "leave base out"),
-                (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "set label_weight below 1"),
-                (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "set teacher to online"),
-                (not alone, "mesh is given, and hidden states are matched in one process", "leave mesh out")):
+            (self.base is not None, "base is given, and a model of its own has other hidden states", "leave base out"),
+            (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "set label_weight below 1"),
+            (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "set teacher to online"),
+            (not alone, "mesh is given, and hidden states are matched in one process", "leave mesh out"),
+        ):
             if self.hidden_weight and refused:
                 yield f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or {remedy}"
         if samples and not alone:
-            yield ("on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or set "
-                   "on_policy.share to 0")
+            yield (
+                "on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or set "
+                "on_policy.share to 0"
+            )
         if self.choose_layers == "importance" and not alone:
-            yield ("choose_layers is importance, which is measured in one process: leave mesh out, or set choose_layers to "
-                   "even")
+            yield (
+                "choose_layers is importance, which is measured in one process: leave mesh out, or set choose_layers to even"
+            )
         if self.teacher != "online" and not alone:
-            yield (f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set teacher to "
-                   "online")
+            yield (
+                f"teacher is {self.teacher}, which is written and read by one process: leave mesh out, or set teacher to online"
+            )
         if samples and self.label_weight == 1:
             yield "label_weight is 1, so no teacher is asked: set on_policy.share to 0, or label_weight below 1"
         for refused, key, remedy in (
-                (self.temperature != 1, "temperature", "set it to 1"),
-                (samples, "on_policy.share", "set it to 0, or teacher to online"),
-                (self.overflow == "split", "overflow", "set it to truncate or drop")):
+            (self.temperature != 1, "temperature", "set it to 1"),
+            (samples, "on_policy.share", "set it to 0, or teacher to online"),
+            (self.overflow == "split", "overflow", "set it to truncate or drop"),
+        ):
             if self.teacher == "answers" and refused:
-                yield (f"{key} does not work with teacher: answers, whose log-probabilities are those of whole answers at "
-                       f"temperature 1: {remedy}")
+                yield (
+                    f"{key} does not work with teacher: answers, whose log-probabilities are those of whole answers at "
+                    f"temperature 1: {remedy}"
+                )
 
     def _not_across_tokenizers(self) -> Iterator[str]:
         if self.base is None:
-            yield ("across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, or leave "
-                   "across_tokenizers out")
+            yield (
+                "across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, or leave "
+                "across_tokenizers out"
+            )
         if self.beta == 1:
-            yield ("beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other tokens than "
-                   "the student may say: set beta below 1, such as 0.9")
+            yield (
+                "beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other tokens than "
+                "the student may say: set beta below 1, such as 0.9"
+            )
         for refused, key, remedy in (
-                (not self.mesh.alone, "mesh", "leave mesh out"), (self.teacher != "online", "teacher", "set it to online"),
-                (bool(self.on_policy.share), "on_policy.share", "set it to 0"),
-                (self.overflow == "split", "overflow", "set it to truncate or drop")):
+            (not self.mesh.alone, "mesh", "leave mesh out"),
+            (self.teacher != "online", "teacher", "set it to online"),
+            (bool(self.on_policy.share), "on_policy.share", "set it to 0"),
+            (self.overflow == "split", "overflow", "set it to truncate or drop"),
+        ):
             if refused:
-                yield (f"{key} does not work with across_tokenizers, which trains on aligned rows in one process with the "
-                       f"teacher at hand: {remedy}")
+                yield (
+                    f"{key} does not work with across_tokenizers, which trains on aligned rows in one process with the "
+                    f"teacher at hand: {remedy}"
+                )
 
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""
         update: dict[str, Any] = {}
         if self.base is None:
-            update = {"choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
-                      "layers": DEFAULT_LAYERS if self.layers is None else self.layers}
+            update = {
+                "choose_layers": self.choose_layers or ("importance" if self.mesh.alone else "even"),
+                "layers": DEFAULT_LAYERS if self.layers is None else self.layers,
+            }
         at_hand = self.mesh.alone and self.teacher == "online" and self.label_weight < 1
         if self.hidden_weight is None and not (at_hand and self.base is None):
             update["hidden_weight"] = 0.0
@@ -172,6 +237,8 @@ class StudentSettings(TrainingSettings):
         wanted = self.kept_layers
         count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
         if count > teacher_layers:
-            raise ValueError(f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "
-                             f"at most {teacher_layers}, or to a share below 1")
+            raise ValueError(
+                f"the student cannot keep {count} layers, its teacher has {teacher_layers}; set student.layers to "
+                f"at most {teacher_layers}, or to a share below 1"
+            )
         return count

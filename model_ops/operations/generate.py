@@ -49,12 +49,22 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
 from model_ops.rendering import Unrenderable
 
-SCHEMA = pa.schema([
-    ("row_id", pa.string()), ("turn", pa.int32()), ("session_id", pa.string()), ("prompt_shape", pa.string()),
-    ("workload", pa.string()), ("interaction_id", pa.string()), ("origin", pa.string()),
-    ("prompt_token_ids", pa.list_(pa.int32())), ("answer_token_ids", pa.list_(pa.int32())),
-    ("finish_reason", pa.string()), ("temperature", pa.float64()), ("sampling", pa.string()),
-])
+SCHEMA = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("turn", pa.int32()),
+        ("session_id", pa.string()),
+        ("prompt_shape", pa.string()),
+        ("workload", pa.string()),
+        ("interaction_id", pa.string()),
+        ("origin", pa.string()),
+        ("prompt_token_ids", pa.list_(pa.int32())),
+        ("answer_token_ids", pa.list_(pa.int32())),
+        ("finish_reason", pa.string()),
+        ("temperature", pa.float64()),
+        ("sampling", pa.string()),
+    ]
+)
 TEMPERATURES_SHOWN = 16
 
 
@@ -101,8 +111,11 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     if not answered:
         raise ModelError(_why_nothing(dataset, counts, session.positions))
     if counts.refused:
-        progress.event("note", message=f"generate: {counts.refused.total()} of {counts.asked} turns were served with "
-                       f"{', '.join(counts.refused)}, which is not done here: left out; an endpoint may do it")
+        progress.event(
+            "note",
+            message=f"generate: {counts.refused.total()} of {counts.asked} turns were served with "
+            f"{', '.join(counts.refused)}, which is not done here: left out; an endpoint may do it",
+        )
     about = {"target_digest": target_digest(target), "vocabulary_digest": vocabulary_digest(target)}
     metrics: dict[str, Any] = {}
     for name, table in tables.items():
@@ -110,9 +123,13 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         metrics.update(_measures(name, table))
     seconds = time.monotonic() - started_s
     return {
-        **metrics, "answers_reused": counts.reused, "prompts_too_long": counts.too_long,
-        "prompts_refused": dict(counts.refused), "prompts_unrenderable": dict(counts.unrenderable),
-        "temperatures": dict(counts.temperatures.most_common(TEMPERATURES_SHOWN)), "seconds": seconds,
+        **metrics,
+        "answers_reused": counts.reused,
+        "prompts_too_long": counts.too_long,
+        "prompts_refused": dict(counts.refused),
+        "prompts_unrenderable": dict(counts.unrenderable),
+        "temperatures": dict(counts.temperatures.most_common(TEMPERATURES_SHOWN)),
+        "seconds": seconds,
         "answer_tokens": sum(metrics[f"{name}_answer_tokens"] for name in tables),
         "tokens_per_second": counts.generated_tokens / seconds if counts.generated_tokens else 0.0,
     }
@@ -121,8 +138,17 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 class _Session:
     """Answers every turn of a split's conversations: all first turns, then all second ones, and so on."""
 
-    def __init__(self, job: Job, settings: GenerateSettings, tokenizer: PreTrainedTokenizerBase, served: ServedAnswers,
-                 earlier: EarlierAnswers, answers: Answerer, counts: TurnCounts, progress: Progress):
+    def __init__(
+        self,
+        job: Job,
+        settings: GenerateSettings,
+        tokenizer: PreTrainedTokenizerBase,
+        served: ServedAnswers,
+        earlier: EarlierAnswers,
+        answers: Answerer,
+        counts: TurnCounts,
+        progress: Progress,
+    ):
         self.job, self.settings, self.tokenizer, self.served = job, settings, tokenizer, served
         self.earlier = earlier
         self.answers, self.counts, self.progress = answers, counts, progress
@@ -153,8 +179,10 @@ class _Session:
                     going.remove(each)
                     continue
                 if max(ids) >= self.vocabulary:
-                    raise ModelError(f"row {each.row_id}: the target's tokenizer gives token id {max(ids)}, outside the "
-                                     f"target's vocabulary of {self.vocabulary}: copy the tokenizer that belongs to the model")
+                    raise ModelError(
+                        f"row {each.row_id}: the target's tokenizer gives token id {max(ids)}, outside the "
+                        f"target's vocabulary of {self.vocabulary}: copy the tokenizer that belongs to the model"
+                    )
                 sampling = self._sampling(known)
                 refused = self.answers.refused(sampling)
                 self.counts.refused.update(refused[:1])
@@ -191,8 +219,15 @@ class _Session:
             self.progress.stop_if_requested()
             replies = self.answers.answer(chunk)
             self.counts.generated_tokens += sum(len(reply.tokens) for reply in replies)
-            _write(pa.table({"tokens": pa.array([reply.tokens for reply in replies], pa.list_(pa.int32())),
-                             "finish_reason": [reply.finish_reason for reply in replies]}), path)
+            _write(
+                pa.table(
+                    {
+                        "tokens": pa.array([reply.tokens for reply in replies], pa.list_(pa.int32())),
+                        "finish_reason": [reply.finish_reason for reply in replies],
+                    }
+                ),
+                path,
+            )
         self.done += len(chunk)
         self.progress.report("generate", self.done, self.counts.asked, "turns")
         return [CompletionTokens(row["tokens"], row["finish_reason"]) for row in pq.read_table(path).to_pylist()]
@@ -212,10 +247,13 @@ class _Session:
     def _row(self, asked: PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)
         if len(reply.tokens) > room_of(asked, self.settings):
-            raise ModelError(f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
-                             f"was {room_of(asked, self.settings)}: use an endpoint that respects max_tokens")
-        return self._record(asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens,
-                            reply.finish_reason)
+            raise ModelError(
+                f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
+                f"was {room_of(asked, self.settings)}: use an endpoint that respects max_tokens"
+            )
+        return self._record(
+            asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens, reply.finish_reason
+        )
 
     def _exact_row(self, conversation: Dialogue, turn: int, exact: LoggedTokenIds) -> dict[str, Any]:
         self._within_vocabulary(conversation, [*exact.prompt, *exact.answer])
@@ -223,22 +261,39 @@ class _Session:
         sampling = self.served.sampling(conversation.interaction_ids[turn])
         return self._record(conversation, turn, "served", sampling, exact.prompt, exact.answer, exact.finish_reason)
 
-    def _record(self, conversation: Dialogue, turn: int, origin: str, sampling: Sampling, prompt: list[int],
-                answer: list[int], finish_reason: str) -> dict[str, Any]:
+    def _record(
+        self,
+        conversation: Dialogue,
+        turn: int,
+        origin: str,
+        sampling: Sampling,
+        prompt: list[int],
+        answer: list[int],
+        finish_reason: str,
+    ) -> dict[str, Any]:
         self.counts.temperatures[f"{sampling.temperature:g}"] += 1
         return {
-            "row_id": conversation.row_id, "turn": turn, "session_id": conversation.session_id,
-            "prompt_shape": conversation.prompt_shape, "workload": conversation.workload,
-            "interaction_id": conversation.interaction_ids[turn], "origin": origin, "prompt_token_ids": prompt,
-            "answer_token_ids": answer, "finish_reason": finish_reason, "temperature": sampling.temperature,
+            "row_id": conversation.row_id,
+            "turn": turn,
+            "session_id": conversation.session_id,
+            "prompt_shape": conversation.prompt_shape,
+            "workload": conversation.workload,
+            "interaction_id": conversation.interaction_ids[turn],
+            "origin": origin,
+            "prompt_token_ids": prompt,
+            "answer_token_ids": answer,
+            "finish_reason": finish_reason,
+            "temperature": sampling.temperature,
             "sampling": sampling.as_json(),
         }
 
     def _within_vocabulary(self, conversation: Dialogue, tokens: list[int]) -> None:
         strange = [token for token in tokens if not 0 <= token < self.vocabulary]
         if strange:
-            raise ModelError(f"row {conversation.row_id}: token id {strange[0]} is outside the target's vocabulary of "
-                             f"{self.vocabulary}: check served_as and the endpoint's model")
+            raise ModelError(
+                f"row {conversation.row_id}: token id {strange[0]} is outside the target's vocabulary of "
+                f"{self.vocabulary}: check served_as and the endpoint's model"
+            )
 
 
 def _why_nothing(dataset: Path, counts: TurnCounts, positions: int) -> str:
@@ -247,8 +302,10 @@ def _why_nothing(dataset: Path, counts: TurnCounts, positions: int) -> str:
     if counts.unrenderable:
         return f"the chat template refuses the prompts of {dataset}: {counts.unrenderable.most_common(1)[0][0]}"
     if counts.refused:
-        return (f"every prompt of {dataset} was served with {', '.join(counts.refused)}, which this project's generator does "
-                "not do: give answers.endpoint, a server that does")
+        return (
+            f"every prompt of {dataset} was served with {', '.join(counts.refused)}, which this project's generator does "
+            "not do: give answers.endpoint, a server that does"
+        )
     return f"{dataset} holds no turn for the target to answer: it needs conversations with a user's message"
 
 
@@ -256,15 +313,25 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
     lengths = [len(answer) for answer in table["answer_token_ids"].to_pylist()]
     stopped = sum(reason == "stop" for reason in table["finish_reason"].to_pylist())
     served = sum(origin == "served" for origin in table["origin"].to_pylist())
-    return {f"{name}_rows": len(lengths), f"{name}_served_rows": served, f"{name}_answer_tokens": sum(lengths),
-            f"{name}_stopped_share": stopped / max(1, len(lengths))}
+    return {
+        f"{name}_rows": len(lengths),
+        f"{name}_served_rows": served,
+        f"{name}_answer_tokens": sum(lengths),
+        f"{name}_stopped_share": stopped / max(1, len(lengths)),
+    }
 
 
 def _chunk_path(job: Job, name: str, chunk: list[PromptTurn], settings: GenerateSettings) -> Path:
     """The file of a chunk, named by a digest of everything that determines its answers, so an existing file is valid."""
     target = job.inputs["target"]
-    key = json.dumps([settings.model_dump(), str(target), weight_file_stamps(target),
-                      [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk]])
+    key = json.dumps(
+        [
+            settings.model_dump(),
+            str(target),
+            weight_file_stamps(target),
+            [(each.name, each.ids, each.sampling.as_json(), each.sampling.max_tokens) for each in chunk],
+        ]
+    )
     return job.output / ".work" / "answers" / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.parquet"
 
 

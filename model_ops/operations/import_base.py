@@ -34,8 +34,10 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         return import_quantized(source, job.output, settings.mtp_layer, progress)
     layered = has_layers(read_config(source))
     if settings.mtp_layer and not (layered and any(name.startswith(LAYER) for name in headers(source))):
-        raise ModelError(f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
-                         "architecture for the drafter, such as eagle3")
+        raise ModelError(
+            f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
+            "architecture for the drafter, such as eagle3"
+        )
     found = {} if layered else check_base(source)
     written = set_apart(source, job.output) if layered else set()
     left = {*LEFT, *written}
@@ -55,8 +57,10 @@ def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progr
     name = base_of_adapter(adapter)
     base = Path(name) if Path(name).is_dir() else download(name, None)
     if mtp_layer or has_layers(read_config(base)):
-        raise ModelError(f"the base model of the adapter in {adapter} carries multi-token-prediction layers, which merging "
-                         "would drop: merge the adapter with its own trainer, and name the merged model")
+        raise ModelError(
+            f"the base model of the adapter in {adapter} carries multi-token-prediction layers, which merging "
+            "would drop: merge the adapter with its own trainer, and name the merged model"
+        )
     progress.report("merge", 0, 1, "adapters")
     merge_adapter(base, adapter, output)
     progress.report("merge", 1, 1, "adapters")
@@ -73,8 +77,11 @@ def download(model: str, revision: str | None) -> Path:
     except HFValidationError as error:
         raise ModelError(f"{model} is neither a directory nor a Hugging Face id (owner/name); give one of these") from error
     except LocalEntryNotFoundError as error:
-        raise ModelError(f"{model} is not in the local cache and the Hugging Face Hub cannot be reached; "
-                         "give a directory, or go online") from error
+        raise ModelError(
+            f"{model} is not in the local cache and the Hugging Face Hub cannot be reached; give a directory, or go online"
+        ) from error
     except (HfHubHTTPError, OSError) as error:
-        raise ModelError(f"{model} cannot be fetched from the Hugging Face Hub ({type(error).__name__}); "
-                         "check the id, access to it, and the network, or give a directory") from error
+        raise ModelError(
+            f"{model} cannot be fetched from the Hugging Face Hub ({type(error).__name__}); "
+            "check the id, access to it, and the network, or give a directory"
+        ) from error

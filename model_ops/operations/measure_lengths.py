@@ -50,8 +50,17 @@ TOKENIZERS = "tokenizers.json"
 """In a dataset: vocabulary digest of the tokenizer of each seed with token ids that names one."""
 WHOLE = 2**31 - 1
 """A length that no row reaches."""
-SCHEMA = pa.schema([("stage", pa.string()), ("dataset_split", pa.string()), ("limit", pa.string()), ("tokens", pa.int64()),
-                    ("rows", pa.int64()), ("cut", pa.int64()), ("lost", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("dataset_split", pa.string()),
+        ("limit", pa.string()),
+        ("tokens", pa.int64()),
+        ("rows", pa.int64()),
+        ("cut", pa.int64()),
+        ("lost", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         progress.stop_if_requested()
         progress.report("lengths", done, len(splits), "splits")
         documents, counts = _documents(dataset, split, tokenizer)
-        findings.notes += [f"{rows:,} of {counts.rows:,} {split} rows are left out: {reason}"
-                        for reason, rows in counts.unrenderable.items()]
+        findings.notes += [
+            f"{rows:,} of {counts.rows:,} {split} rows are left out: {reason}" for reason, rows in counts.unrenderable.items()
+        ]
         lengths[f"{split}_rows"] = _described(documents.lengths)
         if split == "test":
             prompts = np.array([len(prompt.ids) for prompt in read_prompts(dataset, split, tokenizer)], dtype=np.int64)
@@ -116,8 +126,11 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     picture = look(dataset, "train", tokenizer, ROWS_SHOWN)
     write_text(job.output / "rendered.html", page(picture))
     write_text(job.output / "rendered.md", markdown(picture))
-    losing = {f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
-              for cost in findings.costs if cost.cut or cost.lost}
+    losing = {
+        f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
+        for cost in findings.costs
+        if cost.cut or cost.lost
+    }
     return json.loads(json.dumps({**report, "limits": losing}))
 
 
@@ -128,25 +141,38 @@ def refuse_other_token_ids(model: Path, dataset: Path) -> None:
     own = vocabulary_digest(model) if of_seeds else ""
     for source, digest in of_seeds.items():
         if digest != own:
-            raise ModelError(f"seeds {source}: its token ids are of another tokenizer than the base model's; tokenize its "
-                             f"texts with the base model's tokenizer, or leave {source} out")
+            raise ModelError(
+                f"seeds {source}: its token ids are of another tokenizer than the base model's; tokenize its "
+                f"texts with the base model's tokenizer, or leave {source} out"
+            )
 
 
-def compare_training(name: str, split: Split, documents: Documents, limit: TrainingLimit, positions: int | None,
-                     found: Findings) -> None:
+def compare_training(
+    name: str, split: Split, documents: Documents, limit: TrainingLimit, positions: int | None, found: Findings
+) -> None:
     """Adds the costs of a stage's max_length and of the positions."""
     lengths, first = documents.lengths, _first_targets(documents)
     longer = lengths > limit.max_length
     drops = limit.overflow == "drop"
     lost = longer if drops else first >= limit.max_length if limit.overflow == "truncate" else np.zeros(len(lengths), bool)
-    found.costs.append(Cost(name, split, f"{name}.max_length", limit.max_length, len(lengths),
-                            0 if drops else int((longer & ~lost).sum()), int(lost.sum())))
+    found.costs.append(
+        Cost(
+            name,
+            split,
+            f"{name}.max_length",
+            limit.max_length,
+            len(lengths),
+            0 if drops else int((longer & ~lost).sum()),
+            int(lost.sum()),
+        )
+    )
     if split == "train" and not len(lengths):
         found.problems.append(f"{name}: no training row has an answer to learn from; look at the dataset's rows and weights")
     elif split == "train" and lost.all():
         found.problems.append(
             f"{name}: none of {len(lengths):,} training rows has a token to learn within {name}.max_length, "
-            f"{limit.max_length:,}: the earliest answer begins after {int(first.min()):,} tokens; raise {name}.max_length")
+            f"{limit.max_length:,}: the earliest answer begins after {int(first.min()):,} tokens; raise {name}.max_length"
+        )
     if positions is None:
         return
     taken = lengths[~lost] if drops else np.minimum(lengths, limit.max_length)
@@ -155,7 +181,8 @@ def compare_training(name: str, split: Split, documents: Documents, limit: Train
     if beyond and not any(sentence.startswith(f"{name}: ") for sentence in found.problems):  # one sentence for a stage
         found.problems.append(
             f"{name}: {beyond:,} of {len(lengths):,} {split} rows have more tokens than the model's {positions:,} positions, "
-            f"and {name}.max_length is {limit.max_length:,}; set {name}.max_length to at most {positions:,}")
+            f"and {name}.max_length is {limit.max_length:,}; set {name}.max_length to at most {positions:,}"
+        )
 
 
 def compare_drafter(prompts: np.ndarray, limit: DrafterLimit, positions: int | None, found: Findings) -> None:
@@ -168,39 +195,59 @@ def compare_drafter(prompts: np.ndarray, limit: DrafterLimit, positions: int | N
         cut = ~lost & (prompts + limit.max_new_tokens > most)
         found.costs.append(Cost("speculator", "train", name, most, len(prompts), int(cut.sum()), int(lost.sum())))
         if len(prompts) and lost.all():
-            remedy = "raise speculator.max_length" if name != "positions" else \
-                "take a base model with more positions, or set speculator.enabled to false"
+            remedy = (
+                "raise speculator.max_length"
+                if name != "positions"
+                else "take a base model with more positions, or set speculator.enabled to false"
+            )
             found.problems.append(
                 f"speculator: none of {len(prompts):,} training prompts leaves room for an answer within {_named(name, most)}: "
-                f"the shortest has {int(prompts.min()):,} tokens; {remedy}")
+                f"the shortest has {int(prompts.min()):,} tokens; {remedy}"
+            )
     if not len(prompts):
         found.problems.append("speculator: no training row has a turn to answer; give traffic with a user's message")
 
 
-def compare_evaluation(documents: Documents, prompts: np.ndarray, limit: EvaluationLimit, positions: int | None,
-                       found: Findings) -> None:
+def compare_evaluation(
+    documents: Documents, prompts: np.ndarray, limit: EvaluationLimit, positions: int | None, found: Findings
+) -> None:
     """Adds the costs of the evaluation's limits on test rows and prompts."""
     first = _first_targets(documents)
     lost, longer = first >= limit.max_length, documents.lengths > limit.max_length
-    found.costs.append(Cost("evaluation", "test", "evaluation.max_length", limit.max_length, len(first),
-                            int((longer & ~lost).sum()), int(lost.sum())))
+    found.costs.append(
+        Cost(
+            "evaluation",
+            "test",
+            "evaluation.max_length",
+            limit.max_length,
+            len(first),
+            int((longer & ~lost).sum()),
+            int(lost.sum()),
+        )
+    )
     if not len(first):
         found.problems.append("evaluation: no test row has an answer to measure; raise datasets.sft.test_share or add sessions")
     elif lost.all():
-        found.problems.append(f"evaluation: none of {len(first):,} test rows has an answer within evaluation.max_length, "
-                              f"{limit.max_length:,}; raise it")
+        found.problems.append(
+            f"evaluation: none of {len(first):,} test rows has an answer within evaluation.max_length, "
+            f"{limit.max_length:,}; raise it"
+        )
     room = min(limit.max_length, WHOLE if positions is None else positions - limit.max_new_tokens)
     lost = prompts > room
-    found.costs.append(Cost("evaluation", "test", "positions - evaluation.max_new_tokens", room, len(prompts), 0,
-                            int(lost.sum())))
+    found.costs.append(
+        Cost("evaluation", "test", "positions - evaluation.max_new_tokens", room, len(prompts), 0, int(lost.sum()))
+    )
     if not lost.all() or not len(first):
         return
     sentence, remedy = "evaluation: acceptance cannot be measured: ", "set release.gates.acceptance_length to null"
     if len(prompts):
-        held = "" if positions is None else (
-            f" (the model has {positions:,} positions, an answer takes {limit.max_new_tokens:,})")
-        sentence += (f"none of {len(prompts):,} test prompts has at most {room:,} tokens, and the shortest has "
-                     f"{int(prompts.min()):,}{held}")
+        held = (
+            "" if positions is None else (f" (the model has {positions:,} positions, an answer takes {limit.max_new_tokens:,})")
+        )
+        sentence += (
+            f"none of {len(prompts):,} test prompts has at most {room:,} tokens, and the shortest has "
+            f"{int(prompts.min()):,}{held}"
+        )
         remedy = f"lower evaluation.max_new_tokens, take a base model with more positions, or {remedy}"
     else:
         sentence += "no test row has a prompt; rows of plain text and of token ids have none"

@@ -53,8 +53,11 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         documents = search_documents(job, settings, source)
         found = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
         weights, scale = found.weights, found.scale
-        told = {"search_loss": found.loss, "search_tokens": sum(document.target_tokens for document in documents),
-                "search_tried": [[*weights, scale, loss] for weights, scale, loss in found.tried]}
+        told = {
+            "search_loss": found.loss,
+            "search_tokens": sum(document.target_tokens for document in documents),
+            "search_tried": [[*weights, scale, loss] for weights, scale, loss in found.tried],
+        }
     else:
         weights, scale = given_weights(settings)
     written = write_merged(form, models, tensor_merge(settings, weights, scale), job.output, progress)
@@ -69,8 +72,10 @@ def search_documents(job: Job, settings: MergeSettings, source: Path) -> list[Do
     documents = validation_documents(job.input("dataset"), load_tokenizer(source), longest)
     chosen = first_documents(documents, settings.search_tokens)
     if not any(document.target_tokens for document in chosen):
-        raise ModelError("weights: search measures merges on validation rows, and the dataset has none for this model: give "
-                         "merge.weights, or raise datasets.sft.validation_share")
+        raise ModelError(
+            "weights: search measures merges on validation rows, and the dataset has none for this model: give "
+            "merge.weights, or raise datasets.sft.validation_share"
+        )
     return chosen
 
 
@@ -86,8 +91,14 @@ class SearchResult:
     """Losses of all candidates, as (weights, scale, loss)."""
 
 
-def search_weights(form: Checkpoint, models: Sequence[Checkpoint], settings: MergeSettings, documents: Sequence[Document],
-                   scratch: Path, progress: Progress) -> SearchResult:
+def search_weights(
+    form: Checkpoint,
+    models: Sequence[Checkpoint],
+    settings: MergeSettings,
+    documents: Sequence[Document],
+    scratch: Path,
+    progress: Progress,
+) -> SearchResult:
     """Measures every candidate on `documents`. scratch: a directory of this job for the candidate and the losses."""
     kept = scratch / "losses.json"
     losses: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
@@ -105,8 +116,14 @@ def search_weights(form: Checkpoint, models: Sequence[Checkpoint], settings: Mer
     return SearchResult(weights, scale, loss, tried)
 
 
-def _loss(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMerge, documents: Sequence[Document], directory: Path,
-          progress: Progress) -> float:
+def _loss(
+    form: Checkpoint,
+    models: Sequence[Checkpoint],
+    merge: TensorMerge,
+    documents: Sequence[Document],
+    directory: Path,
+    progress: Progress,
+) -> float:
     shutil.rmtree(directory, ignore_errors=True)
     write_merged(form, models, merge, directory, progress)
     model = load_model(directory, device=training_device()).requires_grad_(False)

@@ -92,15 +92,19 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     settings = job.settings_as(QuantizeSettings)
     world, source = World.start(settings.mesh), job.inputs["model"]
     checked = checked_source(source, settings)
-    measured, told = (calibrate(job, settings, checked, progress, world) if settings.calibrates
-                      else (CalibrationResult(SCHEMES[settings.scheme]), {}))
+    measured, told = (
+        calibrate(job, settings, checked, progress, world)
+        if settings.calibrates
+        else (CalibrationResult(SCHEMES[settings.scheme]), {})
+    )
     if not world.leads:
         return told
     if settings.distil.enabled:
         codes, numbers = distil_rounding(job, settings.distil, measured.scheme, checked.layers, progress)
         measured, told = replace(measured, codes=codes), told | numbers
-    told |= quantize_directory(source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes,
-                               measured.cache, measured.inputs)
+    told |= quantize_directory(
+        source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes, measured.cache, measured.inputs
+    )
     if settings.gguf:
         told["gguf_bytes"] = write_gguf(source, job.output / GGUF_FILE)
     return told
@@ -133,22 +137,34 @@ def checked_source(source: Path, settings: QuantizeSettings) -> QuantizableModel
     return QuantizableModel(config["model_type"], headers, layers, plan)
 
 
-def calibrate(job: Job, settings: QuantizeSettings, checked: QuantizableModel, progress: Progress,
-              world: World) -> tuple[CalibrationResult, dict[str, Any]]:
+def calibrate(
+    job: Job, settings: QuantizeSettings, checked: QuantizableModel, progress: Progress, world: World
+) -> tuple[CalibrationResult, dict[str, Any]]:
     """What calibration rows say, and the numbers to report. Raises ModelError before weights are read if no row can
     calibrate."""
     source, layers, plan = job.inputs["model"], checked.layers, checked.plan
     scheme = SCHEMES[settings.scheme] if plan is None else None
     if "dataset" not in job.inputs:
-        raise ModelError("methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
-                         "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out")
+        raise ModelError(
+            "methods other than rtn, schemes nvfp4 and auto, and kv_cache need a dataset to calibrate with: give "
+            "one, or set quantize.method to rtn, choose another scheme, and leave quantize.kv_cache out"
+        )
     if settings.kv_cache:
         cache_layers(layers.matrices)
-    documents = calibration_documents(job.inputs["dataset"], source, settings.calibration_rows, settings.calibration_length,
-                                      settings.seed, job.inputs.get("served"))
+    documents = calibration_documents(
+        job.inputs["dataset"],
+        source,
+        settings.calibration_rows,
+        settings.calibration_length,
+        settings.seed,
+        job.inputs.get("served"),
+    )
     if len(documents) < settings.calibration_rows:
-        progress.event("note", message=f"calibration uses {len(documents):,} rows, all that the training split has for this "
-                                       f"model; quantize.calibration_rows asks for {settings.calibration_rows:,}")
+        progress.event(
+            "note",
+            message=f"calibration uses {len(documents):,} rows, all that the training split has for this "
+            f"model; quantize.calibration_rows asks for {settings.calibration_rows:,}",
+        )
     # a family that carries a state along a row is shown one conversation at a time
     batches = to_batches(documents, MICRO_BATCH_TOKENS if checked.kind in PACKED else 1)
     told: dict[str, Any] = {"calibration_rows": len(documents), "calibration_tokens": sum(map(len, documents))}
@@ -173,13 +189,26 @@ def calibrate(job: Job, settings: QuantizeSettings, checked: QuantizableModel, p
     inputs = InputRanges(layers, len(batches)) if plan is None and scheme.input_scale else None
     watches, found = [each for each in (cache, inputs) if each is not None], None
     if settings.method != "rtn":
-        found = calibrated_weights(model, layers, of_each_layer(scheme, layers), batches, work / "blocks", settings.method,
-                                   after_block, stop_if_requested, watches, world)
+        found = calibrated_weights(
+            model,
+            layers,
+            of_each_layer(scheme, layers),
+            batches,
+            work / "blocks",
+            settings.method,
+            after_block,
+            stop_if_requested,
+            watches,
+            world,
+        )
         if found.errors:
             worst = max(found.errors, key=lambda error: error.calibrated)
-            told |= {"worst_layer": worst.layer, "worst_layer_error": worst.calibrated,
-                     "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
-                     "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors)}
+            told |= {
+                "worst_layer": worst.layer,
+                "worst_layer_error": worst.calibrated,
+                "output_error": sum(error.calibrated for error in found.errors) / len(found.errors),
+                "output_error_rounded": sum(error.rounded for error in found.errors) / len(found.errors),
+            }
     elif watches:
         show(model, batches, layers.modules.values() if inputs else (), watches, world, after_block)
     return CalibrationResult(scheme, found, cache and cache.scales(world), inputs and inputs.found(world)), told
@@ -192,9 +221,16 @@ def calibration_dtype(headers: dict[str, TensorHeader], device: torch.device) ->
     return products_dtype("auto", device) if stored_half else torch.float32
 
 
-def quantize_directory(source: Path, output: Path, progress: Progress, scheme: Scheme | Schemes = SCHEMES["w8a8"],
-                       mtp_layer: bool = False, calibrated: CalibratedWeights | None = None, cache: CacheScales | None = None,
-                       inputs: Mapping[str, float] | None = None) -> dict[str, Any]:
+def quantize_directory(
+    source: Path,
+    output: Path,
+    progress: Progress,
+    scheme: Scheme | Schemes = SCHEMES["w8a8"],
+    mtp_layer: bool = False,
+    calibrated: CalibratedWeights | None = None,
+    cache: CacheScales | None = None,
+    inputs: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
     """Writes the quantized copy of a model directory. scheme: of all layers, or of each layer that is quantized. mtp_layer:
     config.json says, too, that a multi-token-prediction layer that is served with this model is not quantized. calibrated: the
     stored tensors of some layers, and what else they changed; other layers are rounded. cache: attention module -> scales of
@@ -207,15 +243,17 @@ def quantize_directory(source: Path, output: Path, progress: Progress, scheme: S
     config, headers, layers = _read(source)
     schemes = of_each_layer(scheme, layers)
     layout = _output_layout(source, headers, layers, schemes, config["model_type"])
-    scales = {f"{layer}.{part}": scale for layer, pair in (cache or {}).items()
-              for part, scale in zip(SCALES, pair, strict=True)}
+    scales = {
+        f"{layer}.{part}": scale for layer, pair in (cache or {}).items() for part, scale in zip(SCALES, pair, strict=True)
+    }
     layout |= dict.fromkeys(scales, ("F32", (1,)))
     output.mkdir(parents=True, exist_ok=True)
     errors: list[float] = []
     with renamed_when_complete(output / "model.safetensors") as temporary:
         encoded = _quantized_tensors(headers, layers, schemes, errors, progress, calibrated, _joined(inputs or {}, layers))
-        written = write_stream(temporary, layout, itertools.chain(encoded, (
-            (name, struct.pack("<f", scale)) for name, scale in scales.items())))
+        written = write_stream(
+            temporary, layout, itertools.chain(encoded, ((name, struct.pack("<f", scale)) for name, scale in scales.items()))
+        )
     # last: weights that cannot be quantized leave nothing behind
     copy_beside_weights(source, output, {"config.json", "manifest.json", "metrics.jsonl", "README.md"})
     (output / "config.json").write_text(json.dumps(config, indent=2))
@@ -250,8 +288,11 @@ def _targets(schemes: Schemes, layers: BlockLayers) -> dict[Scheme, list[str]]:
     for layer in layers.matrices:
         if layer in schemes:
             groups.setdefault(schemes[layer], []).append(layer)
-    return ({scheme: ["Linear"] for scheme in groups} if len(groups) < 2 else
-            {scheme: _named(found, layers) for scheme, found in groups.items()})
+    return (
+        {scheme: ["Linear"] for scheme in groups}
+        if len(groups) < 2
+        else {scheme: _named(found, layers) for scheme, found in groups.items()}
+    )
 
 
 def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
@@ -269,8 +310,12 @@ def _named(found: Sequence[str], layers: BlockLayers) -> list[str]:
 def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     """What is not quantized, by the names of checkpoints; experts that a checkpoint stores as one weight also as servers name
     them, one by one."""
-    return ["lm_head", *layers.kept, *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-            *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts)]
+    return [
+        "lm_head",
+        *layers.kept,
+        *_named([layer for layer in layers.matrices if layer not in schemes], layers),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts),
+    ]
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, TensorHeader], BlockLayers]:
@@ -307,16 +352,19 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
     for name, header in headers.items():
         if _layer(name) in layers.matrices:
             if len(header.shape) != 2 or header.dtype not in FLOAT_DTYPES:
-                raise ModelError(f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, "
-                                 "and cannot be quantized")
+                raise ModelError(
+                    f"{source}: {name} is {header.dtype} {list(header.shape)}, not a float matrix, and cannot be quantized"
+                )
             try:
                 stored = _stored(schemes.get(_layer(name)), header)
             except ModelError as error:
                 raise ModelError(f"{source}: {name}: {error}") from error
             layout |= {_stored_as(name, part): form for part, form in stored.items()}
         elif ".layers." in name and len(header.shape) > 1 and name not in layers.tensors:
-            raise ModelError(f"{source}: {name} is a matrix of a block that its config.json does not describe, so nothing says "
-                             "whether to quantize it: save the model with transformers first")
+            raise ModelError(
+                f"{source}: {name} is a matrix of a block that its config.json does not describe, so nothing says "
+                "whether to quantize it: save the model with transformers first"
+            )
         else:
             layout[name] = (header.dtype, header.shape)
     missing = [layer for layer in layers.matrices if f"{layer}.weight" not in headers]
@@ -326,9 +374,11 @@ def _output_layout(source: Path, headers: dict[str, TensorHeader], layers: Block
         for layer in joined[:-1]:
             block = schemes[layer].output_block if layer in schemes else 1
             if layers.matrices[layer][0] % block:
-                raise ModelError(f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
-                                 f"{block} that share a scale, and servers join it with {joined[-1]}: choose "
-                                 "scheme fp8")
+                raise ModelError(
+                    f"{source}: {layer} has {layers.matrices[layer][0]} outputs, no multiple of the "
+                    f"{block} that share a scale, and servers join it with {joined[-1]}: choose "
+                    "scheme fp8"
+                )
     return layout
 
 
@@ -348,8 +398,12 @@ def _largest(headers: dict[str, TensorHeader], layers: BlockLayers) -> dict[str,
 
 def _joined(inputs: Mapping[str, float], layers: BlockLayers) -> dict[str, float]:
     """The largest input of each layer and those that servers join with it."""
-    return {layer: max(inputs[each] for each in joined) for joined in fused_layers(layers.matrices) for layer in joined
-            if layer in inputs}
+    return {
+        layer: max(inputs[each] for each in joined)
+        for joined in fused_layers(layers.matrices)
+        for layer in joined
+        if layer in inputs
+    }
 
 
 def _weight(header: TensorHeader) -> Tensor:
@@ -368,9 +422,15 @@ def _stored_as(weight: str, part: str) -> str:
     return f"{weight.removesuffix('weight')}{part}"
 
 
-def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, schemes: Schemes, errors: list[float],
-                       progress: Progress, calibrated: CalibratedWeights | None,
-                       inputs: Mapping[str, float]) -> Iterator[tuple[str, bytes]]:
+def _quantized_tensors(
+    headers: dict[str, TensorHeader],
+    layers: BlockLayers,
+    schemes: Schemes,
+    errors: list[float],
+    progress: Progress,
+    calibrated: CalibratedWeights | None,
+    inputs: Mapping[str, float],
+) -> Iterator[tuple[str, bytes]]:
     device = training_device()
     largest = _largest(headers, layers) if any(scheme.shares_range for scheme in schemes.values()) else {}
     for done, (name, header) in enumerate(headers.items(), start=1):
@@ -382,8 +442,7 @@ def _quantized_tensors(headers: dict[str, TensorHeader], layers: BlockLayers, sc
                 raise ModelError(f"{header.file}: {name} {NOT_FINITE}")
             layout = scheme.stored(*header.shape)
             if calibrated is not None and _layer(name) in calibrated.files:
-                stored = {part: tensor.to(device) for part, tensor in
-                          calibrated.stored(_layer(name), list(layout)).items()}
+                stored = {part: tensor.to(device) for part, tensor in calibrated.stored(_layer(name), list(layout)).items()}
                 weight = calibrated.scaled(_layer(name), weight)
             elif scheme.shares_range:
                 stored = layer.encode(weight, largest[_layer(name)])

@@ -36,9 +36,16 @@ from model_ops.tasks import UnusableAnswer, message_of
 
 CHUNK_BATCHES = 4
 """Batches in a chunk; a killed run loses at most one chunk."""
-SCHEMA = pa.schema([
-    ("key", pa.string()), ("message", pa.string()), ("failure", pa.string()), ("finish_reason", pa.string()),
-    ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64())])
+SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("message", pa.string()),
+        ("failure", pa.string()),
+        ("finish_reason", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("answer_tokens", pa.int64()),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     work = job.output / ".work"
     model = job.inputs["model"] if "model" in job.inputs else download(settings.model or "", None)
     tokenizer = _tokenizer(model)
-    found = {row["key"]: row for path in sorted((work / "answers").glob("*.parquet"))
-             for row in pq.read_table(path).to_pylist()}
+    found = {
+        row["key"]: row for path in sorted((work / "answers").glob("*.parquet")) for row in pq.read_table(path).to_pylist()
+    }
     rows = pq.read_table(job.input("prompts") / "prompts.parquet").to_pylist()
     prompts, unrenderable = _rendered([row for row in rows if row["key"] not in found], tokenizer, settings)
     found |= {row["key"]: row for row in unrenderable}
@@ -71,7 +79,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         for start in range(0, len(fitting), size):
             progress.stop_if_requested()
             progress.report("answers", len(found), len(rows), "answers")
-            chunk = answers.given(fitting[start:start + size])
+            chunk = answers.given(fitting[start : start + size])
             _write(chunk, work / "answers" / f"{hashlib.sha256(chunk[0]['key'].encode()).hexdigest()[:16]}.parquet")
             found |= {row["key"]: row for row in chunk}
             generated += sum(row["answer_tokens"] for row in chunk)
@@ -86,8 +94,9 @@ class _Answers:
     def __init__(self, model: Path, runner: Runner, tokenizer: PreTrainedTokenizerBase, settings: SampleSettings):
         self.runner, self.tokenizer, self.settings = runner, tokenizer, settings
         self.ends = _ends(model, tokenizer)
-        self.sampling = sampling_of({**settings.request, "temperature": settings.temperature, "top_p": settings.top_p},
-                                    server_defaults(model))
+        self.sampling = sampling_of(
+            {**settings.request, "temperature": settings.temperature, "top_p": settings.top_p}, server_defaults(model)
+        )
         self.specials = TurnEncoder(tokenizer).specials
         self.vocabulary = runner.embedding.shape[0]
 
@@ -96,24 +105,40 @@ class _Answers:
         fitting = [each for each in prompts if 0 < len(each.ids) < self.runner.max_positions]
         strange = max((max(each.ids) for each in fitting), default=0)
         if strange >= self.vocabulary:
-            raise ModelError(f"the model's tokenizer gives token id {strange}, outside its {self.vocabulary} embeddings: copy "
-                             "the tokenizer that belongs to the model")
+            raise ModelError(
+                f"the model's tokenizer gives token id {strange}, outside its {self.vocabulary} embeddings: copy "
+                "the tokenizer that belongs to the model"
+            )
         kept = {each.key for each in fitting}
-        return ([_row(each.key, failure="the prompt is longer than the model's context", prompt_tokens=len(each.ids))
-                 for each in prompts if each.key not in kept], sorted(fitting, key=lambda each: (len(each.ids), each.key)))
+        return (
+            [
+                _row(each.key, failure="the prompt is longer than the model's context", prompt_tokens=len(each.ids))
+                for each in prompts
+                if each.key not in kept
+            ],
+            sorted(fitting, key=lambda each: (len(each.ids), each.key)),
+        )
 
     def given(self, prompts: Sequence[SamplePrompt]) -> list[dict[str, Any]]:
         """Rows of answers.parquet."""
         answers = decode(
-            self.runner, [each.ids for each in prompts], [each.key for each in prompts], eos_ids=self.ends,
-            temperature=self.sampling.temperature, truncation=self.sampling.truncation, penalties=self.sampling.penalties,
-            seed=self.settings.seed, max_new_tokens=min(self.settings.max_new_tokens, self.runner.max_positions),
-            batch_size=self.settings.batch_size)
+            self.runner,
+            [each.ids for each in prompts],
+            [each.key for each in prompts],
+            eos_ids=self.ends,
+            temperature=self.sampling.temperature,
+            truncation=self.sampling.truncation,
+            penalties=self.sampling.penalties,
+            seed=self.settings.seed,
+            max_new_tokens=min(self.settings.max_new_tokens, self.runner.max_positions),
+            batch_size=self.settings.batch_size,
+        )
         return [self._said(each, answer) for each, answer in zip(prompts, answers, strict=True)]
 
     def _said(self, prompt: SamplePrompt, answer: Completion) -> dict[str, Any]:
-        row = _row(prompt.key, finish_reason=answer.finish_reason, prompt_tokens=len(prompt.ids),
-                   answer_tokens=len(answer.tokens))
+        row = _row(
+            prompt.key, finish_reason=answer.finish_reason, prompt_tokens=len(prompt.ids), answer_tokens=len(answer.tokens)
+        )
         if answer.finish_reason != "stop":
             cut = len(answer.tokens) >= self.settings.max_new_tokens
             return {**row, "failure": "cut by max_tokens" if cut else "cut by the model's context"}
@@ -124,8 +149,9 @@ class _Answers:
             return {**row, "failure": str(error)}
 
 
-def _rendered(rows: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase,
-              settings: SampleSettings) -> tuple[list[SamplePrompt], list[dict[str, Any]]]:
+def _rendered(
+    rows: Sequence[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, settings: SampleSettings
+) -> tuple[list[SamplePrompt], list[dict[str, Any]]]:
     """(prompts as a server renders them, rows of the ones that the chat template refuses)."""
     template, encoder, found, refused = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), [], []
     for row in rows:

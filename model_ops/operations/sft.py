@@ -37,8 +37,16 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     checks = plan_validation(len(plan), settings, settings.early_end)
     held_out = first_documents(chats.validation, checks.tokens)
     result = train(
-        model, plan, loss, settings, job.output / ".work", progress, "sft",
-        validate=validation_of(model, held_out, settings.precision, world), validate_every=checks.every, world=world,
+        model,
+        plan,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "sft",
+        validate=validation_of(model, held_out, settings.precision, world),
+        validate_every=checks.every,
+        world=world,
         early_end=settings.early_end,
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))

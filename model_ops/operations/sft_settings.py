@@ -15,22 +15,35 @@ class SftSettings(TuningSettings):
 
     enabled: bool = Field(True, description="false: the base model is not fine-tuned, and the next stage starts from it")
     dataset: str | None = Field(
-        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
-        "teacher's answers")
+        None,
+        description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`, or the "
+        "teacher's answers",
+    )
     continue_from: Literal["last"] | None = Field(
-        None, description="last: continue the lake's last fine-tuned model of the same base, on the rows that it has not "
-        "learnt and `replay` others for each. Left out: start from the base model, on all rows")
+        None,
+        description="last: continue the lake's last fine-tuned model of the same base, on the rows that it has not "
+        "learnt and `replay` others for each. Left out: start from the base model, on all rows",
+    )
     replay: float = Field(
-        0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`")
+        0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`"
+    )
     early_end: EarlyEndOfModel = Field(
-        default_factory=EarlyEndOfModel, description="Whether the training ends when a further interval lowers the held-out "
-        "loss by less than its device time has to bring")
+        default_factory=EarlyEndOfModel,
+        description="Whether the training ends when a further interval lowers the held-out "
+        "loss by less than its device time has to bring",
+    )
     z_loss: float = Field(
-        0.0, ge=0, le=1, description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches "
-        "it off")
+        0.0,
+        ge=0,
+        le=1,
+        description="Weight of the squared log-normaliser of the softmax; 1e-4 is a usual value, 0 switches it off",
+    )
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TuningSettings.STAY_OPEN, "continue_from": "the base model", "dataset": "`datasets.sft`, or the teacher's answers"}
+        **TuningSettings.STAY_OPEN,
+        "continue_from": "the base model",
+        "dataset": "`datasets.sft`, or the teacher's answers",
+    }
 
 
 class SecondSftSettings(SftSettings):
@@ -39,7 +52,8 @@ class SecondSftSettings(SftSettings):
 
     enabled: bool = Field(True, description="false: there is no second stage")
     dataset: str | None = Field(
-        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`")
+        None, description="Name of the dataset under `datasets.named` that is trained on. Left out: `datasets.sft`"
+    )
 
     STAY_OPEN: ClassVar[dict[str, str]] = {**SftSettings.STAY_OPEN, "dataset": "`datasets.sft`"}
 

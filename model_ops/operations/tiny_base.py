@@ -46,7 +46,13 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     validation = spread(text_documents(held_out, tokenizer, settings.max_length), min(VALIDATION_TOKENS, checks.tokens))
     model = new_model(settings, tokenizer).to(training_device())
     result = train(
-        model, plan, next_token_loss, settings, job.output / ".work", progress, "tiny_base",
+        model,
+        plan,
+        next_token_loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "tiny_base",
         validate=lambda: {"validation_loss": mean_loss(held_out_loss(model, validation, precision=settings.precision))},
         validate_every=checks.every,
     )
@@ -82,14 +88,14 @@ def text_documents(texts: dict[str, str], tokenizer: PreTrainedTokenizerFast, ma
     for name, encoding in zip(texts, encodings, strict=True):
         ids = np.array([*encoding.ids, end], dtype=np.int32)
         for start in range(0, len(ids), max_length):
-            piece = ids[start:start + max_length]
+            piece = ids[start : start + max_length]
             documents.append(Document(f"{name}:{start}", piece, np.ones(len(piece), dtype=bool)))
     return documents
 
 
 def spread(documents: list[Document], tokens: int) -> list[Document]:
     """Every n-th document, so that about `tokens` tokens remain."""
-    return documents[::max(1, round(sum(len(document) for document in documents) / tokens))]
+    return documents[:: max(1, round(sum(len(document) for document in documents) / tokens))]
 
 
 def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
@@ -100,14 +106,25 @@ def new_model(settings: TinyBaseSettings, tokenizer: PreTrainedTokenizerFast) ->
     divided by sqrt(2 layers), as in GPT-2.
     """
     torch.manual_seed(settings.seed)
-    model = Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=settings.vocab_size, hidden_size=settings.hidden_size, num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads, num_key_value_heads=settings.kv_heads, head_dim=settings.head_dim,
-        intermediate_size=settings.mlp_size, max_position_embeddings=settings.max_position_embeddings,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, tie_word_embeddings=True,
-        bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
-        initializer_range=0.7 * settings.hidden_size**-0.5, attn_implementation="packed",
-    ))
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=settings.vocab_size,
+            hidden_size=settings.hidden_size,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            num_key_value_heads=settings.kv_heads,
+            head_dim=settings.head_dim,
+            intermediate_size=settings.mlp_size,
+            max_position_embeddings=settings.max_position_embeddings,
+            rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            initializer_range=0.7 * settings.hidden_size**-0.5,
+            attn_implementation="packed",
+        )
+    )
     with torch.no_grad():
         for layer in model.model.layers:
             for writer in (layer.self_attn.o_proj, layer.mlp.down_proj):

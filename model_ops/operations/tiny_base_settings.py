@@ -30,7 +30,8 @@ class TinyBaseSettings(TrainingSettings):
     mlp_size: int = Field(384, ge=32, le=2**20, description="Inner width of the MLP")
     _one_process = field_validator("mesh")(one_process)
     max_position_embeddings: int = Field(
-        2_048, ge=128, le=2**24, description="Longest context that config.json states, in tokens")
+        2_048, ge=128, le=2**24, description="Longest context that config.json states, in tokens"
+    )
     overflow: Literal["split"] = Field("split", description="A module longer than `max_length` becomes several documents")
 
     @model_validator(mode="after")

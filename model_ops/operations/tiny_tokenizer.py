@@ -1,6 +1,6 @@
 """The byte-level BPE tokenizer of `tiny_base`, with chatml.jinja of this folder as its chat template. Imports no torch.
 
-    tokenizer = train_tokenizer(["what is three and four"], TinyBaseSettings(vocab_size=512))
+tokenizer = train_tokenizer(["what is three and four"], TinyBaseSettings(vocab_size=512))
 """
 
 from __future__ import annotations
@@ -20,13 +20,22 @@ def train_tokenizer(texts: list[str], settings: TinyBaseSettings) -> PreTrainedT
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=settings.vocab_size, special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    ))
+    backend.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=settings.vocab_size,
+            special_tokens=[END_OF_TEXT, TURN_START, TURN_END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=TURN_END, pad_token=END_OF_TEXT, additional_special_tokens=[TURN_START],
-        model_max_length=settings.max_position_embeddings, clean_up_tokenization_spaces=False,
+        tokenizer_object=backend,
+        eos_token=TURN_END,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[TURN_START],
+        model_max_length=settings.max_position_embeddings,
+        clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = (Path(__file__).parent / "chatml.jinja").read_text()
     return tokenizer

@@ -17,34 +17,39 @@ _sum_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatt
 # names since torch 2.13, and earlier ones
 
 
-def gather_tokens(hidden: Float[Tensor, "1 share width"], group: dist.ProcessGroup,
-                  partial: bool = True) -> Float[Tensor, "1 tokens width"]:
+def gather_tokens(
+    hidden: Float[Tensor, "1 share width"], group: dist.ProcessGroup, partial: bool = True
+) -> Float[Tensor, "1 tokens width"]:
     """All-gather of tokens. partial: gradients of the result are partial sums; otherwise they are equal on all processes."""
     return _GatherTokens.apply(hidden, group, partial)
 
 
-def scatter_tokens(hidden: Float[Tensor, "1 tokens width"], group: dist.ProcessGroup,
-                   partial: bool = True) -> Float[Tensor, "1 share width"]:
+def scatter_tokens(
+    hidden: Float[Tensor, "1 tokens width"], group: dist.ProcessGroup, partial: bool = True
+) -> Float[Tensor, "1 share width"]:
     """This process's tokens: of the sum over processes if `partial` (reduce-scatter), else of a replicated tensor."""
     return _ScatterTokens.apply(hidden, group, partial)
 
 
-def exchange_rows(rows: Float[Tensor, "rows width"], sent: list[int], received: list[int],
-                  group: dist.ProcessGroup) -> Float[Tensor, "received width"]:
+def exchange_rows(
+    rows: Float[Tensor, "rows width"], sent: list[int], received: list[int], group: dist.ProcessGroup
+) -> Float[Tensor, "received width"]:
     """All-to-all: sent[p] rows go to process p, received[p] rows come from it, in order. Every process takes part in the
     backward pass, also if nothing there needs a gradient."""
     anchor = torch.zeros((), device=rows.device, requires_grad=torch.is_grad_enabled())
     return _ExchangeRows.apply(rows, anchor, sent, received, group)
 
 
-def tokens_to_heads(stream: Float[Tensor, "1 heads share head_dim"],
-                    group: dist.ProcessGroup) -> Float[Tensor, "1 heads_share tokens head_dim"]:
+def tokens_to_heads(
+    stream: Float[Tensor, "1 heads share head_dim"], group: dist.ProcessGroup
+) -> Float[Tensor, "1 heads_share tokens head_dim"]:
     """All-to-all from some tokens of all heads to all tokens of some heads (DeepSpeed Ulysses, arXiv 2309.14509)."""
     return _Moved.apply(stream, group, _to_heads, _to_tokens)
 
 
-def heads_to_tokens(stream: Float[Tensor, "1 heads_share tokens head_dim"],
-                    group: dist.ProcessGroup) -> Float[Tensor, "1 heads share head_dim"]:
+def heads_to_tokens(
+    stream: Float[Tensor, "1 heads_share tokens head_dim"], group: dist.ProcessGroup
+) -> Float[Tensor, "1 heads share head_dim"]:
     """The inverse of tokens_to_heads."""
     return _Moved.apply(stream, group, _to_tokens, _to_heads)
 

@@ -33,10 +33,17 @@ class Context:
     rank: int
     size: int
 
-    def attend(self, attention: Callable[..., tuple[Tensor, None]], module: nn.Module,
-               query: Float[Tensor, "1 heads share head_dim"], key: Float[Tensor, "1 kv_heads share head_dim"],
-               value: Float[Tensor, "1 kv_heads share head_dim"], *arguments: Any, s_aux: Tensor | None = None,
-               **options: Any) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
+    def attend(
+        self,
+        attention: Callable[..., tuple[Tensor, None]],
+        module: nn.Module,
+        query: Float[Tensor, "1 heads share head_dim"],
+        key: Float[Tensor, "1 kv_heads share head_dim"],
+        value: Float[Tensor, "1 kv_heads share head_dim"],
+        *arguments: Any,
+        s_aux: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Float[Tensor, "1 share heads head_dim"], None]:
         """`attention` over all tokens of this process's heads. s_aux: per-head sinks, sharded like the heads."""
         repeated = self.size // math.gcd(self.size, key.shape[1])
         if repeated > 1:
@@ -54,8 +61,10 @@ def pad(batch: Batch, multiple: int) -> Batch:
     if missing == 0:
         return batch
     streams = {name: getattr(batch, name) for name in batch.paddings()}
-    padded = {name: F.pad(value, (*(0, 0) * (value.ndim - 1), 0, missing), value=batch.paddings()[name])
-              for name, value in streams.items()}
+    padded = {
+        name: F.pad(value, (*(0, 0) * (value.ndim - 1), 0, missing), value=batch.paddings()[name])
+        for name, value in streams.items()
+    }
     padded["position_ids"] = torch.cat([batch.position_ids, torch.arange(missing, device=batch.position_ids.device)])
     return replace(batch, **padded, document_lengths=[*batch.document_lengths, missing])
 

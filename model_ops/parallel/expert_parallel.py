@@ -37,8 +37,11 @@ Experts = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def dispatch(
-    experts: Experts, share: ExpertShare, hidden: Float[Tensor, "tokens width"],
-    chosen: Int[Tensor, "tokens top_k"], weights: Float[Tensor, "tokens top_k"],
+    experts: Experts,
+    share: ExpertShare,
+    hidden: Float[Tensor, "tokens width"],
+    chosen: Int[Tensor, "tokens top_k"],
+    weights: Float[Tensor, "tokens top_k"],
 ) -> Float[Tensor, "tokens width"]:
     """The weighted sum over each token's experts. With tp, only over the experts of this tp process."""
     block = share.count * share.tp_size  # experts of one ep process, over its whole tp group
@@ -58,8 +61,9 @@ def dispatch(
         leaving, arriving = torch.stack((sent.sum(1), received.sum(1))).tolist()
         arrived = exchange_rows(hidden[token], leaving, arriving, share.group)
         which = torch.arange(share.count, device=hidden.device).repeat(share.ep_size)
-        made = exchange_rows(_run(experts, arrived, which.repeat_interleave(received.flatten())), arriving, leaving,
-                             share.group)
+        made = exchange_rows(
+            _run(experts, arrived, which.repeat_interleave(received.flatten())), arriving, leaving, share.group
+        )
     made = made * weights[token, slot, None]
     return torch.zeros_like(hidden).index_add_(0, token, made.to(hidden.dtype))
 

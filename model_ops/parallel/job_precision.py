@@ -54,8 +54,9 @@ def _agreed(file: Path, own: Concrete, progress: Progress) -> Concrete:
     kept, answers = found[0][0], {answer for _, answer in found}
     chosen = kept or ("bfloat16" if answers == {"bfloat16"} else "float32")
     if kept not in (None, own):
-        progress.event("note", message=f"precision: the run continues in {kept}, in which it began; this machine is faster in "
-                                       f"{own}")
+        progress.event(
+            "note", message=f"precision: the run continues in {kept}, in which it began; this machine is faster in {own}"
+        )
     if len(answers) > 1:
         progress.event("note", message=f"precision: the machines of this run are not alike, so all compute in {chosen}")
     if leads and kept is None:

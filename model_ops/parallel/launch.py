@@ -41,8 +41,18 @@ def main(arguments: list[str] | None = None) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    words = ["--standalone", "--nproc-per-node", str(given.processes), "--max-restarts", "0",
-             "--shutdown-timeout", str(SAVE_SECONDS), "-m", "model_ops.worker", str(given.job)]
+    words = [
+        "--standalone",
+        "--nproc-per-node",
+        str(given.processes),
+        "--max-restarts",
+        "0",
+        "--shutdown-timeout",
+        str(SAVE_SECONDS),
+        "-m",
+        "model_ops.worker",
+        str(given.job),
+    ]
     for left in reversed(range(given.restarts + 1)):
         try:
             run(parse_args(words))
@@ -57,8 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
             break
         if left:
             rank, name = next(iter(killed.items()))
-            _say(event="warning", message=f"process {rank} of {given.processes} ended with {name}; all of them start again "
-                                          f"from the newest checkpoint ({left} restarts left)")
+            _say(
+                event="warning",
+                message=f"process {rank} of {given.processes} ended with {name}; all of them start again "
+                f"from the newest checkpoint ({left} restarts left)",
+            )
             _say(event="restarted")
     return 1
 
@@ -67,8 +80,11 @@ def _killed(failures: Mapping[int, ProcessFailure]) -> dict[int, str]:
     """rank -> signal of the processes that were killed first. Later deaths are consequences: the agent ends the others with
     SIGTERM or, in a collective, SIGKILL, and processes abort after losing another one. {} if an error was reported first."""
     until = min(failure.timestamp for failure in failures.values()) + SAME_MOMENT_SECONDS
-    return {rank: signal.Signals(-failure.exitcode).name for rank, failure in sorted(failures.items())
-            if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= until}
+    return {
+        rank: signal.Signals(-failure.exitcode).name
+        for rank, failure in sorted(failures.items())
+        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= until
+    }
 
 
 def _say(**event: object) -> None:

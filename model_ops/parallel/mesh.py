@@ -44,8 +44,10 @@ class Mesh:
         processes = dist.get_world_size()
         if processes != settings.processes:
             asked = " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1) or "one process"
-            raise ModelError(f"the mesh has {settings.processes} processes ({asked}), but this run has {processes}: "
-                             f"start as many as the mesh has, or change the mesh")
+            raise ModelError(
+                f"the mesh has {settings.processes} processes ({asked}), but this run has {processes}: "
+                f"start as many as the mesh has, or change the mesh"
+            )
         replicate, shard, cp, ep, tp = (sizes[axis] for axis in ("dp_replicate", "dp_shard", "cp", "ep", "tp"))
         row = init_device_mesh(device_type, (processes,), mesh_dim_names=("processes",))
         dense = row._unflatten(0, (replicate, shard * cp * ep, tp), ("dp_replicate", "fsdp", "tp"))
@@ -61,10 +63,18 @@ class Mesh:
         names = ("dp_replicate", "fsdp") if replicate > 1 else ("fsdp",)
         expert_names = ("dp_replicate", "expert_fsdp") if replicate > 1 else ("expert_fsdp",)
         return cls(
-            settings, sizes, place, dense[names], experts[expert_names],
-            TensorMesh(dense["tp"] if tp > 1 else None, experts["ep"] if ep > 1 else None,
-                       experts["ep", "expert_tp"] if ep > 1 and tp > 1 else None),
-            context, tokens["tokens"].get_group(),
+            settings,
+            sizes,
+            place,
+            dense[names],
+            experts[expert_names],
+            TensorMesh(
+                dense["tp"] if tp > 1 else None,
+                experts["ep"] if ep > 1 else None,
+                experts["ep", "expert_tp"] if ep > 1 and tp > 1 else None,
+            ),
+            context,
+            tokens["tokens"].get_group(),
         )
 
     @property

@@ -18,21 +18,33 @@ class MeshSettings(Settings):
     """Processes that a stage trains on: one, unless axes are given. Their product is the number of processes."""
 
     processes: int | None = Field(
-        None, ge=1, le=MOST_PROCESSES, description="Number of processes. Left out: the product of the axes")
+        None, ge=1, le=MOST_PROCESSES, description="Number of processes. Left out: the product of the axes"
+    )
     dp_replicate: int = Field(
-        1, ge=1, le=MOST_PROCESSES, description="Groups of processes, each of which holds the whole model (HSDP)")
+        1, ge=1, le=MOST_PROCESSES, description="Groups of processes, each of which holds the whole model (HSDP)"
+    )
     dp_shard: int | None = Field(
-        None, ge=-1, le=MOST_PROCESSES, description="Processes that share one copy of the model and read different rows "
+        None,
+        ge=-1,
+        le=MOST_PROCESSES,
+        description="Processes that share one copy of the model and read different rows "
         "(FSDP). -1: as left out, and `processes` defaults to the machine's accelerators. Left out: what the other axes "
-        "leave of `processes`")
-    cp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the tokens of a row (context parallelism, "
-                    "Ulysses)")
+        "leave of `processes`",
+    )
+    cp: int = Field(
+        1, ge=1, le=MOST_PROCESSES, description="Processes that split the tokens of a row (context parallelism, Ulysses)"
+    )
     tp: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the weight matrices (tensor parallelism)")
-    ep: int = Field(1, ge=1, le=MOST_PROCESSES, description="Processes that split the experts and read different rows (expert "
-                    "parallelism)")
+    ep: int = Field(
+        1, ge=1, le=MOST_PROCESSES, description="Processes that split the experts and read different rows (expert parallelism)"
+    )
     restarts: int = Field(
-        0, ge=0, le=1000, description="How often to restart all processes from the newest checkpoint after one was killed. "
-        "An error of the training itself ends the run")
+        0,
+        ge=0,
+        le=1000,
+        description="How often to restart all processes from the newest checkpoint after one was killed. "
+        "An error of the training itself ends the run",
+    )
 
     @field_validator("dp_shard")
     @classmethod
@@ -58,8 +70,10 @@ class MeshSettings(Settings):
             if accelerators == 0:
                 raise ValueError("dp_shard is -1, but this machine has no accelerators to count: give processes too")
             wanted = accelerators
-        named = " x ".join(f"{axis} {getattr(self, axis)}" for axis in MESH_AXES
-                           if axis != "dp_shard" and getattr(self, axis) > 1) or "the other axes"
+        named = (
+            " x ".join(f"{axis} {getattr(self, axis)}" for axis in MESH_AXES if axis != "dp_shard" and getattr(self, axis) > 1)
+            or "the other axes"
+        )
         if self.dp_shard in (None, -1):
             share, left = divmod(wanted or others, others)
             if left or share == 0:
@@ -67,8 +81,10 @@ class MeshSettings(Settings):
         else:
             share = self.dp_shard
             if wanted is not None and share * others != wanted:
-                raise ValueError(f"dp_shard {share} times {others} ({named}) is {share * others}, but processes is {wanted}: "
-                                 "change one of them")
+                raise ValueError(
+                    f"dp_shard {share} times {others} ({named}) is {share * others}, but processes is {wanted}: "
+                    "change one of them"
+                )
         return self.model_copy(update={"processes": share * others, "dp_shard": share})
 
     @property

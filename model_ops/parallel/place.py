@@ -65,8 +65,9 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
     if mesh.sizes["tp"] > 1 and any(isinstance(m, nn.Linear) and m.weight is None for m in model.modules()):
         raise ModelError("weights in 4 bits do not support tensor parallelism; set tp to 1, or method: lora")
     half = decided(precision, device) == "bfloat16" and any(p.dtype == torch.float32 for p in model.parameters())
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None,
-                                  cast_forward_inputs=False)
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if half else None, reduce_dtype=torch.float32 if half else None, cast_forward_inputs=False
+    )
     cut = mesh.sizes["tp"] > 1 or mesh.sizes["ep"] > 1
     from_leader = _some_lack_values(model)
     if from_leader:
@@ -116,10 +117,15 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
     found = {}
     for name, parameter in model.named_parameters():
         over = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        placements = {} if over is None else {
-            axis.replace("expert_", ""): placement.dim
-            for axis, placement in zip(over.mesh_dim_names, parameter.placements, strict=True)
-            if hasattr(placement, "dim") and over.size(over.mesh_dim_names.index(axis)) > 1}
+        placements = (
+            {}
+            if over is None
+            else {
+                axis.replace("expert_", ""): placement.dim
+                for axis, placement in zip(over.mesh_dim_names, parameter.placements, strict=True)
+                if hasattr(placement, "dim") and over.size(over.mesh_dim_names.index(axis)) > 1
+            }
+        )
         part = parameter.to_local() if over is not None else parameter
         found[name] = {"shape": list(parameter.shape), "placements": placements, "local": list(part.shape)}
     return found
@@ -149,8 +155,10 @@ def refuse_another_model(shapes: dict[str, tuple[int, ...]]) -> None:
     dist.all_gather_object(every, shapes)
     for rank, others in enumerate(every):
         for name in others.keys() ^ every[0].keys() or [n for n, shape in others.items() if shape != every[0][n]]:
-            raise ModelError(f"process {rank} and the first one have different models, they differ in {name}: give all "
-                             "processes the same model")
+            raise ModelError(
+                f"process {rank} and the first one have different models, they differ in {name}: give all "
+                "processes the same model"
+            )
 
 
 def _receive(module: nn.Module, model: nn.Module) -> None:
@@ -186,8 +194,10 @@ def place_single_unit(model: nn.Module, mesh: Mesh) -> Task:
     """
     others = [axis for axis in ("cp", "ep", "tp") if mesh.sizes[axis] > 1]
     if others:
-        raise ModelError(f"mesh {others[0]} {mesh.sizes[others[0]]} is not supported for {type(model).__name__}: set "
-                         f"{others[0]} to 1 and use dp_shard or dp_replicate")
+        raise ModelError(
+            f"mesh {others[0]} {mesh.sizes[others[0]]} is not supported for {type(model).__name__}: set "
+            f"{others[0]} to 1 and use dp_shard or dp_replicate"
+        )
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     refuse_another_model(shapes)
     for parameter in model.parameters():
@@ -195,9 +205,13 @@ def place_single_unit(model: nn.Module, mesh: Mesh) -> Task:
     plan = plan_sharding(shapes, model.config, mesh.settings)
     dims = {parameter: plan[name].placements.get("fsdp", 0) for name, parameter in model.named_parameters()}
     task = Task(model)
-    fully_shard(task, mesh=mesh.fsdp, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False),
-                shard_placement_fn=lambda parameter: Shard(dims[parameter]),
-                ignored_params={parameter for parameter in dims if not parameter.requires_grad})
+    fully_shard(
+        task,
+        mesh=mesh.fsdp,
+        mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False),
+        shard_placement_fn=lambda parameter: Shard(dims[parameter]),
+        ignored_params={parameter for parameter in dims if not parameter.requires_grad},
+    )
     task.set_gradient_divide_factor(1.0)
     task.set_force_sum_reduction_for_comms(True)
     return task

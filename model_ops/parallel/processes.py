@@ -1,7 +1,7 @@
 """The process group under torchrun: rank, device, CPU threads, reports of failures.
 
-    with process_group() as rank:      # 0 without torchrun
-        ...
+with process_group() as rank:      # 0 without torchrun
+    ...
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from model_ops.jobs import ModelError
 
 LOST_SECONDS = 30
 """Seconds that a process waits for torchrun to end it after it lost another process."""
-LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "remote process exited",
-        "Connection refused", "peer has closed")
+LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket closed",
+    "remote process exited",
+    "Connection refused",
+    "peer has closed",
+)
 """Parts of the errors of gloo, NCCL and the store when the other side of a connection is gone."""
 
 
@@ -49,8 +56,10 @@ def process_group() -> Iterator[None]:
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()
         if beside > devices:
-            raise ModelError(f"{beside} processes run on this machine, which has {devices} accelerators: start at most "
-                             "as many processes, or make the mesh smaller")
+            raise ModelError(
+                f"{beside} processes run on this machine, which has {devices} accelerators: start at most "
+                "as many processes, or make the mesh smaller"
+            )
         torch.cuda.set_device(place)
         backends = "cpu:gloo,cuda:nccl"
     else:

@@ -132,8 +132,9 @@ def plan_sharding(shapes: Mapping[str, Sequence[int]], config: Any, mesh: MeshSe
         why = f"its {experts} experts are not a multiple of it" if experts else "it has no experts"
         raise ModelError(f"mesh ep {sizes['ep']} cannot be used with this {kind} model: {why}; set ep to 1 or a divisor")
     if sizes["tp"] > 1 and "tp" not in used:
-        raise ModelError(f"mesh tp {sizes['tp']} divides no dimension of this {kind} model; set tp to a divisor of its "
-                         "attention heads")
+        raise ModelError(
+            f"mesh tp {sizes['tp']} divides no dimension of this {kind} model; set tp to a divisor of its attention heads"
+        )
     if sizes["tp"] > 1:
         _refuse_unknown(plan, config, kind)
     return plan
@@ -145,8 +146,10 @@ def _refuse_unknown(plan: Mapping[str, Sharding], config: Any, kind: str) -> Non
     for name, sharding in plan.items():
         over_heads = sharding.axes == ("norm",) and ".self_attn." in name and sharding.shape[0] > head_dim
         if over_heads or not any(sharding.axes):
-            raise ModelError(f"mesh tp cannot be used with this {kind} model: the logical axes of {name} are unknown; set tp "
-                             "to 1 and use dp_shard")
+            raise ModelError(
+                f"mesh tp cannot be used with this {kind} model: the logical axes of {name} are unknown; set tp "
+                "to 1 and use dp_shard"
+            )
 
 
 def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int]) -> Sharding:

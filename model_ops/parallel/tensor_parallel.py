@@ -102,12 +102,12 @@ def compute_locally(model: nn.Module, plan: Plan, mesh: TensorMesh) -> None:
             module.register_forward_pre_hook(_enter(mesh), with_kwargs=True)
             writer = plan.get(f"{prefix}.{'o_proj' if last == 'self_attn' else 'down_proj'}.weight")
             if writer is None or _cut_dim(writer) is None:
-                summed = any(name.startswith(f"{prefix}.experts.") and "tp" in sharding.placements
-                             for name, sharding in plan.items())
+                summed = any(
+                    name.startswith(f"{prefix}.experts.") and "tp" in sharding.placements for name, sharding in plan.items()
+                )
                 module.register_forward_hook(_leave(mesh, summed))
     head_cut = head is not None and isinstance(head.weight, DTensor) and head.weight.placements[-1].is_shard()
-    base.norm.register_forward_hook(
-        lambda _module, _inputs, output: gather_tokens(output, mesh.group, partial=head_cut))
+    base.norm.register_forward_hook(lambda _module, _inputs, output: gather_tokens(output, mesh.group, partial=head_cut))
 
 
 def local(parameter: Tensor) -> Tensor:
@@ -147,12 +147,22 @@ def _cut_dim(sharding: Sharding) -> int | None:
 
 def _compact(part: DTensor) -> DTensor:
     """A copy of a part, because a view would keep the whole parameter in memory."""
-    return DTensor.from_local(part.to_local().clone(memory_format=torch.contiguous_format), part.device_mesh,
-                              part.placements, run_check=False, shape=part.shape, stride=part.stride())
+    return DTensor.from_local(
+        part.to_local().clone(memory_format=torch.contiguous_format),
+        part.device_mesh,
+        part.placements,
+        run_check=False,
+        shape=part.shape,
+        stride=part.stride(),
+    )
 
 
-def _local_parameters(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None,
-                      ) -> dict[str, Tensor | None]:
+def _local_parameters(
+    module: nn.Module,
+    own: Mapping[str, Sharding | None],
+    mesh: TensorMesh,
+    config: Any = None,
+) -> dict[str, Tensor | None]:
     parts: dict[str, Tensor | None] = _local_parts(module)
     for name, sharding in own.items():
         if sharding is None or sharding.narrowed is None:
@@ -169,7 +179,8 @@ def _local_parameters(module: nn.Module, own: Mapping[str, Sharding | None], mes
 def _run_locally(module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any) -> None:
     original = type(module).forward
     module.forward = lambda *inputs, **options: original(
-        local_view(module, _local_parameters(module, own, mesh, config)), *inputs, **options)
+        local_view(module, _local_parameters(module, own, mesh, config)), *inputs, **options
+    )
 
 
 def _sum_outputs(linear: nn.Linear, own: Mapping[str, Sharding | None], mesh: TensorMesh) -> None:
@@ -230,8 +241,13 @@ def _dispatch_experts(module: nn.Module, sharding: Sharding, mesh: TensorMesh) -
     original = type(module).forward
     cut_ep, cut_tp = "ep" in sharding.placements, "tp" in sharding.placements
     ep_size, tp_size = mesh.ep.size() if cut_ep else 1, mesh.tp_size if cut_tp else 1
-    share = ExpertShare(mesh.ep.get_group() if cut_ep else None, ep_size, mesh.tp_rank if cut_tp else 0, tp_size,
-                        sharding.shape[0] // (ep_size * tp_size))
+    share = ExpertShare(
+        mesh.ep.get_group() if cut_ep else None,
+        ep_size,
+        mesh.tp_rank if cut_tp else 0,
+        tp_size,
+        sharding.shape[0] // (ep_size * tp_size),
+    )
 
     def forward(hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         view = local_view(module, _local_parts(module))

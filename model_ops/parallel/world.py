@@ -57,8 +57,10 @@ class World:
         if not dist.is_initialized():
             processes = mesh.resolved().processes
             if processes > 1:
-                raise ModelError(f"the mesh has {processes} processes, but this run has one: start it with `torchrun "
-                                 f"--standalone --nproc-per-node {processes} -m model_ops.worker JOB.json`")
+                raise ModelError(
+                    f"the mesh has {processes} processes, but this run has one: start it with `torchrun "
+                    f"--standalone --nproc-per-node {processes} -m model_ops.worker JOB.json`"
+                )
             return cls.alone(device or torch.device("cuda" if cuda else "cpu"))
         device = device or torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) if cuda else 0)
         if device.type == "cpu" or not cuda:

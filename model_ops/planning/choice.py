@@ -83,23 +83,47 @@ def choose(needs: Needs, count: int, device: Device, alternatives: bool = True) 
     if needs.fixed is not None:
         ways = [needs.fixed]
     else:
-        ways = sorted(candidates(needs, count, device),
-                      key=lambda setup: (is_thin(needs, setup), -round(worth_of(needs, setup, device), 6),
-                                         setup.mesh.processes, setup.mesh.tp, setup.mesh.cp, -setup.mesh.dp_shard))
+        ways = sorted(
+            candidates(needs, count, device),
+            key=lambda setup: (
+                is_thin(needs, setup),
+                -round(worth_of(needs, setup, device), 6),
+                setup.mesh.processes,
+                setup.mesh.tp,
+                setup.mesh.cp,
+                -setup.mesh.dp_shard,
+            ),
+        )
     room, least = PLANNED_FOR * device.memory_gib * GIB, None
     for setup in ways:
         if _least(needs, setup, device) > room:
             continue
         memory = memory_of(needs, setup, device)
         if memory.total <= room:
-            return MemoryPlan(needs, count, device, setup, memory, tokens_per_second(needs, setup, device),
-                        tuple(reasons_for(needs, setup, device, memory, count)))
+            return MemoryPlan(
+                needs,
+                count,
+                device,
+                setup,
+                memory,
+                tokens_per_second(needs, setup, device),
+                tuple(reasons_for(needs, setup, device, memory, count)),
+            )
         if least is None or memory.total < least[0]:
             least = (memory.total, setup)
     if least is None:
-        least = min(((memory_of(needs, setup, device).total, setup) for setup in
-                     [max(ways, key=lambda s: (s.mesh.shards * s.mesh.tp, s.checkpointing == "full", -s.micro_batch_tokens,
-                                               s.offload))]), key=lambda pair: pair[0])
+        least = min(
+            (
+                (memory_of(needs, setup, device).total, setup)
+                for setup in [
+                    max(
+                        ways,
+                        key=lambda s: (s.mesh.shards * s.mesh.tp, s.checkpointing == "full", -s.micro_batch_tokens, s.offload),
+                    )
+                ]
+            ),
+            key=lambda pair: pair[0],
+        )
     raise NothingFits(_refusal(needs, count, device, least[0], alternatives))
 
 
@@ -126,12 +150,17 @@ def _least(needs: Needs, setup: Setup, device: Device) -> float:
 
 def _refusal(needs: Needs, count: int, device: Device, least: float, alternatives: bool) -> str:
     what = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}[needs.method]
-    text = (f"{needs.name}: {what} at {needs.max_length:,} tokens does not fit {_devices(count, device)} "
-            f"(needs at least {least / GIB:,.0f} GiB of {device.memory_gib:.0f} on each)")
+    text = (
+        f"{needs.name}: {what} at {needs.max_length:,} tokens does not fit {_devices(count, device)} "
+        f"(needs at least {least / GIB:,.0f} GiB of {device.memory_gib:.0f} on each)"
+    )
     if not alternatives:
         return text
-    found = [way for way in (_cheaper_method(needs, count, device), _more_devices(needs, count, device),
-                             _shorter(needs, count, device)) if way]
+    found = [
+        way
+        for way in (_cheaper_method(needs, count, device), _more_devices(needs, count, device), _shorter(needs, count, device))
+        if way
+    ]
     nothing = "no cheaper method and no shorter row" if device.is_cpu else "no larger number of these devices up to 1,024"
     return text + (": " + "; or ".join(found) if found else f"; {nothing} does either")
 
@@ -142,7 +171,7 @@ def _cheaper_method(needs: Needs, count: int, device: Device) -> str | None:
             plan = choose(other, count, device, alternatives=False)
         except NothingFits:
             continue
-        return f"{ {'lora': 'LoRA', 'qlora': 'QLoRA'}[other.method]} does ({_said(plan)})"
+        return f"{ {'lora': 'LoRA', 'qlora': 'QLoRA'}[other.method] } does ({_said(plan)})"
     return None
 
 
@@ -210,20 +239,28 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
         share = memory.weights + memory.gradients + memory.optimizer
         over = ", too much for one device" if share * mesh.shards > room else ""
         axes = " and ".join(f"{name} {mesh.axes()[name]}" for name in ("dp_shard", "cp", "ep") if name in mesh.axes())
-        yield (f"{axes}: weights, gradients and optimizer of {share * mesh.shards / GIB:,.0f} GiB{over}, "
-               f"{share / GIB:.1f} on each")
+        yield (
+            f"{axes}: weights, gradients and optimizer of {share * mesh.shards / GIB:,.0f} GiB{over}, {share / GIB:.1f} on each"
+        )
     if mesh.cp > 1:
         few = needs.tokens_per_step < needs.max_length * mesh.data_ranks * mesh.cp
-        why = (f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own" if few
-               else "whole rows would keep too much on one device")
+        why = (
+            f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own"
+            if few
+            else "whole rows would keep too much on one device"
+        )
         yield f"cp {mesh.cp}: rows of {needs.max_length:,} tokens are cut in {mesh.cp}; {why}"
     if mesh.tp > 1:
         width = needs.hidden // mesh.tp
         few = needs.tokens_per_step < needs.max_length * mesh.data_ranks * mesh.cp * mesh.tp
-        why = (f"nothing else fits, though {width:,} of the hidden size on each is narrow" if is_thin(needs, setup) else
-               f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own, and {width:,} of "
-               "the hidden size on each is wide enough" if few else
-               f"nothing without it fits or is as fast, and {width:,} of the hidden size on each is wide enough")
+        why = (
+            f"nothing else fits, though {width:,} of the hidden size on each is narrow"
+            if is_thin(needs, setup)
+            else f"a step of {needs.tokens_per_step:,} tokens has too few rows to give every device its own, and {width:,} of "
+            "the hidden size on each is wide enough"
+            if few
+            else f"nothing without it fits or is as fast, and {width:,} of the hidden size on each is wide enough"
+        )
         yield f"tp {mesh.tp}: {why}"
     if mesh.ep > 1:
         yield f"ep {mesh.ep}: each device holds {needs.num_experts // mesh.ep} of {needs.num_experts} experts"
@@ -235,10 +272,16 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
         yield f"activation checkpointing none: all that blocks keep ({memory.kept / GIB:.1f} GiB) fits"
     else:
         without = memory_of(needs, replace(setup, checkpointing=lighter, offload=False), device).total
-        cost = (f"one more forward pass, {needs.forward_share:z.0%} of the work" if setup.checkpointing == "full"
-                else "cheap operations twice")
-        because = (f"with {lighter} it takes {without / GIB:,.1f} GiB" if without > room
-                   else f"with {lighter} only smaller micro-batches would fit")
+        cost = (
+            f"one more forward pass, {needs.forward_share:z.0%} of the work"
+            if setup.checkpointing == "full"
+            else "cheap operations twice"
+        )
+        because = (
+            f"with {lighter} it takes {without / GIB:,.1f} GiB"
+            if without > room
+            else f"with {lighter} only smaller micro-batches would fit"
+        )
         yield f"activation checkpointing {setup.checkpointing}: {because}; costs {cost}"
     if setup.offload:
         without = memory_of(needs, replace(setup, offload=False), device).total
@@ -248,7 +291,12 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
 def _why_fewer(needs: Needs, setup: Setup, device: Device, count: int) -> str:
     """The reason why some devices stay idle."""
     rows = -(-needs.tokens_per_step // needs.max_length)
-    why = ("this model is so small that a device takes longer to start its operations than to compute them"
-           if is_too_small(needs, setup, device) else f"a step has only {counted(rows, 'row')} of {needs.max_length:,} tokens")
-    return (f"{setup.mesh.processes} of {count} devices: {why}, so more devices would not make a step of "
-            f"{needs.tokens_per_step:,} tokens a fifth faster; a larger tokens_per_step would use them")
+    why = (
+        "this model is so small that a device takes longer to start its operations than to compute them"
+        if is_too_small(needs, setup, device)
+        else f"a step has only {counted(rows, 'row')} of {needs.max_length:,} tokens"
+    )
+    return (
+        f"{setup.mesh.processes} of {count} devices: {why}, so more devices would not make a step of "
+        f"{needs.tokens_per_step:,} tokens a fifth faster; a larger tokens_per_step would use them"
+    )

@@ -54,15 +54,26 @@ class Training:
         lora = getattr(settings, "lora", None)
         targets = getattr(lora, "targets", None)
         return cls(
-            method=getattr(settings, "method", "full"), max_length=settings.max_length,
-            tokens_per_step=settings.tokens_per_step, precision=settings.precision,
-            optimizer=getattr(settings, "optimizer", None) or "adamw", rank=getattr(lora, "rank", DEFAULT_RANK),
+            method=getattr(settings, "method", "full"),
+            max_length=settings.max_length,
+            tokens_per_step=settings.tokens_per_step,
+            precision=settings.precision,
+            optimizer=getattr(settings, "optimizer", None) or "adamw",
+            rank=getattr(lora, "rank", DEFAULT_RANK),
             targets=None if targets is None else tuple(targets),
-            micro_batch_tokens=getattr(settings, "micro_batch_tokens", None))
+            micro_batch_tokens=getattr(settings, "micro_batch_tokens", None),
+        )
 
 
-def needs_of(config: PreTrainedConfig, training: Training, name: str, device: str = "cuda",
-             teacher: int = 0, fixed: Setup | None = None, document_tokens: int | None = None) -> Needs:
+def needs_of(
+    config: PreTrainedConfig,
+    training: Training,
+    name: str,
+    device: str = "cuda",
+    teacher: int = 0,
+    fixed: Setup | None = None,
+    document_tokens: int | None = None,
+) -> Needs:
     """The requirements for `choose`. Raises ModelError if the config is not a causal language model with a list of blocks."""
     counts = count_weights(config, training.rank, training.targets)
     if training.precision == "auto":
@@ -74,10 +85,19 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
     def tracer(weights: str) -> Trace:
         def traced(tokens: int, checkpointing: str, tp: int) -> MicroBatchMemory:
             def run(some: int) -> MicroBatchMemory:
-                return _traced(_Key(config, tp), TraceSettings(
-                    tokens=some, head_rows=max(1, round(some * training.head_share)), checkpointing=checkpointing,
-                    weights=weights, precision=training.precision, adapter_rank=training.rank if frozen else 0,
-                    device=device, document_tokens=document_tokens))
+                return _traced(
+                    _Key(config, tp),
+                    TraceSettings(
+                        tokens=some,
+                        head_rows=max(1, round(some * training.head_share)),
+                        checkpointing=checkpointing,
+                        weights=weights,
+                        precision=training.precision,
+                        adapter_rank=training.rank if frozen else 0,
+                        device=device,
+                        document_tokens=document_tokens,
+                    ),
+                )
 
             return run(tokens) if device == "cpu" or tokens <= TRACED_TOKENS[0] else _line(run, tokens)
 
@@ -90,14 +110,25 @@ def needs_of(config: PreTrainedConfig, training: Training, name: str, device: st
     cheaper = {"full": ("lora", "qlora"), "lora": ("qlora",), "qlora": ()}[training.method]
     others = tuple(replace(training, method=method) for method in cheaper if (device, method) != ("cpu", "qlora"))
     return Needs(
-        name=name, method=training.method, counts=counts, hidden=config.hidden_size, heads=config.num_attention_heads,
+        name=name,
+        method=training.method,
+        counts=counts,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
         kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
-        max_length=training.max_length, tokens_per_step=training.tokens_per_step,
+        max_length=training.max_length,
+        tokens_per_step=training.tokens_per_step,
         trace=tracer("bfloat16" if frozen and half else "float32"),
-        sharded_trace=tracer("bfloat16") if half else None, flops_per_token=flops,
-        forward_share=min(0.5, (forward + forward_attention) / flops), optimizer=training.optimizer,
-        micro_batch_tokens=training.micro_batch_tokens, teacher=teacher, num_experts=_experts(config) or 0, fixed=fixed,
-        other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others))
+        sharded_trace=tracer("bfloat16") if half else None,
+        flops_per_token=flops,
+        forward_share=min(0.5, (forward + forward_attention) / flops),
+        optimizer=training.optimizer,
+        micro_batch_tokens=training.micro_batch_tokens,
+        teacher=teacher,
+        num_experts=_experts(config) or 0,
+        fixed=fixed,
+        other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others),
+    )
 
 
 def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> WeightCounts:
@@ -119,10 +150,13 @@ def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: t
     named = dict(block.named_parameters())
     of_block = sum(parameter.numel() for parameter in named.values())
     return WeightCounts(
-        layers=config.num_hidden_layers, block=of_block, block_linear=sum(layer.weight.numel() for layer in linear),
+        layers=config.num_hidden_layers,
+        block=of_block,
+        block_linear=sum(layer.weight.numel() for layer in linear),
         outer=sum(parameter.numel() for parameter in model.parameters()) - of_block,
         adapters=rank * _adapted_widths(model, targets),
-        experts=sum(parameter.numel() for name, parameter in named.items() if "experts." in name))
+        experts=sum(parameter.numel() for name, parameter in named.items() if "experts." in name),
+    )
 
 
 def refuse_unmatched_targets(config: PreTrainedConfig, targets: Sequence[str]) -> None:
@@ -175,9 +209,12 @@ def _line(run: Any, tokens: int) -> MicroBatchMemory:
     """Linear interpolation of two traced micro-batches at `tokens`."""
     low, high = (run(some) for some in TRACED_TOKENS)
     share = (tokens - TRACED_TOKENS[0]) / (TRACED_TOKENS[1] - TRACED_TOKENS[0])
-    return MicroBatchMemory(**{
-        name: value if name == "layers" else round(value + share * (getattr(high, name) - value))
-        for name, value in vars(low).items()})
+    return MicroBatchMemory(
+        **{
+            name: value if name == "layers" else round(value + share * (getattr(high, name) - value))
+            for name, value in vars(low).items()
+        }
+    )
 
 
 def _work(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> MatrixWork:
@@ -188,8 +225,12 @@ def _work(config: PreTrainedConfig, counts: WeightCounts, training: Training) ->
     adapters = counts.layers * counts.adapters if training.method != "full" else 0
     full = training.method == "full"
     return MatrixWork(
-        trained=blocks if full else adapters, frozen=0 if full else blocks,
-        head=config.vocab_size * config.hidden_size, head_trained=full, attention=attention_widths(config))
+        trained=blocks if full else adapters,
+        frozen=0 if full else blocks,
+        head=config.vocab_size * config.hidden_size,
+        head_trained=full,
+        attention=attention_widths(config),
+    )
 
 
 def _forward_only(work: MatrixWork) -> MatrixWork:

@@ -59,8 +59,11 @@ class Support:
         """The devices in words: `GPU from 7.5 to below 10.0, x86 CPU`."""
         words = []
         if self.gpu is not None:
-            words.append("any GPU" if self.gpu == ANY_GPU else f"GPU from {_shown(self.gpu)}"
-                         + (f" to below {_shown(self.below)}" if self.below else ""))
+            words.append(
+                "any GPU"
+                if self.gpu == ANY_GPU
+                else f"GPU from {_shown(self.gpu)}" + (f" to below {_shown(self.below)}" if self.below else "")
+            )
         words += {"any": ["x86 CPU"], "amx": ["x86 CPU with AMX"], None: []}[self.cpu]
         return ", ".join(words) or "nowhere"
 
@@ -80,32 +83,44 @@ class ServerOnDevice:
         return f"{self.server}/{self.device}"
 
 
-_WNA16 = Support(75, f"vllm: {_CT}wNa16.py; on CPUs CPUWNA16LinearKernel (widths: multiples of 32)", "any",
-                 seen=True)
+_WNA16 = Support(75, f"vllm: {_CT}wNa16.py; on CPUs CPUWNA16LinearKernel (widths: multiples of 32)", "any", seen=True)
 _SGLANG_WNA16 = Support(80, f"sglang: {_CT}wNa16.py; SGLang's check of the capability needs CUDA, so no CPU")
-_TRANSFORMERS = Support(ANY_GPU, "transformers: quantizers/quantizer_compressed_tensors.py, products of floats", "any",
-                        seen=True)
+_TRANSFORMERS = Support(
+    ANY_GPU, "transformers: quantizers/quantizer_compressed_tensors.py, products of floats", "any", seen=True
+)
 
 SUPPORT: dict[str, dict[str, Support]] = {
     "w8a8": {
-        "vllm": Support(75, f"vllm: {_CT}w8a8_int8.py; documentation int8_w8a8: no int8 from 10.0", "any", 100,
-                        seen=True),
-        "sglang": Support(80, f"sglang: {_CT}w8a8_int8.py, and int8_scaled_mm of sgl-kernel, which ends at 9.0; on CPUs "
-                          "--quantization w8a8_int8", "amx", 100),
+        "vllm": Support(75, f"vllm: {_CT}w8a8_int8.py; documentation int8_w8a8: no int8 from 10.0", "any", 100, seen=True),
+        "sglang": Support(
+            80,
+            f"sglang: {_CT}w8a8_int8.py, and int8_scaled_mm of sgl-kernel, which ends at 9.0; on CPUs --quantization w8a8_int8",
+            "amx",
+            100,
+        ),
         "transformers": _TRANSFORMERS,
     },
     "w4a16": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g64": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "w4a16_g32": {"vllm": _WNA16, "sglang": _SGLANG_WNA16, "transformers": _TRANSFORMERS},
     "fp8": {
-        "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8...Kernel",
-                        "any", activations_from=89, seen=True),
+        "vllm": Support(
+            75,
+            f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs ChannelWiseTorchFP8...Kernel",
+            "any",
+            activations_from=89,
+            seen=True,
+        ),
         "sglang": Support(80, f"sglang: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin)", activations_from=89),
         "transformers": _TRANSFORMERS,
     },
     "fp8_block": {
-        "vllm": Support(75, f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs CPUFp8W8A8BlockScaledMMKernel", "amx",
-                        activations_from=89),
+        "vllm": Support(
+            75,
+            f"vllm: {_CT}w8a8_fp8.py and w8a16_fp8.py (Marlin); on CPUs CPUFp8W8A8BlockScaledMMKernel",
+            "amx",
+            activations_from=89,
+        ),
         "sglang": Support(89, f"sglang: {_CT}w8a8_fp8.py; its weight-only path has no blocks"),
         "transformers": _TRANSFORMERS,
     },
@@ -118,8 +133,9 @@ SUPPORT: dict[str, dict[str, Support]] = {
         "transformers": _TRANSFORMERS,
     },
     "nvfp4": {
-        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs",
-                        activations_from=100),
+        "vllm": Support(
+            75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs", activations_from=100
+        ),
         "sglang": Support(80, f"sglang: {_CT}w4a4_nvfp4.py, and w4a16_nvfp4.py below 10.0", activations_from=100),
         "transformers": _TRANSFORMERS,
     },
@@ -143,8 +159,13 @@ SUPPORT: dict[str, dict[str, Support]] = {
 
 
 CACHE = {
-    "vllm": Support(89, "vllm: attention/attention.py (a kv_cache_scheme sets fp8), kv_cache.py; on CPUs v1/attention/backends/"
-                    "cpu_attn.py, which needs AVX-512", "any", seen=True),
+    "vllm": Support(
+        89,
+        "vllm: attention/attention.py (a kv_cache_scheme sets fp8), kv_cache.py; on CPUs v1/attention/backends/"
+        "cpu_attn.py, which needs AVX-512",
+        "any",
+        seen=True,
+    ),
     "sglang": Support(89, "sglang: compressed_tensors/compressed_tensors.py (CompressedTensorsKVCacheMethod)"),
     "transformers": Support(ANY_GPU, "transformers: compressed_tensors' modeling/kvcache.py, in floats", "any", seen=True),
 }
@@ -156,8 +177,10 @@ def parse_place(text: str) -> ServerOnDevice:
     server, _, device = text.strip().lower().partition("/")
     if server not in (*SERVERS, LLAMA_CPP) or not device:
         known = ", ".join((*SERVERS, LLAMA_CPP))
-        raise PlaceError(f"{text!r} is no server and device: give one of {known}, a slash, and cpu, cpu-amx, a device such as "
-                         "h100, or sm and a compute capability such as sm80")
+        raise PlaceError(
+            f"{text!r} is no server and device: give one of {known}, a slash, and cpu, cpu-amx, a device such as "
+            "h100, or sm and a compute capability such as sm80"
+        )
     if device in ("cpu", "cpu-amx"):
         return ServerOnDevice(server, device, None, device == "cpu-amx")
     if numbered := re.fullmatch(r"sm_?(\d{2,3})", device):
@@ -165,8 +188,10 @@ def parse_place(text: str) -> ServerOnDevice:
     found = DEVICES.get(ALSO_CALLED.get(device, device))
     if found is None or found.capability is None:
         names = ", ".join(each.name.lower() for each in DEVICES.values() if each.capability is not None)
-        raise PlaceError(f"{text!r} names no device whose compute capability is known here: give cpu, cpu-amx, smNN (sm80: "
-                         f"compute capability 8.0), or one of {names}")
+        raise PlaceError(
+            f"{text!r} names no device whose compute capability is known here: give cpu, cpu-amx, smNN (sm80: "
+            f"compute capability 8.0), or one of {names}"
+        )
     return ServerOnDevice(server, found.name.lower(), found.capability)
 
 
@@ -189,8 +214,11 @@ def why_not(scheme: str, place: ServerOnDevice) -> str | None:
         return None
     others = "; ".join(f"{server} on {found.where()}" for server, found in servers.items() if found.where() != "nowhere")
     choice = loadable(place)
-    remedy = f"choose {' or '.join([', '.join(choice[:-1]), choice[-1]] if choice[1:] else choice)}" if choice else (
-        "it loads none of the schemes")
+    remedy = (
+        f"choose {' or '.join([', '.join(choice[:-1]), choice[-1]] if choice[1:] else choice)}"
+        if choice
+        else ("it loads none of the schemes")
+    )
     return f"{place} does not load scheme {scheme}: {remedy} ({scheme} is loaded by {others})"
 
 
@@ -204,8 +232,10 @@ def cache_why_not(place: ServerOnDevice) -> str | None:
 
 def markdown() -> str:
     """The table of docs/quantization.md."""
-    lines = [f"| `scheme` | {' | '.join(f'{server} {VERSIONS[server]}' for server in SERVERS)} |",
-             "|---" * (len(SERVERS) + 1) + "|"]
+    lines = [
+        f"| `scheme` | {' | '.join(f'{server} {VERSIONS[server]}' for server in SERVERS)} |",
+        "|---" * (len(SERVERS) + 1) + "|",
+    ]
     for scheme, servers in SUPPORT.items():
         lines.append(f"| `{scheme}` | {' | '.join(_cell(servers.get(server)) for server in SERVERS)} |")
     lines.append(f"| `kv_cache: fp8` | {' | '.join(_cell(CACHE.get(server)) for server in SERVERS)} |")

@@ -30,7 +30,6 @@ LEAST_WIDTH = 1_024
 collectives of every block cost more than they save."""
 
 
-
 def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
     """Estimated share of the devices' peak FLOP/s that needed operations reach; comparable between setups."""
     mesh = setup.mesh
@@ -64,8 +63,9 @@ def starting_seconds(needs: Needs, setup: Setup, device: Device) -> float:
         return 0.0
     mesh = setup.mesh
     passes = 4 / 3 if setup.checkpointing == "full" else 1.0
-    between = sum(count for axis, count in COLLECTIVES.items()
-                  if {"tp": mesh.tp, "cp": mesh.cp, "sharded": mesh.shards}[axis] > 1)
+    between = sum(
+        count for axis, count in COLLECTIVES.items() if {"tp": mesh.tp, "cp": mesh.cp, "sharded": mesh.shards}[axis] > 1
+    )
     return needs.counts.layers * (passes * BLOCK_SECONDS + between * COLLECTIVE_SECONDS)
 
 

@@ -129,8 +129,11 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
         checkpoint_activations(model, traced.checkpointing)
         live = LiveBytes()
         handed = _HandedOver(model, live)
-        inputs = {"input_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
-                  "position_ids": torch.zeros(1, traced.tokens, dtype=torch.int64), "use_cache": False}
+        inputs = {
+            "input_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
+            "position_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
+            "use_cache": False,
+        }
         if traced.device == "cpu":
             inputs["document_lengths"] = _documents(traced)
         labels, weights = torch.zeros(traced.head_rows, dtype=torch.int64), torch.ones(traced.head_rows)
@@ -147,8 +150,16 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
             live.peak = live.now
             loss.backward()
             handed.finish()
-        return _Run(forward, at_head, handed.last, handed.first, handed.first_with_gradients, handed.block_bytes,
-                    handed.outer_bytes, after_blocks)
+        return _Run(
+            forward,
+            at_head,
+            handed.last,
+            handed.first,
+            handed.first_with_gradients,
+            handed.block_bytes,
+            handed.outer_bytes,
+            after_blocks,
+        )
 
 
 @contextmanager
@@ -236,8 +247,9 @@ class _Fused(torch.autograd.Function):
         return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 
-def _traced_fused(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None,
-                  **_: Any) -> tuple[Tensor, None]:
+def _traced_fused(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **_: Any
+) -> tuple[Tensor, None]:
     shared = query.shape[1] // key.shape[1]
     if shared > 1:
         key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)

@@ -53,22 +53,31 @@ def small_model(config: Mapping[str, Any]) -> PretrainedConfig | None:
         with torch.device("meta"):
             whole = AutoModelForCausalLM.from_config(small, trust_remote_code=False)
     except (*FAILURES, ImportError, OSError, StrictDataclassError) as error:
-        raise ModelError(f"transformers builds no causal language model from this {config.get('model_type')} config "
-                         f"({type(error).__name__})") from error
+        raise ModelError(
+            f"transformers builds no causal language model from this {config.get('model_type')} config ({type(error).__name__})"
+        ) from error
     return None if sum(parameter.numel() for parameter in whole.parameters()) > MOST_PARAMETERS else small
 
 
 def small_config(config: Mapping[str, Any]) -> PretrainedConfig:
     """The config of a small model of the same kind: one layer of each kind, two at least."""
-    values = {name: value for name, value in config.items()
-              if name not in ("model_type", "quantization_config", "architectures", "dtype", "torch_dtype")}
+    values = {
+        name: value
+        for name, value in config.items()
+        if name not in ("model_type", "quantization_config", "architectures", "dtype", "torch_dtype")
+    }
     kinds = list(values.get("layer_types") or [])
     layers = 2
     if kinds:
         layers = max(2, min(MOST_LAYERS, max(kinds.index(kind) for kind in set(kinds)) + 1))
         values["layer_types"] = kinds[:layers]
-    values |= {"num_hidden_layers": layers, "vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 2,
-               "pad_token_id": 0}
+    values |= {
+        "num_hidden_layers": layers,
+        "vocab_size": VOCABULARY,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
     values |= {name: min(NARROW, values[name]) for name in WIDTHS if type(values.get(name)) is int}
     return AutoConfig.for_model(str(config["model_type"]), **values)
 

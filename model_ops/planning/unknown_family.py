@@ -58,8 +58,10 @@ def decode(small: PretrainedConfig) -> None:
         cache.lengths += part.shape[1]
     wrong = float((torch.cat(parts, 1) - whole).abs().max())
     if not wrong <= 1e-3 * max(1.0, float(whole.abs().max())):
-        raise ModelError(f"decoding a {small.model_type} with a cache gives other logits than without (by {wrong:.2g}), so "
-                         "it cannot be decoded here")
+        raise ModelError(
+            f"decoding a {small.model_type} with a cache gives other logits than without (by {wrong:.2g}), so "
+            "it cannot be decoded here"
+        )
 
 
 def quantize(small: PretrainedConfig) -> None:

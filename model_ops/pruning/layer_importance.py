@@ -48,9 +48,14 @@ class LayerSearch:
 
 
 @torch.no_grad()
-def least_important(model: PreTrainedModel, documents: Sequence[Document], remove: int, precision: str = "float32",
-                    batch_tokens: int = MICRO_BATCH_TOKENS,
-                    after_layer: Callable[[int, int], None] | None = None) -> LayerSearch:
+def least_important(
+    model: PreTrainedModel,
+    documents: Sequence[Document],
+    remove: int,
+    precision: str = "float32",
+    batch_tokens: int = MICRO_BATCH_TOKENS,
+    after_layer: Callable[[int, int], None] | None = None,
+) -> LayerSearch:
     """Removes `remove` layers greedily. after_layer(done, total): called after each measured removal.
 
     The first and the last layer take part like all others. A layer stays where the rest would no longer fit the family's layout
@@ -75,8 +80,10 @@ def least_important(model: PreTrainedModel, documents: Sequence[Document], remov
             found = []
             candidates = [layer for layer in left if may_go(layer)]
             if not candidates:
-                raise ModelError(f"{type(model).__name__} cannot lose another layer after {len(removed)}, because its family "
-                                 "fixes the places of layers of different shapes: keep more layers, or choose_layers: even")
+                raise ModelError(
+                    f"{type(model).__name__} cannot lose another layer after {len(removed)}, because its family "
+                    "fixes the places of layers of different shapes: keep more layers, or choose_layers: even"
+                )
             for layer in candidates:
                 layers[layer] = Bypass(originals[layer])
                 found.append((_loss(model, batches, precision), layer))

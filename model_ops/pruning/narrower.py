@@ -57,15 +57,21 @@ def widths_of(config: PreTrainedConfig, mlp: float | None, heads: float | None, 
         return Widths()
     kind = config.model_type
     if kind not in FAMILIES:
-        raise ModelError(f"student.mlp_width, heads and hidden_size cut models of {', '.join(FAMILIES)}, and the teacher is a "
-                         f"{kind}: leave them out and set student.layers")
+        raise ModelError(
+            f"student.mlp_width, heads and hidden_size cut models of {', '.join(FAMILIES)}, and the teacher is a "
+            f"{kind}: leave them out and set student.layers"
+        )
     if hidden is not None and kind in SCALED_EMBEDDING:
-        raise ModelError(f"student.hidden_size does not work with {kind}, which scales embeddings by the hidden size: leave it "
-                         "out and set student.mlp_width or student.heads")
+        raise ModelError(
+            f"student.hidden_size does not work with {kind}, which scales embeddings by the hidden size: leave it "
+            "out and set student.mlp_width or student.heads"
+        )
     group = config.num_attention_heads // config.num_key_value_heads
-    return Widths(_number("mlp_width", mlp, config.intermediate_size, _step(config.intermediate_size)),
-                  _number("heads", heads, config.num_attention_heads, group),
-                  _number("hidden_size", hidden, config.hidden_size, _step(config.hidden_size)))
+    return Widths(
+        _number("mlp_width", mlp, config.intermediate_size, _step(config.intermediate_size)),
+        _number("heads", heads, config.num_attention_heads, group),
+        _number("hidden_size", hidden, config.hidden_size, _step(config.hidden_size)),
+    )
 
 
 def _step(width: int) -> int:
@@ -83,8 +89,10 @@ def _number(key: str, wanted: float | None, width: int, step: int) -> int | None
     if count > width:
         raise ModelError(f"student.{key} is {wanted:g}, and the teacher has {width}; give at most {width}, or a share below 1")
     if key == "heads" and count % step:
-        raise ModelError(f"student.heads is {count}, and the teacher's {width} heads share keys and values in groups of "
-                         f"{step}; give a multiple of {step}")
+        raise ModelError(
+            f"student.heads is {count}, and the teacher's {width} heads share keys and values in groups of "
+            f"{step}; give a multiple of {step}"
+        )
     return count
 
 

@@ -1,7 +1,7 @@
 """Initialises a shallower student from layers of its teacher.
 
-    student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
-    layers_fit(teacher, [1, 2, 5])     # whether a model of these layers has their shapes: some families fix which are dense
+student = make_student(teacher, evenly_spaced(teacher.config.num_hidden_layers, 14))
+layers_fit(teacher, [1, 2, 5])     # whether a model of these layers has their shapes: some families fix which are dense
 """
 
 from __future__ import annotations

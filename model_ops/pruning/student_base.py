@@ -1,6 +1,6 @@
 """Checks the directory of a model that a student begins as, or that teaches, from its files and config. No torch.
 
-    refuse_unusable_base(Path("models/small"))         # ModelError with one sentence
+refuse_unusable_base(Path("models/small"))         # ModelError with one sentence
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def refuse_unusable_base(directory: Path) -> None:
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"{directory} holds no readable config.json; give a model directory in the Hugging Face "
-                         "layout") from error
+        raise ModelError(
+            f"{directory} holds no readable config.json; give a model directory in the Hugging Face layout"
+        ) from error
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(f"{directory}/config.json names no model_type; give a model directory in the Hugging Face layout")
     if not any(directory.glob("*.safetensors")):

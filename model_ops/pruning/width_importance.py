@@ -23,8 +23,9 @@ from model_ops.pruning.narrower import NORMS, Importance, head_dim
 
 
 @torch.no_grad()
-def measure_widths(model: PreTrainedModel, documents: Sequence[Document], precision: str = "float32",
-                   batch_tokens: int = MICRO_BATCH_TOKENS) -> Importance:
+def measure_widths(
+    model: PreTrainedModel, documents: Sequence[Document], precision: str = "float32", batch_tokens: int = MICRO_BATCH_TOKENS
+) -> Importance:
     """Sums over all tokens. The model is one of a family that model_ops.pruning.narrower knows."""
     config, device, was_training = model.config, next(model.parameters()).device, model.training
     _, layers = layer_list(model)
@@ -38,11 +39,13 @@ def measure_widths(model: PreTrainedModel, documents: Sequence[Document], precis
     def of_neurons(index: int):
         def hook(module: nn.Module, given: tuple[Tensor, ...]) -> None:
             mlp[index] += given[0].float().abs().flatten(0, -2).sum(0)
+
         return hook
 
     def of_heads(index: int):
         def hook(module: nn.Module, given: tuple[Tensor, ...]) -> None:
             heads[index] += given[0].float().unflatten(-1, (groups, width)).norm(dim=-1).flatten(0, -2).sum(0)
+
         return hook
 
     def of_norm(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
@@ -51,8 +54,11 @@ def measure_widths(model: PreTrainedModel, documents: Sequence[Document], precis
     for index, layer in enumerate(layers):
         hooks.append(layer.mlp.down_proj.register_forward_pre_hook(of_neurons(index)))
         hooks.append(layer.self_attn.o_proj.register_forward_pre_hook(of_heads(index)))
-    hooks += [module.register_forward_hook(of_norm) for name, module in model.named_modules()
-              if NORMS.search(f"{name}.weight") and "self_attn" not in name]
+    hooks += [
+        module.register_forward_hook(of_norm)
+        for name, module in model.named_modules()
+        if NORMS.search(f"{name}.weight") and "self_attn" not in name
+    ]
     model.eval()
     try:
         for batch in to_batches(documents, batch_tokens):

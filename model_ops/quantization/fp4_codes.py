@@ -1,7 +1,7 @@
 """Floats of four bits (e2m1): 0, 0.5, 1, 1.5, 2, 3, 4, 6 with a sign, two codes to a byte (OCP Microscaling Formats 1.0).
 
-    codes = round_fp4(values)           # nearest; ties to the even mantissa, as compressed-tensors and the hardware round
-    packed = pack_fp4(codes)            # the first value in the lower half of the byte
+codes = round_fp4(values)           # nearest; ties to the even mantissa, as compressed-tensors and the hardware round
+packed = pack_fp4(codes)            # the first value in the lower half of the byte
 """
 
 from __future__ import annotations

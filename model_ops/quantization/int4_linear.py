@@ -37,8 +37,12 @@ def unpack_int4(words: Int32[Tensor, "out words"]) -> Int8[Tensor, "out in"]:
     return (((words[..., None] >> shifts) & 0xF) - OFFSET).flatten(-2).to(torch.int8)
 
 
-def group_scales(weight: Float32[Tensor, "out in"], group_size: int, importance: Float32[Tensor, " in"] | None = None,
-                 shares: Sequence[float] = SHRUNK) -> BFloat16[Tensor, "out groups"]:
+def group_scales(
+    weight: Float32[Tensor, "out in"],
+    group_size: int,
+    importance: Float32[Tensor, " in"] | None = None,
+    shares: Sequence[float] = SHRUNK,
+) -> BFloat16[Tensor, "out groups"]:
     """The scale of each group: of the shares of the full range (absmax / 7) tried, the one with the least squared rounding
     error, each input weighed by `importance` (its mean square; None: all alike). Clipping a few large weights often costs less
     than coarser steps for all others."""

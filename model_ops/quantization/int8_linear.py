@@ -28,8 +28,7 @@ CUDA_FEWEST_ROWS, CUDA_MULTIPLE = 32, 8
 """Sizes that CUDA's int8 kernel takes: more than 16 rows, and inner and outer widths that are multiples of 8."""
 
 
-def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tensor, "*rows width"],
-                                                                       Float32[Tensor, "*rows 1"]]:
+def quantize_symmetric(values: Float[Tensor, "*rows width"]) -> tuple[Int8[Tensor, "*rows width"], Float32[Tensor, "*rows 1"]]:
     """Each row as int8 in [-127, 127] and its scale; |value - scale * int8| <= scale / 2."""
     values = values.float()
     scale = (values.abs().amax(dim=-1, keepdim=True) / 127).clamp(min=SMALLEST_SCALE)
@@ -70,8 +69,9 @@ def int8_product_padded(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -
     """
     rows, columns = left.shape[0], right.shape[0]
     depth = -left.shape[1] % CUDA_MULTIPLE
-    product = int8_matmul(_padded(left, max(0, CUDA_FEWEST_ROWS - rows), depth),
-                          _padded(right, -columns % CUDA_MULTIPLE, depth).t())
+    product = int8_matmul(
+        _padded(left, max(0, CUDA_FEWEST_ROWS - rows), depth), _padded(right, -columns % CUDA_MULTIPLE, depth).t()
+    )
     return product[:rows, :columns]
 
 

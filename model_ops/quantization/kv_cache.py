@@ -30,8 +30,9 @@ def cache_layers(layers: Iterable[str]) -> list[str]:
     """The attention modules of a model, by the names of its matrices. Raises ModelError if none caches keys by heads."""
     found = list(dict.fromkeys(name.rpartition(".")[0] for name in layers if name.rpartition(".")[2] in KEYS))
     if not found:
-        raise ModelError("no layer caches keys and values by heads, so the cache cannot be quantized: leave quantize.kv_cache "
-                         "out")
+        raise ModelError(
+            "no layer caches keys and values by heads, so the cache cannot be quantized: leave quantize.kv_cache out"
+        )
     return found
 
 
@@ -39,6 +40,7 @@ def watch_cache(model: nn.Module, layers: Iterable[str], change: Change) -> list
     """Puts `change` between every attention and its cache, also where the model is called without one."""
     hooks = []
     for name in layers:
+
         def given_cache(module: nn.Module, given: tuple, named: dict, name: str = name) -> tuple[tuple, dict]:
             inner = named.get("past_key_values")
             return given, {**named, "past_key_values": _Between(inner, lambda keys, values: change(name, keys, values))}
@@ -69,6 +71,7 @@ def round_fp8(values: Float[Tensor, "*shape"], scale: float) -> Float[Tensor, "*
 
 def round_cache(model: nn.Module, scales: Mapping[str, tuple[float, float]]) -> None:
     """The model computes with keys and values as an FP8 cache holds them. scales: attention module -> (of keys, of values)."""
+
     def change(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return round_fp8(keys, scales[name][0]), round_fp8(values, scales[name][1])
 

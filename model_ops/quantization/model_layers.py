@@ -57,8 +57,12 @@ class BlockLayers:
     def modules(self) -> dict[str, str]:
         """Layer in the checkpoint -> module, of all layers that are quantized; those of experts are named as in
         `SeparateExperts`."""
-        of_experts = {layer: f"{module}{EACH}{number}.{part}" for module, experts in self.experts.items()
-                      for number, layers in enumerate(experts) for part, layer in zip(PARTS, layers, strict=True)}
+        of_experts = {
+            layer: f"{module}{EACH}{number}.{part}"
+            for module, experts in self.experts.items()
+            for number, layers in enumerate(experts)
+            for part, layer in zip(PARTS, layers, strict=True)
+        }
         return {**self.linear, **of_experts}
 
 
@@ -78,8 +82,11 @@ def block_layers(model: PreTrainedModel) -> BlockLayers:
     """The quantized layers of a model. Raises ModelError if names of its tensors cannot be followed into a checkpoint."""
     state = {name: value for name, value in model.state_dict().items() if name not in model.all_tied_weights_keys}
     layers = BlockLayers(tensors={name: tuple(value.shape) for name, value in _in_checkpoint(model, state).items()})
-    linear = {name for name, module in model.named_modules() if ".layers." in name and isinstance(module, nn.Linear)
-              and not set(ROUTERS) & set(name.split("."))}
+    linear = {
+        name
+        for name, module in model.named_modules()
+        if ".layers." in name and isinstance(module, nn.Linear) and not set(ROUTERS) & set(name.split("."))
+    }
     separate = _stored_one_by_one(model, state)
     for name, value in state.items():
         module, _, last = name.rpartition(".")
@@ -114,8 +121,11 @@ def _stored_one_by_one(model: PreTrainedModel, state: dict[str, Tensor]) -> list
     for name, value in state.items():
         if value.ndim == 3 and name.rpartition(".")[0].endswith("experts"):
             fused.setdefault(name.rpartition(".")[0], {})[name] = value
-    return [module for module, own in fused.items()
-            if any(EXPERT.match(name.removesuffix(".weight")) for name in _in_checkpoint(model, own))]
+    return [
+        module
+        for module, own in fused.items()
+        if any(EXPERT.match(name.removesuffix(".weight")) for name in _in_checkpoint(model, own))
+    ]
 
 
 def _follow(found: BlockLayers, name: str, stored: list[str]) -> list[str]:
@@ -132,8 +142,9 @@ def _experts(model: PreTrainedModel, module: str, state: dict[str, Tensor]) -> l
     fused = model.get_submodule(module)
     gated = getattr(type(fused), "_apply_gate", None)
     if gated is None or gated.__module__.startswith("transformers.models.") or fused.has_post_expert_norm:
-        raise ModelError(f"the experts in {module} combine their projections in a way of their own: they cannot be quantized "
-                         "here")
+        raise ModelError(
+            f"the experts in {module} combine their projections in a way of their own: they cannot be quantized here"
+        )
     own = {name: value for name, value in state.items() if name.rpartition(".")[0] == module}
     by_expert: dict[int, dict[str, str]] = {}
     for tensor in _in_checkpoint(model, own):
@@ -167,5 +178,7 @@ def fused_layers(names: Iterable[str]) -> list[list[str]]:
         module, _, last = name.rpartition(".")
         number = next((number for number, joined in enumerate(JOINED) if last in joined), None)
         groups.setdefault((name, -1) if number is None else (module, number), []).append(name)
-    return [sorted(group, key=lambda name: JOINED[number].index(name.rpartition(".")[2])) if number >= 0 else group
-            for (_, number), group in groups.items()]
+    return [
+        sorted(group, key=lambda name: JOINED[number].index(name.rpartition(".")[2])) if number >= 0 else group
+        for (_, number), group in groups.items()
+    ]

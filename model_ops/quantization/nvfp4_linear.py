@@ -47,8 +47,11 @@ class Nvfp4WeightLinear(DequantizedLinear):
         whole = weight.abs().max() if largest is None else torch.tensor(largest, device=weight.device)
         scale_of_all = global_scale(whole)
         codes, scale = _codes(weight, scale_of_all)
-        return {"weight_packed": pack_fp4(codes.flatten(-2)), "weight_scale": scale.to(torch.float8_e4m3fn),
-                "weight_global_scale": scale_of_all.reshape(1)}
+        return {
+            "weight_packed": pack_fp4(codes.flatten(-2)),
+            "weight_scale": scale.to(torch.float8_e4m3fn),
+            "weight_global_scale": scale_of_all.reshape(1),
+        }
 
     @staticmethod
     def decode(stored: Mapping[str, Tensor]) -> Float32[Tensor, "out in"]:

@@ -1,6 +1,6 @@
 """Loads quantized directories as models whose quantized layers compute what a server computes.
 
-    model = load_quantized(Path("models/quantized"))     # a Hugging Face model with a scheme's own Linear layers
+model = load_quantized(Path("models/quantized"))     # a Hugging Face model with a scheme's own Linear layers
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def load_quantized(directory: Path, dtype: torch.dtype | None = None, attention:
         layers, names = _put_layers(model, quantization, dtype, found, directory)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     if quantization.covers("lm_head") and not tied:
-        raise ModelError(f"{directory}: quantization_config does not leave out lm_head, and only layers of blocks are read "
-                         "quantized: add lm_head to its ignore list, or quantize the model again")
+        raise ModelError(
+            f"{directory}: quantization_config does not leave out lm_head, and only layers of blocks are read "
+            "quantized: add lm_head to its ignore list, or quantize the model again"
+        )
     state = _read(model, directory, dtype, layers, names, tied)
     for name, tensor in model.state_dict().items():
         if name not in tied and (name not in state or state[name].shape != tensor.shape):
             found = "is missing" if name not in state else f"is {list(state[name].shape)}"
-            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}: "
-                             "quantize the model again")
+            raise ModelError(f"{directory}: {name} {found}, the config asks for {list(tensor.shape)}: quantize the model again")
     model.load_state_dict(state, strict=False, assign=True)
     if quantization.cache:
         round_cache(model, _cache_scales(found, state, directory))
@@ -72,8 +73,10 @@ def _cache_scales(found: BlockLayers, state: dict[str, Tensor], directory: Path)
     for name in cache_layers(found.matrices):
         missing = [part for part in SCALES if f"{name}.{part}" not in state]
         if missing:
-            raise ModelError(f"{directory}: {name}.{missing[0]} is missing, which the kv_cache_scheme of its config.json asks "
-                             "for: quantize the model again")
+            raise ModelError(
+                f"{directory}: {name}.{missing[0]} is missing, which the kv_cache_scheme of its config.json asks "
+                "for: quantize the model again"
+            )
         scales[name] = tuple(state[f"{name}.{part}"].float().item() for part in SCALES)
     return scales
 
@@ -88,8 +91,9 @@ def _quantization(directory: Path) -> Quantization:
     return found
 
 
-def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype, found: BlockLayers,
-                directory: Path) -> tuple[dict[str, QuantizedLinear], dict[str, str]]:
+def _put_layers(
+    model: nn.Module, quantization: Quantization, dtype: torch.dtype, found: BlockLayers, directory: Path
+) -> tuple[dict[str, QuantizedLinear], dict[str, str]]:
     """Replaces the layers that are quantized. Returns them by name, and the names of the model by those of the checkpoint where
     the two differ (layers and tensors)."""
     layers, names = {}, dict(found.renamed)
@@ -112,8 +116,10 @@ def _put_layers(model: nn.Module, quantization: Quantization, dtype: torch.dtype
     for name, experts in found.experts.items():
         covered = {quantization.covers(layer) for parts in experts for layer in parts}
         if len(covered) > 1:
-            raise ModelError(f"{directory}: the experts in {name} are not all quantized, which cannot be loaded here: quantize "
-                             "the model again")
+            raise ModelError(
+                f"{directory}: the experts in {name} are not all quantized, which cannot be loaded here: quantize "
+                "the model again"
+            )
         make = partial(layer_of, bias=False) if covered == {True} else float_layer
         made = [Expert(*(make(layer) for layer in parts)) for parts in experts]
         model.set_submodule(name, SeparateExperts(made, model.get_submodule(name).act_fn))
@@ -130,8 +136,14 @@ def _follow(names: dict[str, str], stored: str, module: str, layer: QuantizedLin
     names.update({f"{stored}.{part}": f"{module}.{buffer_name(part)}" for part in layer.parts})
 
 
-def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[str, QuantizedLinear], names: dict[str, str],
-          skipped: set[str]) -> dict[str, Tensor]:
+def _read(
+    model: nn.Module,
+    directory: Path,
+    dtype: torch.dtype,
+    layers: dict[str, QuantizedLinear],
+    names: dict[str, str],
+    skipped: set[str],
+) -> dict[str, Tensor]:
     """The directory's tensors by the model's names: those of a quantized layer in the dtype that its scheme stores, all others
     in `dtype`."""
     from safetensors import safe_open
@@ -155,8 +167,9 @@ def _read(model: nn.Module, directory: Path, dtype: torch.dtype, layers: dict[st
                 if layer in layers and buffer != "bias":
                     wanted = getattr(layers[layer], buffer).dtype
                 if tensor.is_floating_point() != wanted.is_floating_point:
-                    raise ModelError(f"{directory}: {stored} is {tensor.dtype}, the config asks for {wanted}: quantize the "
-                                     "model again")
+                    raise ModelError(
+                        f"{directory}: {stored} is {tensor.dtype}, the config asks for {wanted}: quantize the model again"
+                    )
                 state[name] = tensor.to(wanted)
     return state
 

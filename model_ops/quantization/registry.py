@@ -58,10 +58,14 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     schemes = _schemes_of(found)
     if not schemes:
         known = ", ".join(scheme.title for scheme in SCHEMES.values())
-        raise ModelError(f"quantization_config describes {_summary(found)}, which is not read here; known in "
-                         f"compressed-tensors layout: {known}")
-    groups = tuple((scheme, _patterns(group.get("targets") or ["Linear"], "targets"))
-                   for scheme, group in zip(schemes, found["config_groups"].values(), strict=True))
+        raise ModelError(
+            f"quantization_config describes {_summary(found)}, which is not read here; known in "
+            f"compressed-tensors layout: {known}"
+        )
+    groups = tuple(
+        (scheme, _patterns(group.get("targets") or ["Linear"], "targets"))
+        for scheme, group in zip(schemes, found["config_groups"].values(), strict=True)
+    )
     return Quantization(groups, _patterns(found.get("ignore") or [], "ignore"), found.get("kv_cache_scheme") is not None)
 
 
@@ -70,8 +74,9 @@ def _schemes_of(found: Any) -> list[Scheme]:
     if not read_alike(found):
         return []
     groups = found["config_groups"].values()
-    schemes = [next((scheme for scheme in SCHEMES.values() if scheme.describes(group, found.get("format"))), None)
-               for group in groups]
+    schemes = [
+        next((scheme for scheme in SCHEMES.values() if scheme.describes(group, found.get("format"))), None) for group in groups
+    ]
     return [] if None in schemes else schemes
 
 
@@ -105,8 +110,9 @@ MIXED = "mixed-precision"
 """Format of a directory whose groups have formats of their own."""
 
 
-def announce(groups: Mapping[Scheme, Sequence[str]], directory: Path, ignore: Sequence[str] = ("lm_head",),
-             cache: bool = False) -> None:
+def announce(
+    groups: Mapping[Scheme, Sequence[str]], directory: Path, ignore: Sequence[str] = ("lm_head",), cache: bool = False
+) -> None:
     """Adds `quantization_config` to the config.json in `directory`. groups: each scheme with its layers, by name or class.
     ignore: layers that are not quantized, by name or `re:` pattern. cache: keys and values are cached as FP8_CACHE."""
     from compressed_tensors.compressors import ModelCompressor
@@ -114,12 +120,18 @@ def announce(groups: Mapping[Scheme, Sequence[str]], directory: Path, ignore: Se
 
     written = {}
     for number, (scheme, targets) in enumerate(groups.items()):
-        weights, activations = (QuantizationArgs(**asdict(args)) if args else None
-                                for args in (scheme.weights, scheme.activations))
-        written[f"group_{number}"] = QuantizationScheme(targets=list(targets), weights=weights, input_activations=activations,
-                                                        format=scheme.format)
+        weights, activations = (
+            QuantizationArgs(**asdict(args)) if args else None for args in (scheme.weights, scheme.activations)
+        )
+        written[f"group_{number}"] = QuantizationScheme(
+            targets=list(targets), weights=weights, input_activations=activations, format=scheme.format
+        )
     formats = {scheme.format for scheme in groups}
-    config = QuantizationConfig(config_groups=written, format=formats.pop() if len(formats) == 1 else MIXED,
-                                ignore=list(ignore), quantization_status=QuantizationStatus.COMPRESSED,
-                                kv_cache_scheme=QuantizationArgs(**asdict(FP8_CACHE)) if cache else None)
+    config = QuantizationConfig(
+        config_groups=written,
+        format=formats.pop() if len(formats) == 1 else MIXED,
+        ignore=list(ignore),
+        quantization_status=QuantizationStatus.COMPRESSED,
+        kv_cache_scheme=QuantizationArgs(**asdict(FP8_CACHE)) if cache else None,
+    )
     ModelCompressor(quantization_config=config).update_config(str(directory))

@@ -42,9 +42,15 @@ class Precision:
         size = args.get("group_size")
         strategy = args.get("strategy") or ("tensor" if size is None else "group" if size > 0 else "channel")
         block = args.get("block_structure")
-        return cls(args.get("num_bits", 8), str(args.get("type", "int")).lower(), str(strategy).lower(),
-                   args.get("symmetric", True), args.get("dynamic", False),
-                   size if strategy in ("group", "tensor_group") else None, tuple(block) if block else None)
+        return cls(
+            args.get("num_bits", 8),
+            str(args.get("type", "int")).lower(),
+            str(strategy).lower(),
+            args.get("symmetric", True),
+            args.get("dynamic", False),
+            size if strategy in ("group", "tensor_group") else None,
+            tuple(block) if block else None,
+        )
 
 
 FP8_CACHE = Precision(8, "float", "tensor")
@@ -81,10 +87,12 @@ class Scheme:
         """Whether a group of a quantization_config describes this scheme: same weights, activations and format.
         default_format: of groups that name none."""
         try:
-            return ((group.get("format") or default_format) == self.format
-                    and Precision.read(group["weights"]) == self.weights
-                    and Precision.read(group.get("input_activations")) == self.activations
-                    and group.get("output_activations") is None)
+            return (
+                (group.get("format") or default_format) == self.format
+                and Precision.read(group["weights"]) == self.weights
+                and Precision.read(group.get("input_activations")) == self.activations
+                and group.get("output_activations") is None
+            )
         except (KeyError, TypeError, ValueError, AttributeError):
             return False
 
@@ -101,9 +109,12 @@ def read_alike(config: Any) -> bool:
     """Whether the groups of a quantization_config say all of it: no transforms, no sparsity, no other quantized KV cache than
     FP8_CACHE."""
     try:
-        return (config.get("quant_method") == "compressed-tensors" and len(config["config_groups"].values()) > 0
-                and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
-                and not (config.get("transform_config") or {}).get("config_groups")
-                and (config.get("sparsity_config") or {}).get("format", "dense") == "dense")
+        return (
+            config.get("quant_method") == "compressed-tensors"
+            and len(config["config_groups"].values()) > 0
+            and Precision.read(config.get("kv_cache_scheme")) in (None, FP8_CACHE)
+            and not (config.get("transform_config") or {}).get("config_groups")
+            and (config.get("sparsity_config") or {}).get("format", "dense") == "dense"
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return False

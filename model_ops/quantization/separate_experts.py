@@ -1,8 +1,8 @@
 """Experts computed one by one from matrices of their own, in the place of a module with fused experts.
 
-    SeparateExperts([Expert(gate, up, down), ...], act)         # of any Linear layers: quantized, rounded or float
-    with separated(model, layers.experts) as mixtures:          # float layers that share the fused weights
-        mixtures["model.layers.0.mlp.experts"].each[3].down.weight
+SeparateExperts([Expert(gate, up, down), ...], act)         # of any Linear layers: quantized, rounded or float
+with separated(model, layers.experts) as mixtures:          # float layers that share the fused weights
+    mixtures["model.layers.0.mlp.experts"].each[3].down.weight
 """
 
 from __future__ import annotations
@@ -44,16 +44,25 @@ class SeparateExperts(nn.Module):
         self.act = act
         self.watch: Callable[[Tensor, Tensor], None] | None = None
 
-    def forward(self, hidden_states: Float[Tensor, "tokens hidden"], top_k_index: Int[Tensor, "tokens top_k"],
-                top_k_weights: Float[Tensor, "tokens top_k"]) -> Float[Tensor, "tokens hidden"]:
+    def forward(
+        self,
+        hidden_states: Float[Tensor, "tokens hidden"],
+        top_k_index: Int[Tensor, "tokens top_k"],
+        top_k_weights: Float[Tensor, "tokens top_k"],
+    ) -> Float[Tensor, "tokens hidden"]:
         if self.watch is not None:
             self.watch(hidden_states, top_k_index)
         tokens, top_k = top_k_index.shape
         expert, order = top_k_index.reshape(-1).sort(stable=True)
         ends = torch.bincount(expert, minlength=len(self.each)).cumsum(0).tolist()  # the layer's only transfer to the host
         rows = hidden_states[order // top_k]
-        made = torch.cat([self.each[number].down(self.inner(number, rows[start:end]))
-                          for number, (start, end) in enumerate(itertools.pairwise([0, *ends])) if start < end])
+        made = torch.cat(
+            [
+                self.each[number].down(self.inner(number, rows[start:end]))
+                for number, (start, end) in enumerate(itertools.pairwise([0, *ends]))
+                if start < end
+            ]
+        )
         made = made * top_k_weights.reshape(-1)[order, None]
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         return made[back].view(tokens, top_k, -1).sum(1).to(hidden_states.dtype)
@@ -81,9 +90,13 @@ def separated(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Sepa
 
 def _separate(fused: nn.Module) -> SeparateExperts:
     width = fused.down_proj.shape[2]
-    return SeparateExperts([Expert(_linear(both[:width]), _linear(both[width:]), _linear(down))
-                            for both, down in zip(fused.gate_up_proj.detach(), fused.down_proj.detach(), strict=True)],
-                           fused.act_fn)
+    return SeparateExperts(
+        [
+            Expert(_linear(both[:width]), _linear(both[width:]), _linear(down))
+            for both, down in zip(fused.gate_up_proj.detach(), fused.down_proj.detach(), strict=True)
+        ],
+        fused.act_fn,
+    )
 
 
 def _linear(weight: Float[Tensor, "out in"]) -> nn.Linear:

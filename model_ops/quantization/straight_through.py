@@ -45,8 +45,9 @@ class RoundedLinear(nn.Linear):
         return output + change
 
 
-def served_layer(scheme: Scheme, stored: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None,
-                 dtype: torch.dtype) -> QuantizedLinear:
+def served_layer(
+    scheme: Scheme, stored: Mapping[str, Tensor], shape: tuple[int, int], bias: Tensor | None, dtype: torch.dtype
+) -> QuantizedLinear:
     """The scheme's own layer with these tensors. shape: (out_features, in_features). dtype: of the bias."""
     with torch.device("meta"):
         layer = scheme.load_layer()(shape[1], shape[0], bias is not None, dtype, scheme.stored(*shape))

@@ -33,8 +33,20 @@ DATE_OF_ROWS_WITHOUT_TIME = datetime(2025, 1, 1, tzinfo=UTC)
 
 DATE_CALL = re.compile(r"strftime_now\(\s*(['\"])(?P<format>.*?)\1\s*\)")
 
-RESERVED = frozenset({"messages", "tools", "conversations", "conversation", "chat_template", "tokenize",
-                      "add_generation_prompt", "continue_final_message", "return_assistant_tokens_mask", "millrace_dates"})
+RESERVED = frozenset(
+    {
+        "messages",
+        "tools",
+        "conversations",
+        "conversation",
+        "chat_template",
+        "tokenize",
+        "add_generation_prompt",
+        "continue_final_message",
+        "return_assistant_tokens_mask",
+        "millrace_dates",
+    }
+)
 """Names that a logged request cannot set in the template."""
 
 CONTINUES = "continue_final_message"
@@ -43,8 +55,14 @@ ERRORS = (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError,
 
 PROBE_ARGUMENTS = {"city": "it's Oslo"}
 PROBE_CALL = {"id": "call12345", "type": "function", "function": {"name": "weather", "arguments": PROBE_ARGUMENTS}}
-PROBE_TOOL = {"type": "function", "function": {"name": "weather", "description": "d", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string", "description": "d"}}, "required": ["city"]}}}
+PROBE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "d",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "d"}}, "required": ["city"]},
+    },
+}
 QUESTION = {"role": "user", "content": "QUESTION"}
 
 
@@ -122,30 +140,41 @@ class ChatTemplate:
         if not 0 <= thought < answer:
             return None
         begin = text[:thought]
-        marks = [begin.rfind(mark) for mark, _ in MARKS if mark in begin[len(bare):]]
+        marks = [begin.rfind(mark) for mark, _ in MARKS if mark in begin[len(bare) :]]
         start = max(marks) if marks else min(len(shared_beginning(text, prompt)), thought)
-        return text[start:thought], text[thought + len("THOUGHT"):answer]
+        return text[start:thought], text[thought + len("THOUGHT") : answer]
 
     def end_of_turn(self, has_call: bool) -> EndOfTurn:
         """How an answer ends, with or without a tool call."""
         if has_call not in self._ends:
-            answer = {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]} if has_call else \
-                {"role": "assistant", "content": "ANSWER"}
-            follow = {"role": "tool", "tool_call_id": PROBE_CALL["id"], "name": "weather", "content": "NEXT"} if has_call else \
-                {"role": "user", "content": "NEXT"}
+            answer = (
+                {"role": "assistant", "content": "", "tool_calls": [PROBE_CALL]}
+                if has_call
+                else {"role": "assistant", "content": "ANSWER"}
+            )
+            follow = (
+                {"role": "tool", "tool_call_id": PROBE_CALL["id"], "name": "weather", "content": "NEXT"}
+                if has_call
+                else {"role": "user", "content": "NEXT"}
+            )
             specials = special_tokens(self.tokenizer)
             self._ends[has_call] = EndOfTurn("", "", tuple(specials))
             for has_tools in (has_call, True):  # some templates render nothing without tools
                 with suppress(*ERRORS):
-                    self._ends[has_call] = end_of_turn(*(
-                        self._probe(messages, has_tools)
-                        for messages in ([QUESTION], [QUESTION, answer], [QUESTION, answer, follow])), specials=specials)
+                    self._ends[has_call] = end_of_turn(
+                        *(
+                            self._probe(messages, has_tools)
+                            for messages in ([QUESTION], [QUESTION, answer], [QUESTION, answer, follow])
+                        ),
+                        specials=specials,
+                    )
                     break
         return self._ends[has_call]
 
     def _probe(self, messages: list[dict[str, Any]], has_tools: bool = False, generation_prompt: bool = False) -> str:
-        return self._text(server_messages(messages, self.arguments, False, False), [PROBE_TOOL] if has_tools else None, {},
-                          generation_prompt)
+        return self._text(
+            server_messages(messages, self.arguments, False, False), [PROBE_TOOL] if has_tools else None, {}, generation_prompt
+        )
 
     def _has_developer(self, has_tools: bool) -> bool:
         """Whether the template knows the role `developer`, as vLLM finds out."""
@@ -175,14 +204,28 @@ class ChatTemplate:
         said = str(error)
         return said if said and any(said in source for source in self._texts()) else type(error).__name__
 
-    def _text(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, variables: dict[str, Any],
-              generation_prompt: bool, ts: datetime | None = None, continued: bool = False) -> str:
+    def _text(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        variables: dict[str, Any],
+        generation_prompt: bool,
+        ts: datetime | None = None,
+        continued: bool = False,
+    ) -> str:
         source = self._source(bool(tools))
-        dates = {found["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(found["format"])
-                 for found in DATE_CALL.finditer(source)}
+        dates = {
+            found["format"]: (ts or DATE_OF_ROWS_WITHOUT_TIME).strftime(found["format"]) for found in DATE_CALL.finditer(source)
+        }
         rendered, _ = render_jinja_template(
-            conversations=[messages], tools=tools or None, chat_template=source, add_generation_prompt=generation_prompt,
-            continue_final_message=continued, **{**self.tokenizer.special_tokens_map, **variables}, millrace_dates=dates)
+            conversations=[messages],
+            tools=tools or None,
+            chat_template=source,
+            add_generation_prompt=generation_prompt,
+            continue_final_message=continued,
+            **{**self.tokenizer.special_tokens_map, **variables},
+            millrace_dates=dates,
+        )
         return rendered[0]
 
     def _source(self, has_tools: bool) -> str:
@@ -193,7 +236,7 @@ class ChatTemplate:
             except ValueError as error:
                 raise ModelError("the tokenizer has several chat templates and none is named `default`; name one so") from error
             if source.count("strftime_now(") == len(DATE_CALL.findall(source)) > 0:
-                source = ("{%- macro strftime_now(format) -%}{{- millrace_dates[format] -}}{%- endmacro %}{{- '' }}" + source)
+                source = "{%- macro strftime_now(format) -%}{{- millrace_dates[format] -}}{%- endmacro %}{{- '' }}" + source
             self._sources[has_tools] = source
         return self._sources[has_tools]
 
@@ -221,8 +264,9 @@ def template_variables(row: Row) -> dict[str, Any]:
 
 def shared_beginning(one: str, other: str) -> str:
     """The common beginning of two texts."""
-    length = next((place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
-                  min(len(one), len(other)))
+    length = next(
+        (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other))
+    )
     return one[:length]
 
 

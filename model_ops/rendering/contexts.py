@@ -38,8 +38,12 @@ class RenderedRow:
     """Answers with the token ids of the log."""
 
 
-def rendered_rows(rows: Iterable[Row], tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings,
-                  served: ServedTokens | ToldTokens | None = None) -> Iterator[RenderedRow]:
+def rendered_rows(
+    rows: Iterable[Row],
+    tokenizer: PreTrainedTokenizerBase,
+    rendering: RenderingSettings,
+    served: ServedTokens | ToldTokens | None = None,
+) -> Iterator[RenderedRow]:
     """The contexts of every row, in order, processing a few hundred rows at a time.
 
     served: token ids from the log or a teacher's endpoint, which are learnt instead of rendered ones. Raises ModelError if the
@@ -72,8 +76,13 @@ def _turns(row: Row, tokenizer: PreTrainedTokenizerBase, rendering: RenderingSet
         return error
 
 
-def _exact(row: Row, turn: LearntTurn, rendered: TurnTokens, tokenizer: PreTrainedTokenizerBase,
-           served: ServedTokens | ToldTokens | None) -> TurnTokens | None:
+def _exact(
+    row: Row,
+    turn: LearntTurn,
+    rendered: TurnTokens,
+    tokenizer: PreTrainedTokenizerBase,
+    served: ServedTokens | ToldTokens | None,
+) -> TurnTokens | None:
     return None if served is None else served.exact_of(row, turn, rendered, tokenizer)
 
 
@@ -82,15 +91,19 @@ def _given(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np
     input_ids = _integers(row, "token_ids", row.token_ids)
     strange = input_ids[(input_ids < 0) | (input_ids >= len(tokenizer))]
     if len(strange):
-        raise ModelError(f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of {len(tokenizer)}; "
-                         "make pre-tokenized rows with the tokenizer of the model that is trained")
+        raise ModelError(
+            f"row {row.row_id}: token id {strange[0]} is outside the tokenizer's vocabulary of {len(tokenizer)}; "
+            "make pre-tokenized rows with the tokenizer of the model that is trained"
+        )
     labels = input_ids if row.labels is None else _integers(row, "labels", row.labels)
     if len(labels) != len(input_ids):
         raise ModelError(f"row {row.row_id}: {len(input_ids)} token ids, but {len(labels)} labels; give one label for each id")
     other = np.flatnonzero((labels != input_ids) & (labels != IGNORED))
     if len(other):
-        raise ModelError(f"row {row.row_id}: label {labels[other[0]]} at position {other[0]} is neither that position's token "
-                         f"({input_ids[other[0]]}) nor {IGNORED}; give labels that are not shifted")
+        raise ModelError(
+            f"row {row.row_id}: label {labels[other[0]]} at position {other[0]} is neither that position's token "
+            f"({input_ids[other[0]]}) nor {IGNORED}; give labels that are not shifted"
+        )
     return input_ids.astype(np.int32), labels != IGNORED
 
 

@@ -33,20 +33,25 @@ class EndOfTurn:
     def applied(self, answer: str, eos: str | None) -> str:
         """The answer up to its end of turn. A server stops at the first eos, so nothing after it is learnt."""
         if self.cut and answer.endswith(self.cut):
-            answer = answer[:-len(self.cut)]
+            answer = answer[: -len(self.cut)]
         if eos and eos in answer:
-            answer = answer[:answer.index(eos) + len(eos)]
+            answer = answer[: answer.index(eos) + len(eos)]
         bare = answer.rstrip()
         if bare.endswith(self.specials):
             return bare
         return (answer if self.added[:1].isspace() else answer.rstrip("\n")) + (self.added or eos or "")
 
-
     def removed(self, answer: str, eos: str | None) -> str:
         """The answer without its end of turn: of an answer that was cut, the model has said no more."""
         whole = self.applied(answer, eos)
-        last = next((end for end in sorted((self.added, eos or "", *self.specials), key=len, reverse=True)
-                     if end and whole.endswith(end)), "")
+        last = next(
+            (
+                end
+                for end in sorted((self.added, eos or "", *self.specials), key=len, reverse=True)
+                if end and whole.endswith(end)
+            ),
+            "",
+        )
         return whole.removesuffix(last)
 
 
@@ -62,15 +67,15 @@ def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str
         if alone.rstrip().endswith(tokens):
             return EndOfTurn("", "", tokens)
         first = _first_special(followed[shared:], tokens)
-        return EndOfTurn("", followed[shared:shared + first] if first else "", tokens)
+        return EndOfTurn("", followed[shared : shared + first] if first else "", tokens)
     always = _generation_prompt(question, alone, tokens)
     if always:
         return EndOfTurn(always, "", tokens)
     kept = alone[:shared]
     while kept and not kept.rstrip().endswith(tokens) and _inside_special(alone, len(kept), tokens):
         kept = kept[:-1]
-    if kept.rstrip().endswith(tokens) and not alone[len(kept.rstrip()):].startswith(tokens):
-        return EndOfTurn(alone[len(kept.rstrip()):], "", tokens)
+    if kept.rstrip().endswith(tokens) and not alone[len(kept.rstrip()) :].startswith(tokens):
+        return EndOfTurn(alone[len(kept.rstrip()) :], "", tokens)
     return EndOfTurn("", "", tokens)
 
 
@@ -83,8 +88,9 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 def _shared(one: str, other: str) -> int:
     """Length of the common beginning."""
-    return next((place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
-                min(len(one), len(other)))
+    return next(
+        (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other))
+    )
 
 
 def _first_special(text: str, specials: tuple[str, ...]) -> int:
@@ -96,10 +102,9 @@ def _first_special(text: str, specials: tuple[str, ...]) -> int:
 
 def _inside_special(text: str, place: int, specials: tuple[str, ...]) -> bool:
     """Whether a special token lies around this place, or white space before it."""
-    if text[place - 1:place].isspace():
+    if text[place - 1 : place].isspace():
         return True
-    return any(text.startswith(token, start) for token in specials
-               for start in range(max(0, place - len(token) + 1), place))
+    return any(text.startswith(token, start) for token in specials for start in range(max(0, place - len(token) + 1), place))
 
 
 def _generation_prompt(question: str, alone: str, specials: tuple[str, ...]) -> str:

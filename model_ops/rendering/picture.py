@@ -1,8 +1,8 @@
 """A look at rendered rows: what is context, what is learnt, and which rows are left out and why.
 
-    picture = look(dataset, "train", tokenizer, count=3)
-    page(picture)                               # an HTML page
-    picture.rows[0].contexts[0]                 # [TokenSpan(text="...", is_learnt=False, tokens=12), ...]
+picture = look(dataset, "train", tokenizer, count=3)
+page(picture)                               # an HTML page
+picture.rows[0].contexts[0]                 # [TokenSpan(text="...", is_learnt=False, tokens=12), ...]
 """
 
 from __future__ import annotations
@@ -74,8 +74,14 @@ class Picture:
     """Rows that are left out, by reason."""
 
 
-def look(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, count: int, row_id: str | None = None,
-         served: ServedTokens | None = None) -> Picture:
+def look(
+    dataset: Path,
+    split: Split,
+    tokenizer: PreTrainedTokenizerBase,
+    count: int,
+    row_id: str | None = None,
+    served: ServedTokens | None = None,
+) -> Picture:
     """The first `count` rows of a split that are taught and as many that are left out; or the row `row_id` alone.
 
     Raises ModelError for an unknown row id, and as `rendered_rows` does.
@@ -95,12 +101,26 @@ def look(dataset: Path, split: Split, tokenizer: PreTrainedTokenizerBase, count:
             dropped[reason] += 1
         kept[bool(reason)] += 1
         if kept[bool(reason)] <= count:
-            shown.append(ShownRow(rendered.row.row_id, [runs(tokenizer, context) for context in rendered.contexts], reason,
-                                  rendered.served_answers))
+            shown.append(
+                ShownRow(
+                    rendered.row.row_id,
+                    [runs(tokenizer, context) for context in rendered.contexts],
+                    reason,
+                    rendered.served_answers,
+                )
+            )
     if row_id is not None and not shown:
         raise ModelError(f"{split} of {dataset} has no row {row_id}; `millrace why {row_id}` tells what became of it")
-    return Picture(str(dataset), split, shown, counts["rows"], counts["contexts"], counts["tokens"], counts["learnt"],
-                   dict(dropped.most_common()))
+    return Picture(
+        str(dataset),
+        split,
+        shown,
+        counts["rows"],
+        counts["contexts"],
+        counts["tokens"],
+        counts["learnt"],
+        dict(dropped.most_common()),
+    )
 
 
 def reason_of(rendered: RenderedRow) -> str:
@@ -124,16 +144,20 @@ def runs(tokenizer: PreTrainedTokenizerBase, context: Context) -> list[TokenSpan
 
 def markdown(picture: Picture, rows: int = 3, characters: int = 1_500) -> str:
     """The first rows as Markdown, learnt text between « and ». Of a longer text the beginning and the end are shown."""
-    lines = [f"First {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} tokens, "
-             f"{picture.learnt_tokens:,} learnt. Learnt text stands between « and »."]
+    lines = [
+        f"First {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} tokens, "
+        f"{picture.learnt_tokens:,} learnt. Learnt text stands between « and »."
+    ]
     lines += [f"- {count:,} rows are left out: {reason}" for reason, count in picture.dropped.items()]
     for row in picture.rows[:rows]:
-        lines.append(f"**{row.row_id}** " + (f"left out: {row.refusal}" if row.refusal else
-                                             f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt"))
+        lines.append(
+            f"**{row.row_id}** "
+            + (f"left out: {row.refusal}" if row.refusal else f"{row.learnt_tokens:,} of {row.tokens:,} tokens learnt")
+        )
         for context in row.contexts:
             text = "".join(f"«{run.text}»" if run.is_learnt else run.text for run in context)
             if len(text) > characters:
-                text = f"{text[:characters // 2]}\n[...]\n{text[-characters // 2:]}"
+                text = f"{text[: characters // 2]}\n[...]\n{text[-characters // 2 :]}"
             fence = "`" * (max((len(ticks) for ticks in TICKS.findall(text)), default=2) + 1)
             lines.append(f"{fence}\n{text}\n{fence}")
     return "\n\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """Rows of a dataset, and reading them.
 
-    for row in iterate_rows(dataset, "train"):          # Parquet: row_id, messages, tools, text, token_ids, labels, ...
-        row.learnt_messages                             # indices of the answers with weight 1
+for row in iterate_rows(dataset, "train"):          # Parquet: row_id, messages, tools, text, token_ids, labels, ...
+    row.learnt_messages                             # indices of the answers with weight 1
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ class Row:
     @property
     def learnt_messages(self) -> list[int]:
         """Indices of the assistant messages to learn. Weight 0 is context only."""
-        return [index for index, message in enumerate(self.messages)
-                if message.get("role") == "assistant" and message.get("weight") != 0]
+        return [
+            index
+            for index, message in enumerate(self.messages)
+            if message.get("role") == "assistant" and message.get("weight") != 0
+        ]
 
 
 def request_of(row: Row, message: int) -> dict[str, Any] | None:
@@ -86,17 +89,27 @@ def iterate_rows(dataset: Path, split: Split) -> Iterator[Row]:
             for table in file.iter_batches(ROWS_AT_ONCE, columns=present):
                 yield from _rows_of(table, path)
     except (pa.ArrowException, OSError) as error:
-        raise ModelError(f"{path} cannot be read as Parquet ({' '.join(str(error).split())}): restore it from a copy, or "
-                         "remove its directory and make the dataset again") from error
+        raise ModelError(
+            f"{path} cannot be read as Parquet ({' '.join(str(error).split())}): restore it from a copy, or "
+            "remove its directory and make the dataset again"
+        ) from error
 
 
 def _rows_of(table: pa.RecordBatch, path: Path) -> Iterator[Row]:
     columns = [table[name].to_pylist() if name in table.schema.names else [None] * len(table) for name in COLUMNS]
     for row_id, messages, tools, text, token_ids, labels, request, ts, interaction_ids in zip(*columns, strict=True):
         try:
-            row = Row(str(row_id), json.loads(messages), json.loads(tools) if tools else None, text, token_ids, labels,
-                      json.loads(request) if request else None, ts if isinstance(ts, datetime) else None,
-                      tuple(interaction_ids or ()))
+            row = Row(
+                str(row_id),
+                json.loads(messages),
+                json.loads(tools) if tools else None,
+                text,
+                token_ids,
+                labels,
+                json.loads(request) if request else None,
+                ts if isinstance(ts, datetime) else None,
+                tuple(interaction_ids or ()),
+            )
         except (ValueError, TypeError) as error:
             raise ModelError(f"{path}: messages, tools or request of row {row_id} are not JSON text") from error
         if not isinstance(row.messages, list) or not all(isinstance(message, dict) for message in row.messages):

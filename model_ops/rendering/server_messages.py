@@ -29,8 +29,9 @@ LEARNT_CUT = "learnt_cut"
 Arguments = Literal["object", "text"]
 
 
-def server_messages(messages: Sequence[dict[str, Any]], arguments: Arguments, has_developer: bool,
-                    takes_parts: bool) -> list[dict[str, Any]]:
+def server_messages(
+    messages: Sequence[dict[str, Any]], arguments: Arguments, has_developer: bool, takes_parts: bool
+) -> list[dict[str, Any]]:
     """The messages as a template receives them.
 
     arguments: the form of tool calls' arguments. has_developer: whether the template knows the role `developer`.
@@ -73,19 +74,27 @@ def called_functions(message: dict[str, Any]) -> list[str]:
 
 def unreadable_arguments(messages: Sequence[dict[str, Any]]) -> int:
     """Number of tool calls whose arguments are not a JSON object. They stay text."""
-    return sum(not isinstance(_read(function.get("arguments")), dict)
-               for message in messages for call in _calls(message) if (function := call["function"]))
+    return sum(
+        not isinstance(_read(function.get("arguments")), dict)
+        for message in messages
+        for call in _calls(message)
+        if (function := call["function"])
+    )
 
 
 def _message(message: dict[str, Any], arguments: Arguments, has_developer: bool, takes_parts: bool) -> dict[str, Any]:
     role = message.get("role")
     if role == "developer" and not has_developer:
         role = "system"
-    found: dict[str, Any] = {"role": "tool" if role == "function" else role,
-                             "content": _content(message.get("content"), takes_parts and role != "tool")}
+    found: dict[str, Any] = {
+        "role": "tool" if role == "function" else role,
+        "content": _content(message.get("content"), takes_parts and role != "tool"),
+    }
     if role == "assistant":
-        calls = [{**call, "function": {**call["function"], "arguments": _written(call["function"].get("arguments"), arguments)}}
-                 for call in _calls(message)]
+        calls = [
+            {**call, "function": {**call["function"], "arguments": _written(call["function"].get("arguments"), arguments)}}
+            for call in _calls(message)
+        ]
         if calls:
             found["tool_calls"] = calls
         reasoning = reasoning_of(message)
@@ -103,8 +112,10 @@ def _with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if len(said) == 1 and messages[0]["role"] == "system":
         return messages
     texts = [_content(message["content"], False) for message in said]
-    return [{"role": "system", "content": "\n\n".join(filter(None, texts))},
-            *(message for message in messages if message["role"] != "system")]
+    return [
+        {"role": "system", "content": "\n\n".join(filter(None, texts))},
+        *(message for message in messages if message["role"] != "system"),
+    ]
 
 
 def _content(content: Any, takes_parts: bool) -> Any:
@@ -130,8 +141,13 @@ def _calls(message: dict[str, Any]) -> list[dict[str, Any]]:
         if not isinstance(call, dict):
             raise ValueError("a tool call is not an object")
         function = call.get("function") if isinstance(call.get("function"), dict) else call
-        found.append({"type": "function", **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
-                      "function": {name: value for name, value in function.items() if name in ("name", "arguments")}})
+        found.append(
+            {
+                "type": "function",
+                **{name: call[name] for name in ("id", "type") if isinstance(call.get(name), str)},
+                "function": {name: value for name, value in function.items() if name in ("name", "arguments")},
+            }
+        )
     return found
 
 

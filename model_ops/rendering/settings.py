@@ -1,7 +1,7 @@
 """Settings of rendering, stored beside a dataset's rows so that every stage renders them alike. Imports no torch.
 
-    RenderingSettings(thinking="strip").write(dataset)          # dataset/rendering.json
-    RenderingSettings.read(dataset)                             # the defaults if there is no such file
+RenderingSettings(thinking="strip").write(dataset)          # dataset/rendering.json
+RenderingSettings.read(dataset)                             # the defaults if there is no such file
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ class RenderingSettings(Settings):
     """How answers become tokens to learn."""
 
     thinking: Literal["keep", "strip", "empty"] = Field(
-        "keep", description="Reasoning before an answer. keep: learnt where the row has it; an answer without it is learnt as "
+        "keep",
+        description="Reasoning before an answer. keep: learnt where the row has it; an answer without it is learnt as "
         "the chat template writes one. strip: no reasoning is learnt. empty: as keep, and an answer without reasoning is "
-        "learnt with an empty block of reasoning before it, if the template has such a block")
+        "learnt with an empty block of reasoning before it, if the template has such a block",
+    )
     most_unrenderable: float = Field(
-        0.1, ge=0, le=1, description="Largest share of rows that the chat template may refuse. Such rows are left out and "
-        "counted by reason; a stage with a larger share of them stops")
+        0.1,
+        ge=0,
+        le=1,
+        description="Largest share of rows that the chat template may refuse. Such rows are left out and "
+        "counted by reason; a stage with a larger share of them stops",
+    )
 
     @classmethod
     def read(cls, dataset: Path) -> Self:

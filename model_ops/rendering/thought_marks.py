@@ -1,6 +1,6 @@
 """The marks around a model's reasoning, and whether a prompt leaves a block of reasoning open.
 
-    block_at_end("<|im_start|>assistant\\n<think>\\n")       # PromptBlock(start=22, is_open=True, ...)
+block_at_end("<|im_start|>assistant\\n<think>\\n")       # PromptBlock(start=22, is_open=True, ...)
 """
 
 from __future__ import annotations
@@ -9,9 +9,16 @@ import re
 from dataclasses import dataclass
 
 MARKS = (
-    ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>"), ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"), ("<mm:think>", "</mm:think>"), ("[THINK]", "[/THINK]"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"), ("<|channel>thought", "<channel|>"), ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
 )
 """(begin, end) in the chat templates of public models."""
 
@@ -35,9 +42,9 @@ def block_at_end(prompt: str) -> PromptBlock | None:
     text = prompt.rstrip()
     for begin, end in MARKS:
         if text.endswith(begin):
-            return PromptBlock(len(text) - len(begin), True, begin, end, prompt[len(text):])
+            return PromptBlock(len(text) - len(begin), True, begin, end, prompt[len(text) :])
         if text.endswith(end):
-            inside = text[:-len(end)].rstrip()
+            inside = text[: -len(end)].rstrip()
             return PromptBlock(len(inside) - len(begin) if inside.endswith(begin) else len(text) - len(end), False, begin, end)
     return None
 
@@ -49,7 +56,7 @@ def without_block(text: str) -> str:
         if bare.startswith(begin) and end in bare:
             return bare.partition(end)[2].lstrip()
         if bare.startswith(end):
-            return bare[len(end):].lstrip()
+            return bare[len(end) :].lstrip()
     return text
 
 

@@ -44,8 +44,10 @@ class TokenBytes:
         elif "\\u2581" in spelling:
             found = _sentence_piece(tokenizer)
         else:
-            raise ModelError("the tokenizer is neither a byte-level BPE nor of SentencePiece's kind, so the bytes of its "
-                             "tokens are not known; give a model with one of them")
+            raise ModelError(
+                "the tokenizer is neither a byte-level BPE nor of SentencePiece's kind, so the bytes of its "
+                "tokens are not known; give a model with one of them"
+            )
         added = tokenizer.added_tokens_decoder
         found |= {token_id: token.content.encode() for token_id, token in added.items()}
         spelt = {token_id for token, token_id in tokenizer.get_vocab().items() if _BYTE.fullmatch(token)}
@@ -54,8 +56,12 @@ class TokenBytes:
 
 def _byte_level(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
     of_letter = {letter: byte for byte, letter in bytes_to_unicode().items()}
-    return {token_id: bytes(of_letter[letter] for letter in token) if all(letter in of_letter for letter in token)
-            else token.encode() for token, token_id in tokenizer.get_vocab().items()}
+    return {
+        token_id: bytes(of_letter[letter] for letter in token)
+        if all(letter in of_letter for letter in token)
+        else token.encode()
+        for token, token_id in tokenizer.get_vocab().items()
+    }
 
 
 def _sentence_piece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
@@ -66,8 +72,9 @@ def _sentence_piece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
     return found
 
 
-def matched_ids(student: TokenBytes, teacher: TokenBytes, student_ends: list[int],
-                teacher_ends: list[int]) -> tuple[list[int], list[int]]:
+def matched_ids(
+    student: TokenBytes, teacher: TokenBytes, student_ends: list[int], teacher_ends: list[int]
+) -> tuple[list[int], list[int]]:
     """(ids of the student, ids of the teacher) of tokens that both vocabularies have: the same bytes, and both text or both
     special. The first ends of turn are matched as well. Each id is in one pair at most."""
     pairs = dict(zip(student_ends[:1], teacher_ends[:1], strict=False))

@@ -81,10 +81,16 @@ class TurnEncoder:
         """Tokens of each turn of each row."""
         flat = [(turn, begin) for row in rows for turn, begin in zip(row, self._begins(row), strict=True)]
         new = self._encode([turn.context[begin:] for turn, begin in flat])
-        tails = [turn.context[begin + self._last_special(encoding):]
-                 for (turn, begin), encoding in zip(flat, new, strict=True)]
-        answers = iter(zip(self._tail_ids(tails), self._encode([
-            tail + turn.answer for tail, (turn, _) in zip(tails, flat, strict=True)]), strict=True))
+        tails = [
+            turn.context[begin + self._last_special(encoding) :] for (turn, begin), encoding in zip(flat, new, strict=True)
+        ]
+        answers = iter(
+            zip(
+                self._tail_ids(tails),
+                self._encode([tail + turn.answer for tail, (turn, _) in zip(tails, flat, strict=True)]),
+                strict=True,
+            )
+        )
         parts = iter(zip(flat, new, strict=True))
         return [self._of_row(len(row), parts, answers) for row in rows]
 
@@ -92,8 +98,9 @@ class TurnEncoder:
         """Tokens of a server's prompt."""
         return self._encode([text])[0].ids
 
-    def _of_row(self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]],
-                answers: Iterator[tuple[Ids, Any]]) -> list[TurnTokens]:
+    def _of_row(
+        self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]], answers: Iterator[tuple[Ids, Any]]
+    ) -> list[TurnTokens]:
         found: list[TurnTokens] = []
         for _ in range(count):
             ((turn, begin), new), (tail, whole) = next(parts), next(answers)
@@ -116,14 +123,15 @@ class TurnEncoder:
 
         tail: tokens of the prompt from its last special token on. whole: tokens of that text with the answer.
         """
-        if len(whole) >= len(tail) and np.array_equal(whole[:len(tail)], tail):
-            return whole[len(tail):]
+        if len(whole) >= len(tail) and np.array_equal(whole[: len(tail)], tail):
+            return whole[len(tail) :]
         mark = self.specials[0] if self.specials else ""
         for anchor in (mark, mark + "\n"):  # some tokenizers write a space before the first word after a special token
             alone, with_answer = (_ids(encoding) for encoding in self._encode([anchor, anchor + turn.answer]))
-            rest = with_answer[len(alone):]
-            if np.array_equal(with_answer[:len(alone)], alone) and self.tokenizer.decode([*tail, *rest]) == \
-                    self.tokenizer.decode(whole):
+            rest = with_answer[len(alone) :]
+            if np.array_equal(with_answer[: len(alone)], alone) and self.tokenizer.decode(
+                [*tail, *rest]
+            ) == self.tokenizer.decode(whole):
                 break
         return rest
 
@@ -164,11 +172,11 @@ def joined_with_places(turns: Sequence[TurnTokens]) -> tuple[list[Context], list
     for turn in turns:
         ids = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
         targets = np.zeros(len(ids), dtype=bool)
-        targets[len(turn.prompt):] = True
+        targets[len(turn.prompt) :] = True
         if found:
             before, learnt = found[-1]
-            if len(before) <= len(turn.prompt) and np.array_equal(before, turn.prompt[:len(before)]):
-                targets[:len(before)] = learnt
+            if len(before) <= len(turn.prompt) and np.array_equal(before, turn.prompt[: len(before)]):
+                targets[: len(before)] = learnt
                 found.pop()
         found.append((ids, targets))
         places.append((len(found) - 1, len(turn.prompt)))
@@ -179,11 +187,17 @@ def _ids(encoding: Any) -> Ids:
     return np.array(encoding.ids, dtype=np.int32)
 
 
-TOOLS = [{"type": "function", "function": {
-    "name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
-ENDED = ({"role": "assistant", "content": "b"},
-         {"role": "assistant", "content": "", "tool_calls": [
-             {"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}]})
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
+]
+ENDED = (
+    {"role": "assistant", "content": "b"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call12345", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+    },
+)
 """Answers whose ends of turn are looked for."""
 
 
@@ -225,8 +239,9 @@ class ServedTokens:
         """The served tokens of a row's turn; see `exact`."""
         return self.exact(turn, found, row.interaction_of(turn.message), tokenizer)
 
-    def exact(self, turn: LearntTurn, found: TurnTokens, interaction_id: str | None,
-              tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+    def exact(
+        self, turn: LearntTurn, found: TurnTokens, interaction_id: str | None, tokenizer: PreTrainedTokenizerBase
+    ) -> TurnTokens | None:
         """The served tokens of a turn; None if there are none, or if its prompt was not rendered as here."""
         row = self.rows.get(interaction_id or "")
         if row is None or not row["completion_token_ids"]:

@@ -57,8 +57,10 @@ class ToldTokens:
         try:
             rows = pq.read_table(path, columns=list(COLUMNS)).to_pylist()
         except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise ModelError(f"{path.parent} has no log-probabilities of its answers: set teacher.logprobs and materialize "
-                             "teacher_answers again, or set student.teacher to online or cache") from error
+            raise ModelError(
+                f"{path.parent} has no log-probabilities of its answers: set teacher.logprobs and materialize "
+                "teacher_answers again, or set student.teacher to online or cache"
+            ) from error
         return cls({row["row_id"]: row for row in rows}, _ids_by_bytes(TokenBytes.of(tokenizer)), len(tokenizer))
 
     def exact_of(self, row: Row, turn: LearntTurn, found: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
@@ -87,7 +89,8 @@ class ToldTokens:
             raise ModelError(
                 f"{self.label_tokens} of {self.told_tokens + self.label_tokens} tokens of the teacher's answers are no tokens "
                 "of the student, so their log-probabilities cannot be learnt: leave teacher.logprobs out to learn the text, or "
-                "put the teacher into the graph with student.across_tokenizers: spelling")
+                "put the teacher into the graph with student.across_tokenizers: spelling"
+            )
 
     def _id(self, name: bytes) -> int | None:
         given = _GIVEN_ID.fullmatch(name)
@@ -107,7 +110,8 @@ class ToldTokens:
 def _agree(said: list[int | None], answer: list[int]) -> bool:
     """Whether the known tokens are the answer's, place by place, up to its end of turn."""
     return len(answer) - 1 <= len(said) <= len(answer) and all(
-        given in (None, token) for given, token in zip(said, answer, strict=False))
+        given in (None, token) for given, token in zip(said, answer, strict=False)
+    )
 
 
 def _padded(told: dict[str, Any], names: list[int | None], counts: list[int], length: int) -> Distributions:
@@ -124,7 +128,7 @@ def _padded(told: dict[str, Any], names: list[int | None], counts: list[int], le
         start += count
         if place < length and known:
             ids[place] = next(iter(known))
-            ids[place, :len(known)], logs[place, :len(known)] = list(known), list(known.values())
+            ids[place, : len(known)], logs[place, : len(known)] = list(known), list(known.values())
     return ids, logs
 
 

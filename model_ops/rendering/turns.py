@@ -63,11 +63,16 @@ def _learnt(row: Row, index: int, template: ChatTemplate, thinking: Thinking) ->
     else:
         rendered = template.through(row, index, said)
         _refuse_fewer_calls(row, index, said, rendered, template)
-        answer = _after(prompt, rendered, reasoning, template, row.messages[:index + 1])
+        answer = _after(prompt, rendered, reasoning, template, row.messages[: index + 1])
     if reasoning and reasoning.strip() not in answer and (inside := empty_block(answer)):
-        answer = f"{answer[:inside[0]]}{reasoning.strip()}{answer[inside[1]:]}"  # written only in the middle of a tool loop
-    if thinking == "empty" and not reasoning and template.reasoning_block and block_at_end(prompt) is None \
-            and without_block(answer) == answer:
+        answer = f"{answer[: inside[0]]}{reasoning.strip()}{answer[inside[1] :]}"  # written only in the middle of a tool loop
+    if (
+        thinking == "empty"
+        and not reasoning
+        and template.reasoning_block
+        and block_at_end(prompt) is None
+        and without_block(answer) == answer
+    ):
         answer = "".join(template.reasoning_block) + answer
     _refuse_loss(answer, message, calls, reasoning)
     end, eos = template.end_of_turn(bool(calls)), template.tokenizer.eos_token
@@ -85,21 +90,22 @@ def _continuation(prompt: str, row: Row, index: int, said: dict[str, Any], templ
     rendered = template.through(row, index - 1, {**said, "content": begun + rest})
     if not rendered.startswith(prompt):
         raise Unrenderable("the chat template does not continue a message as it begins it")
-    return rendered[len(prompt):]
+    return rendered[len(prompt) :]
 
 
-def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate,
-           messages: Sequence[dict[str, Any]]) -> str:
+def _after(
+    prompt: str, rendered: str, reasoning: str | None, template: ChatTemplate, messages: Sequence[dict[str, Any]]
+) -> str:
     """The text to generate so that the server parses the rendered answer."""
     if rendered.startswith(prompt):
-        return rendered[len(prompt):]
+        return rendered[len(prompt) :]
     block = block_at_end(prompt)
     if block is not None:
-        rest = _after_header(prompt[:block.start], rendered, messages)
+        rest = _after_header(prompt[: block.start], rendered, messages)
         if rest is not None and not block.is_open:
             return without_block(rest)
         if rest is not None and rest.startswith(block.begin):  # the same block with other white space
-            return _without_shared_space(rest[len(block.begin):], block.space)
+            return _without_shared_space(rest[len(block.begin) :], block.space)
         if rest is not None and rest.lstrip().startswith(block.end):
             return (reasoning or "") + rest
         if rest is not None:
@@ -107,7 +113,7 @@ def _after(prompt: str, rendered: str, reasoning: str | None, template: ChatTemp
             return f"{reasoning or ''}{end}{rest.lstrip()}"
     stripped = prompt.rstrip()
     if rendered.startswith(stripped):
-        return _without_shared_space(rendered[len(stripped):], prompt[len(stripped):])
+        return _without_shared_space(rendered[len(stripped) :], prompt[len(stripped) :])
     rest = _after_header(prompt, rendered, messages)
     if rest is not None:
         return rest
@@ -121,12 +127,12 @@ def _after_header(header: str, rendered: str, messages: Sequence[dict[str, Any]]
     then the header is the part of the prompt from its last special mark on, and what follows it must not be context.
     """
     if rendered.startswith(header):
-        return rendered[len(header):]
+        return rendered[len(header) :]
     mark = max(header.rfind(opening) for opening in ("<", "["))
     place = rendered.rfind(header[mark:]) if mark >= 0 else -1
     if place < 0:
         return None
-    rest = rendered[place + len(header) - mark:]
+    rest = rendered[place + len(header) - mark :]
     said = _said(messages[-2]) if len(messages) > 1 else ""
     return rest if said and (said not in rest or said in _said(messages[-1])) else None
 
@@ -140,7 +146,7 @@ def _after_words(prompt: str, rendered: str, reasoning: str | None, template: Ch
     shared = shared_beginning(prompt, rendered)
     if template.reasoning_block is None or not template.reasoning_block[1].strip() or not shared.endswith(("\n", ">", "]")):
         raise Unrenderable("the chat template's generation prompt is not how it begins an answer")
-    rest, end = rendered[len(shared):], template.reasoning_block[1]
+    rest, end = rendered[len(shared) :], template.reasoning_block[1]
     answer = rest.partition(end)[2] if reasoning and end in rest else rest
     return f"{reasoning or ''}{end}{answer}"
 
@@ -167,7 +173,7 @@ def _refuse_fewer_calls(row: Row, index: int, said: dict[str, Any], rendered: st
     if not isinstance(calls, list) or len(calls) < 2:
         return
     for place in range(len(calls)):
-        if template.through(row, index, {**said, "tool_calls": calls[:place] + calls[place + 1:]}) == rendered:
+        if template.through(row, index, {**said, "tool_calls": calls[:place] + calls[place + 1 :]}) == rendered:
             raise Unrenderable(LEFT_OUT)
 
 
@@ -179,4 +185,4 @@ def _refuse_cut_calls(message: dict[str, Any], calls: list[str]) -> None:
 
 def _without_shared_space(text: str, space: str) -> str:
     """The text without the white space that the prompt already has."""
-    return text[len(shared_beginning(text, space)):]
+    return text[len(shared_beginning(text, space)) :]

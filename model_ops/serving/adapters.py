@@ -24,8 +24,9 @@ def served_rank(rank: int) -> int:
     """The smallest maximum that vLLM takes for adapters of this rank. Raises ValueError above the largest."""
     found = next((each for each in MAX_RANKS if each >= rank), None)
     if found is None:
-        raise ValueError(f"its adapter has rank {rank}, and vLLM serves ranks up to {MAX_RANKS[-1]}: train it with a lower "
-                         "lora.rank")
+        raise ValueError(
+            f"its adapter has rank {rank}, and vLLM serves ranks up to {MAX_RANKS[-1]}: train it with a lower lora.rank"
+        )
     return found
 
 
@@ -45,7 +46,7 @@ def given_rank(words: Sequence[str]) -> int | None:
     for place, word in enumerate(words):
         flag, equals, value = word.partition("=")
         if flag.replace("_", "-") == RANK_FLAG:
-            value = value if equals else next(iter(words[place + 1:]), "")
+            value = value if equals else next(iter(words[place + 1 :]), "")
             if not value.isdigit():
                 raise ValueError(f"{RANK_FLAG} {value}: give one of {', '.join(map(str, MAX_RANKS))}")
             found = int(value)

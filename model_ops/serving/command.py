@@ -33,8 +33,17 @@ SUFFIX = "suffix"
 """vLLM's method of drafting from earlier answers, which it keeps in memory."""
 
 
-def words_of(server: ServerKind, target: str, name: str, drafter: str | None, serving: DrafterServing | None,
-             num_speculative_tokens: int, drafting: Drafting | None = None, *, service: Service | None = None) -> list[str]:
+def words_of(
+    server: ServerKind,
+    target: str,
+    name: str,
+    drafter: str | None,
+    serving: DrafterServing | None,
+    num_speculative_tokens: int,
+    drafting: Drafting | None = None,
+    *,
+    service: Service | None = None,
+) -> list[str]:
     """What follows the program: `vllm serve` or `python -m sglang.launch_server`.
 
     target, drafter: model directories. name: how requests call the model. serving: how servers run the drafter; unused without
@@ -76,17 +85,27 @@ def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: Drafte
     return options is not None and options.method in ("ngram", "eagle3") and not options.options.get("parallel_drafting")
 
 
-def speculative_config(options: VllmOptions, directory: str | None, num_speculative_tokens: int,
-                       by_batch_size: Sequence[tuple[int, int, int]] = (), as_if_tau: float | None = None) -> dict[str, Any]:
+def speculative_config(
+    options: VllmOptions,
+    directory: str | None,
+    num_speculative_tokens: int,
+    by_batch_size: Sequence[tuple[int, int, int]] = (),
+    as_if_tau: float | None = None,
+) -> dict[str, Any]:
     """vLLM's --speculative-config. directory: of the drafter; None for a method that has no weights. by_batch_size: see
     `Drafting`. as_if_tau: drafts are accepted at random so that this is the acceptance length, to measure speed alone: the text
     is meaningless. vLLM's CPU build has it for no request."""
     model = {} if directory is None else {"model": directory}
     varying = {"num_speculative_tokens_per_batch_size": [list(each) for each in by_batch_size]} if by_batch_size else {}
-    synthetic = {} if as_if_tau is None else {
-        "rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
-    return {"method": options.method, **model, "num_speculative_tokens": num_speculative_tokens, **options.options, **varying,
-            **synthetic}
+    synthetic = {} if as_if_tau is None else {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": as_if_tau}
+    return {
+        "method": options.method,
+        **model,
+        "num_speculative_tokens": num_speculative_tokens,
+        **options.options,
+        **varying,
+        **synthetic,
+    }
 
 
 def _vllm(directory: str | None, options: VllmOptions | None, drafting: Drafting) -> list[str]:
@@ -110,7 +129,9 @@ def _sglang(directory: str | None, options: SglangOptions | None, drafting: Draf
 
 
 MODULES: dict[ServerKind, tuple[str, ...]] = {
-    "vllm": ("vllm.entrypoints.cli.main", "serve"), "sglang": ("sglang.launch_server",)}
+    "vllm": ("vllm.entrypoints.cli.main", "serve"),
+    "sglang": ("sglang.launch_server",),
+}
 LOOKS_FOR_S = 60.0
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH", "VLLM_API_KEY")
 """Variables of this process that a server of another environment does not get: it would import this project's packages, or ask
@@ -126,16 +147,20 @@ def program_of(server: ServerKind, python: str | None) -> list[str]:
     module = MODULES[server]
     if python is not None:
         if not has_package(python, server):
-            raise ModelError(f"evaluation.server.python: {python} runs no Python that has {server}: name the interpreter of an "
-                             f"environment in which {server} is installed")
+            raise ModelError(
+                f"evaluation.server.python: {python} runs no Python that has {server}: name the interpreter of an "
+                f"environment in which {server} is installed"
+            )
         return [python, "-m", *module]
     if importlib.util.find_spec(server) is not None:
         return [sys.executable, "-m", *module]
     if server == "vllm" and (command := shutil.which(server)) is not None:
         return [command, *module[1:]]
-    raise ModelError(f"evaluation.server: {server} is not installed in this environment"
-                     f"{' and not on PATH' if server == 'vllm' else ''}: name the interpreter of one that has it in "
-                     "evaluation.server.python, or leave evaluation.server out")
+    raise ModelError(
+        f"evaluation.server: {server} is not installed in this environment"
+        f"{' and not on PATH' if server == 'vllm' else ''}: name the interpreter of one that has it in "
+        "evaluation.server.python, or leave evaluation.server out"
+    )
 
 
 def server_environment() -> dict[str, str]:
@@ -148,7 +173,16 @@ def has_package(python: str, package: str) -> bool:
     """Whether `python` is an interpreter that can import the package. It is looked for, not imported."""
     look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return subprocess.run([python, "-c", look], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, timeout=LOOKS_FOR_S, env=server_environment()).returncode == 0
+        return (
+            subprocess.run(
+                [python, "-c", look],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=LOOKS_FOR_S,
+                env=server_environment(),
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False

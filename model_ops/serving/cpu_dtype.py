@@ -23,8 +23,12 @@ SERVES_FLOAT32 = "vLLM serves in float32, in which this machine's CPU is faster 
 
 def dtype_words(server: ServerKind, target: Path, given: Sequence[str] = ()) -> list[str]:
     """Words for `vllm serve` on this machine. target: the model. given: other words, which may choose a dtype."""
-    if server != "vllm" or any(word.partition("=")[0] == "--dtype" for word in given) or any(
-            place.exists() for place in ACCELERATORS) or not _takes_float32(target):
+    if (
+        server != "vllm"
+        or any(word.partition("=")[0] == "--dtype" for word in given)
+        or any(place.exists() for place in ACCELERATORS)
+        or not _takes_float32(target)
+    ):
         return []
     threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
     return ["--dtype", "float32"] if cpu_speeds(threads).precision == "float32" else []
@@ -37,4 +41,5 @@ def _takes_float32(target: Path) -> bool:
     except (OSError, ValueError):
         return False
     return quantization is None or (
-        quantization.get("format") == "int-quantized" and quantization.get("kv_cache_scheme") is None)
+        quantization.get("format") == "int-quantized" and quantization.get("kv_cache_scheme") is None
+    )

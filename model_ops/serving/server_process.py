@@ -67,15 +67,25 @@ class RunningServer:
 
     def memory_mb(self) -> float | None:
         """Resident memory of all its processes, in MB (shared pages count for each of them); None where there is no /proc."""
-        sizes = [kilobytes for stat in Path("/proc").glob("[0-9]*/stat") if _group_of(stat) == self.process_id
-                 for kilobytes in [_resident_kb(stat.with_name("status"))]]
+        sizes = [
+            kilobytes
+            for stat in Path("/proc").glob("[0-9]*/stat")
+            if _group_of(stat) == self.process_id
+            for kilobytes in [_resident_kb(stat.with_name("status"))]
+        ]
         return sum(sizes) * 1_024 / 1e6 if sizes else None
 
 
 @contextmanager
-def running_server(command: Sequence[str], *, log: Path, start_s: float, folder: Path | None = None,
-                   environment: Mapping[str, str] | None = None,
-                   check: Callable[[], None] = lambda: None) -> Iterator[RunningServer]:
+def running_server(
+    command: Sequence[str],
+    *,
+    log: Path,
+    start_s: float,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[RunningServer]:
     """start_s: seconds that it may take until it can be asked. folder: where it is started. environment: of the server; None:
     this process's. check: called while it starts, and may raise, which ends the server.
 
@@ -87,9 +97,16 @@ def running_server(command: Sequence[str], *, log: Path, start_s: float, folder:
         written.write(f"== {' '.join(words)}\n")
         written.flush()
         begins_at = written.tell()
-        guard = subprocess.Popen([sys.executable, "-P", server_guard.__file__, *words], cwd=folder, stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE, stderr=written, text=True, start_new_session=True,
-                                 env=None if environment is None else dict(environment))
+        guard = subprocess.Popen(
+            [sys.executable, "-P", server_guard.__file__, *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=written,
+            text=True,
+            start_new_session=True,
+            env=None if environment is None else dict(environment),
+        )
     first_line = ""
     try:
         first_line = guard.stdout.readline().strip()
@@ -111,7 +128,7 @@ def cause_in(log: Path, begins_at: int = 0) -> str:
         lines = [_printable(_PROCESS.sub("", line)) for line in content.read().decode(errors="replace").splitlines()]
     for place in reversed(range(len(lines))):
         if (found := _EXCEPTION.search(lines[place])) and _ELSEWHERE not in lines[place]:
-            message = takewhile(lambda line: line.startswith("  "), lines[place + 1:])
+            message = takewhile(lambda line: line.startswith("  "), lines[place + 1 :])
             return " ".join([found[0].strip(), *(line.strip() for line in message)])[:LONGEST_LINE]
     return next((line.strip()[:LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
 

@@ -28,11 +28,29 @@ PREFIX = "millrace"
 DRAIN_S = 120
 LOGGING_CONFIG = "vllm-logging.json"
 QUOTES_REQUESTS = (
-    "vllm.entrypoints.openai", "vllm.entrypoints.serve", "vllm.entrypoints.scale_out", "vllm.entrypoints.chat_utils",
-    "vllm.entrypoints.anthropic", "vllm.inputs", "vllm.logging_utils.dump_input", "vllm.multimodal", "vllm.parser",
-    "vllm.reasoning", "vllm.renderers", "vllm.sampling_params", "vllm.tokenizers", "vllm.tool_parsers",
-    "vllm.v1.engine.async_llm", "vllm.v1.engine.input_processor", "vllm.v1.engine.output_processor",
-    "vllm.v1.structured_output", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio")
+    "vllm.entrypoints.openai",
+    "vllm.entrypoints.serve",
+    "vllm.entrypoints.scale_out",
+    "vllm.entrypoints.chat_utils",
+    "vllm.entrypoints.anthropic",
+    "vllm.inputs",
+    "vllm.logging_utils.dump_input",
+    "vllm.multimodal",
+    "vllm.parser",
+    "vllm.reasoning",
+    "vllm.renderers",
+    "vllm.sampling_params",
+    "vllm.tokenizers",
+    "vllm.tool_parsers",
+    "vllm.v1.engine.async_llm",
+    "vllm.v1.engine.input_processor",
+    "vllm.v1.engine.output_processor",
+    "vllm.v1.structured_output",
+    "uvicorn",
+    "uvicorn.access",
+    "uvicorn.error",
+    "asyncio",
+)
 """Loggers of vLLM's server whose messages may hold text of a request."""
 
 
@@ -70,9 +88,14 @@ def service_environment(server: ServerKind, service: Service, release_directory:
     if service.zero_retention:
         found["DO_NOT_TRACK"] = "1"
         if server == "vllm":
-            found |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "INFO", "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "0",
-                      "VLLM_ENABLE_RESPONSES_API_STORE": "0", "VLLM_SERVER_DEV_MODE": "0",
-                      "VLLM_LOGGING_CONFIG_PATH": f"{release_directory}/{LOGGING_CONFIG}"}
+            found |= {
+                "VLLM_NO_USAGE_STATS": "1",
+                "VLLM_LOGGING_LEVEL": "INFO",
+                "VLLM_DEBUG_LOG_API_SERVER_RESPONSE": "0",
+                "VLLM_ENABLE_RESPONSES_API_STORE": "0",
+                "VLLM_SERVER_DEV_MODE": "0",
+                "VLLM_LOGGING_CONFIG_PATH": f"{release_directory}/{LOGGING_CONFIG}",
+            }
     return found
 
 
@@ -85,12 +108,19 @@ def logging_config() -> dict[str, Any]:
     silent = {"level": "CRITICAL", "handlers": ["silent"], "propagate": False}
     said = {"level": "INFO", "handlers": ["said"], "propagate": False}
     return {
-        "version": 1, "disable_existing_loggers": False,
-        "formatters": {"vllm": {"class": "vllm.logging_utils.NewLineFormatter", "datefmt": "%m-%d %H:%M:%S",
-                                "format": "%(levelname)s %(asctime)s [%(filename)s:%(lineno)d] %(message)s"}},
-        "handlers": {"said": {"class": "logging.StreamHandler", "formatter": "vllm", "level": "INFO",
-                              "stream": "ext://sys.stdout"},
-                     "silent": {"class": "logging.NullHandler"}},
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "vllm": {
+                "class": "vllm.logging_utils.NewLineFormatter",
+                "datefmt": "%m-%d %H:%M:%S",
+                "format": "%(levelname)s %(asctime)s [%(filename)s:%(lineno)d] %(message)s",
+            }
+        },
+        "handlers": {
+            "said": {"class": "logging.StreamHandler", "formatter": "vllm", "level": "INFO", "stream": "ext://sys.stdout"},
+            "silent": {"class": "logging.NullHandler"},
+        },
         "loggers": {"vllm": said, **dict.fromkeys(QUOTES_REQUESTS, silent)},
     }
 
@@ -104,8 +134,14 @@ def _vllm(service: Service, drafts: bool) -> list[str]:
         words += ["--per-request-spec-decode-metrics", "summary"] if drafts else []
     words += ["--shutdown-timeout", str(service.drain_s), "--disable-uvicorn-access-log"]
     if service.zero_retention:
-        words += ["--no-enable-prefix-caching", "--mm-processor-cache-gb", "0", "--no-enable-log-requests",
-                  "--no-enable-log-outputs", "--disable-fastapi-docs"]
+        words += [
+            "--no-enable-prefix-caching",
+            "--mm-processor-cache-gb",
+            "0",
+            "--no-enable-log-requests",
+            "--no-enable-log-outputs",
+            "--disable-fastapi-docs",
+        ]
     return words
 
 

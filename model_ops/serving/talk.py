@@ -70,9 +70,18 @@ class Talk:
         done: dict[str, Any] = {"done": "stopped", "dropped": dropped, "prompt_tokens": len(ids)}
         try:
             [found] = decode(
-                self.runner, [ids], ["chat"], eos_ids=self.eos_ids, temperature=temperature, drafter=drafter,
-                max_new_tokens=request["max_tokens"], num_speculative_tokens=self.tokens, seed=request["seed"],
-                truncation=Truncation(top_p=request["top_p"]), on_tokens=grown)
+                self.runner,
+                [ids],
+                ["chat"],
+                eos_ids=self.eos_ids,
+                temperature=temperature,
+                drafter=drafter,
+                max_new_tokens=request["max_tokens"],
+                num_speculative_tokens=self.tokens,
+                seed=request["seed"],
+                truncation=Truncation(top_p=request["top_p"]),
+                on_tokens=grown,
+            )
             done |= {"done": found.finish_reason, "drafts": found.drafts, "drafted": found.drafted, "accepted": found.accepted}
         except AnswerCancelled:
             pass
@@ -84,8 +93,10 @@ class Talk:
         while len(ids := render_prompt(self.tokenizer, Row("chat", kept, ts=datetime.now(UTC)))) > most:
             later = next((place for place in range(lead + 1, len(kept)) if kept[place]["role"] == "user"), None)
             if later is None:
-                raise ModelError(f"the message has {len(ids)} tokens with its system prompt, and {max(most, 0)} fit beside an "
-                                 "answer: shorten one of them")
+                raise ModelError(
+                    f"the message has {len(ids)} tokens with its system prompt, and {max(most, 0)} fit beside an "
+                    "answer: shorten one of them"
+                )
             del kept[lead:later]
         return ids, len(messages) - len(kept)
 
@@ -110,8 +121,8 @@ class _Text:
         return self._new() if self._read < len(self.ids) else ""
 
     def _new(self) -> str:
-        before = self.tokenizer.decode(self.ids[self._from:self._read], skip_special_tokens=True)
-        return self.tokenizer.decode(self.ids[self._from:], skip_special_tokens=True)[len(before):]
+        before = self.tokenizer.decode(self.ids[self._from : self._read], skip_special_tokens=True)
+        return self.tokenizer.decode(self.ids[self._from :], skip_special_tokens=True)[len(before) :]
 
 
 def _drafter(runner: Runner, method: str, directory: Path | None) -> Drafter | None:
@@ -154,8 +165,14 @@ def main(words: list[str]) -> None:
         talk = Talk(Path(model), method, int(tokens), Path(drafter[0]) if drafter else None)
     except ModelError as error:
         return say({"error": str(error)})
-    say({"ready": True, "positions": talk.positions, "temperature": talk.defaults.temperature,
-         "top_p": talk.defaults.truncation.top_p})
+    say(
+        {
+            "ready": True,
+            "positions": talk.positions,
+            "temperature": talk.defaults.temperature,
+            "top_p": talk.defaults.truncation.top_p,
+        }
+    )
     for asked in _asked(talk):
         try:
             say(talk.answer(asked))

@@ -49,11 +49,14 @@ def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -
     previous = load_draft_model(directory)
     config = json.loads((directory / "config.json").read_text())
     if previous.kind != settings.architecture:
-        raise ModelError(f"continue_from: {directory} has architecture {previous.kind}, but the recipe has "
-                         f"{settings.architecture}: set architecture to {previous.kind}, or leave continue_from out")
+        raise ModelError(
+            f"continue_from: {directory} has architecture {previous.kind}, but the recipe has "
+            f"{settings.architecture}: set architecture to {previous.kind}, or leave continue_from out"
+        )
     if config.get(WEIGHTS) is None:
-        raise ModelError(f"continue_from: {directory / 'config.json'} has no {WEIGHTS}, so its target is unknown: leave "
-                         "continue_from out")
+        raise ModelError(
+            f"continue_from: {directory / 'config.json'} has no {WEIGHTS}, so its target is unknown: leave continue_from out"
+        )
     wrong = mismatches(config, target)
     if wrong:
         raise ModelError(f"continue_from: {directory}: {wrong[0]}; leave continue_from out to train a new one")
@@ -61,8 +64,10 @@ def read_previous(directory: Path, target: Path, settings: SpeculatorSettings) -
     for name in ("hidden_size", "vocab_size"):
         own = getattr(previous.config, name, None)
         if own is not None and served.get(name) != own:
-            raise ModelError(f"continue_from: {directory} has {name} {own}, the target {served.get(name)}: leave continue_from "
-                             "out to train a new drafter")
+            raise ModelError(
+                f"continue_from: {directory} has {name} {own}, the target {served.get(name)}: leave continue_from "
+                "out to train a new drafter"
+            )
     return previous
 
 
@@ -125,8 +130,10 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     for name in model.trained_for:
         own, before = getattr(model.config, name), getattr(previous.config, name)
         if own != before:
-            raise ModelError(f"continue_from: {name} is {before} in the previous drafter and {own} in these settings: use the "
-                             "previous drafter's settings, or leave continue_from out")
+            raise ModelError(
+                f"continue_from: {name} is {before} in the previous drafter and {own} in these settings: use the "
+                "previous drafter's settings, or leave continue_from out"
+            )
     ours, theirs = model.state_dict(), previous.state_dict()
     known = {int(token): row for row, token in enumerate(previous.target_ids.tolist())}
     tokens = model.target_ids.tolist()
@@ -136,8 +143,10 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     for name in names:
         if name not in theirs or (ours[name].shape != theirs[name].shape and name not in heads):
             found = list(theirs[name].shape) if name in theirs else "not there"
-            raise ModelError(f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} with "
-                             "these settings: use the previous drafter's settings, or leave continue_from out")
+            raise ModelError(
+                f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} with "
+                "these settings: use the previous drafter's settings, or leave continue_from out"
+            )
     return _Fit(names, heads, places, [known[tokens[row]] for row in places])
 
 
@@ -148,5 +157,9 @@ def _between(own: Tensor, before: Tensor, share: float) -> Tensor:
 
 
 def _is_head(name: str, tensor: Tensor, source: Tensor, model: DraftModel, previous: DraftModel) -> bool:
-    return (HEAD.search(name) is not None and tensor.shape[0] == len(model.target_ids)
-            and source.shape[0] == len(previous.target_ids) and tensor.shape[1:] == source.shape[1:])
+    return (
+        HEAD.search(name) is not None
+        and tensor.shape[0] == len(model.target_ids)
+        and source.shape[0] == len(previous.target_ids)
+        and tensor.shape[1:] == source.shape[1:]
+    )

@@ -67,8 +67,9 @@ class DraftModel(nn.Module, ABC):
         at documents.kept)."""
 
     @abstractmethod
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "draft_vocab width"]]:
+    def scored(
+        self, hidden: Float[Tensor, "rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "draft_vocab width"]]:
         """The two factors of a step's logits, rows @ weight.T, from rows of `unroll(...)[step]`; float32."""
 
     def attach(self, target: Runner) -> Self:
@@ -93,8 +94,14 @@ class DraftModel(nn.Module, ABC):
         (vLLM's default, and its MEDUSA always); otherwise sample at the temperature of the answers."""
 
     @abstractmethod
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         """Write the directory that servers load, weights in `dtype`. verifier: path or Hub id of the target, for the server's
         config."""
 

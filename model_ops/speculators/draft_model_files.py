@@ -30,12 +30,15 @@ from model_ops.speculators.eagle3.config import Eagle3Config
 
 def in_dtype(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     """The tensors for a file: on the CPU, contiguous, floating-point ones in `dtype`."""
-    return {name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
-            for name, tensor in weights.items()}
+    return {
+        name: tensor.detach().cpu().to(dtype).contiguous() if tensor.is_floating_point() else tensor.cpu()
+        for name, tensor in weights.items()
+    }
 
 
-def write_directory(directory: Path, weights: dict[str, Tensor], config: dict[str, Any],
-                    metadata: dict[str, str] | None = None) -> None:
+def write_directory(
+    directory: Path, weights: dict[str, Tensor], config: dict[str, Any], metadata: dict[str, str] | None = None
+) -> None:
     """Writes model.safetensors, with `metadata` in its header and visible only when complete, and config.json."""
     with renamed_when_complete(directory / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt", **(metadata or {})})
@@ -49,8 +52,15 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-ROPE_KEYS_OF_V4 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
-                   "attention_factor", "beta_fast", "beta_slow")
+ROPE_KEYS_OF_V4 = (
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+)
 
 
 def decoder_fields(config: Eagle3Config | DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
@@ -93,9 +103,15 @@ def rotary_embedding(config: Eagle3Config | DFlashConfig) -> nn.Module:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-    return LlamaRotaryEmbedding(LlamaConfig(
-        hidden_size=config.hidden_size, num_attention_heads=config.num_attention_heads, head_dim=config.head_dim,
-        max_position_embeddings=config.max_position_embeddings, rope_parameters=config.rope_parameters))
+    return LlamaRotaryEmbedding(
+        LlamaConfig(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            head_dim=config.head_dim,
+            max_position_embeddings=config.max_position_embeddings,
+            rope_parameters=config.rope_parameters,
+        )
+    )
 
 
 WEIGHTS, VOCABULARY = "target_digest", "target_vocabulary_digest"
@@ -118,6 +134,8 @@ def mismatches(config: Mapping[str, Any], target: Path) -> list[str]:
             continue
         own = digest(target)
         if own and own != trained_for:
-            found.append(f"{name} is {str(trained_for)[:12]}, but the digest of the target's {what} is {own[:12]}: the "
-                         "drafter was trained for another revision of the target")
+            found.append(
+                f"{name} is {str(trained_for)[:12]}, but the digest of the target's {what} is {own[:12]}: the "
+                "drafter was trained for another revision of the target"
+            )
     return found

@@ -1,7 +1,7 @@
 """Creates a drafter from its settings, or from a saved directory.
 
-    model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
-    model = load_draft_model(directory).attach(target)            # the architecture is recognised from config.json
+model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
+model = load_draft_model(directory).attach(target)            # the architecture is recognised from config.json
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from model_ops.speculators.registry import ARCHITECTURES, architecture_of
 from model_ops.speculators.settings import SpeculatorSettings
 
 
-def new_draft_model(settings: SpeculatorSettings, target: Runner,
-                    target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
+def new_draft_model(settings: SpeculatorSettings, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
     """A new drafter on the target's device, initialised from the target where possible; seeded by settings.seed.
 
     settings: resolved. Raises ModelError if the architecture does not fit the target.
@@ -56,8 +55,9 @@ def load_draft_model(directory: Path, dtype: torch.dtype = torch.float32) -> Dra
     try:
         model = architecture.model_class().from_config(directory, raw)
     except (KeyError, TypeError, ValueError) as error:  # such as a rotary type that transformers does not know
-        raise ModelError(f"{directory / 'config.json'} holds an invalid value ({type(error).__name__}: "
-                         f"{error}): copy it again") from error
+        raise ModelError(
+            f"{directory / 'config.json'} holds an invalid value ({type(error).__name__}: {error}): copy it again"
+        ) from error
     model.kind = architecture.name
     weights, expected = model.stored(weights), model.state_dict()
     for name, tensor in expected.items():

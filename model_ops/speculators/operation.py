@@ -98,18 +98,39 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     plan, stop = SpeculatorPlan(rows, states, settings), settings.early_end
     if measured and held_out and stop.decode_hours_at_tau is None:  # the first measurement is of the drafter that serves
         stop = stop.model_copy(update={"decode_hours_at_tau": measured[0]})
-    result = train(model, plan, loss, settings, work, progress, "speculator", validate if held_out else None,
-                   checks.every, world=world, early_end=stop)
+    result = train(
+        model,
+        plan,
+        loss,
+        settings,
+        work,
+        progress,
+        "speculator",
+        validate if held_out else None,
+        checks.every,
+        world=world,
+        early_end=stop,
+    )
     gather_parameters(model, keep=world.leads)
     if world.leads:
         _save(model, job, settings)
         shutil.rmtree(work / "states", ignore_errors=True)
     return {
-        "loss": result.loss, "precision": result.precision, **result.validation, "steps": result.steps, "tokens": result.tokens,
-        "tokens_per_second": result.tokens_per_second, "seconds": result.seconds,
-        "peak_memory_mb": result.peak_memory_mb, "draft_vocab_size": len(model.target_ids),
+        "loss": result.loss,
+        "precision": result.precision,
+        **result.validation,
+        "steps": result.steps,
+        "tokens": result.tokens,
+        "tokens_per_second": result.tokens_per_second,
+        "seconds": result.seconds,
+        "peak_memory_mb": result.peak_memory_mb,
+        "draft_vocab_size": len(model.target_ids),
         **({"early_end": result.early_end} if result.early_end else {}),
-        **coverage, "rows": len(rows), **left_out, **continued, "hidden_states": chosen.mode,
+        **coverage,
+        "rows": len(rows),
+        **left_out,
+        **continued,
+        "hidden_states": chosen.mode,
         "hidden_states_gib": chosen.cache_gib,
     }
 
@@ -125,13 +146,19 @@ def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:
     target = job.inputs["target"].resolve()
     config = read_config(target)
     around_both = os.path.commonpath([target, job.output.resolve()])  # the speculators layout names its target from here
-    model.save(job.output, settings.num_speculative_tokens, served_dtype(config),
-               verifier=os.path.relpath(target, around_both), verifier_architectures=config.get("architectures"))
+    model.save(
+        job.output,
+        settings.num_speculative_tokens,
+        served_dtype(config),
+        verifier=os.path.relpath(target, around_both),
+        verifier_architectures=config.get("architectures"),
+    )
     stamp(job.output, target)
 
 
-def new_drafter(target: Path, runner: Runner, rows: list[AnswerRow], held_out: list[AnswerRow],
-                settings: SpeculatorSettings) -> tuple[DraftModel, dict[str, Any]]:
+def new_drafter(
+    target: Path, runner: Runner, rows: list[AnswerRow], held_out: list[AnswerRow], settings: SpeculatorSettings
+) -> tuple[DraftModel, dict[str, Any]]:
     """A drafter initialised from the target, and the coverage of answer tokens by its vocabulary."""
     counts = count_answers(rows, runner.embedding.shape[0])
     settings = ARCHITECTURES[settings.architecture].fill_from_answers(settings, rows, len(counts), end_of_text_ids(target))
@@ -139,8 +166,9 @@ def new_drafter(target: Path, runner: Runner, rows: list[AnswerRow], held_out: l
         ids = torch.arange(len(counts))
         return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
     try:
-        ids, _ = choose_draft_vocabulary(counts, forced_ids(target, load_tokenizer(target)), settings.draft_vocab_size,
-                                         settings.draft_coverage)
+        ids, _ = choose_draft_vocabulary(
+            counts, forced_ids(target, load_tokenizer(target)), settings.draft_vocab_size, settings.draft_coverage
+        )
     except ValueError as error:
         raise ModelError(f"draft_vocab_size cannot be used: {error}") from error
     return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)
@@ -167,16 +195,29 @@ def _previous(job: Job, settings: SpeculatorSettings) -> DraftModel | None:
     return None if directory is None else read_previous(directory, job.inputs["target"], settings)
 
 
-def _states(job: Job, runner: Runner, model: DraftModel, rows: list[AnswerRow], held_out: list[AnswerRow],
-            settings: SpeculatorSettings, progress: Progress,
-            world: World) -> tuple[StateSource, StateSource, StateChoice]:
+def _states(
+    job: Job,
+    runner: Runner,
+    model: DraftModel,
+    rows: list[AnswerRow],
+    held_out: list[AnswerRow],
+    settings: SpeculatorSettings,
+    progress: Progress,
+    world: World,
+) -> tuple[StateSource, StateSource, StateChoice]:
     """Sources of the target's hidden states for training and held-out rows: a cache that is computed now, or online."""
     folder, stamps = job.output / ".work" / "states", weight_file_stamps(job.inputs["target"])
     both = [HiddenStates(folder, some, model.capture, stamps) for some in (rows, held_out)]
 
     def choose() -> StateChoice:
-        return choose_states(settings, [*rows, *held_out], len(model.capture), runner.config.hidden_size, folder,
-                             there=sum(cache.bytes_there() for cache in both))
+        return choose_states(
+            settings,
+            [*rows, *held_out],
+            len(model.capture),
+            runner.config.hidden_size,
+            folder,
+            there=sum(cache.bytes_there() for cache in both),
+        )
 
     chosen = world.gather(choose() if world.leads else None)[0]  # one process decides, because free disk space changes
     progress.event("note", message=f"speculator: hidden states {chosen.mode} ({chosen.reason})")

@@ -18,7 +18,8 @@ from model_ops.speculators.architecture import Architecture, Config
 from model_ops.speculators.settings import SpeculatorSettings
 
 ARCHITECTURES: dict[str, Architecture] = {
-    found.name: found for found in vars(architectures).values() if isinstance(found, Architecture)}
+    found.name: found for found in vars(architectures).values() if isinstance(found, Architecture)
+}
 """Name in recipes -> architecture, in the order of messages and docs."""
 
 DEFAULT = "eagle3"
@@ -65,7 +66,9 @@ if TYPE_CHECKING:
 else:
     AnySpeculatorSettings = Annotated[
         Union[tuple(Annotated[found.settings, Tag(name)] for name, found in ARCHITECTURES.items())],  # noqa: UP007 (from a list)
-        Discriminator(_named), BeforeValidator(_without_keys_of_others)]
+        Discriminator(_named),
+        BeforeValidator(_without_keys_of_others),
+    ]
 """The recipe's `speculator` section: one settings model for each architecture, told apart by the key `architecture`."""
 
 _ADAPTER = TypeAdapter(AnySpeculatorSettings)

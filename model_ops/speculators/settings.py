@@ -20,8 +20,9 @@ def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:
     """Refuses mesh axes that split a model's layers: drafters are small, and every process has rows of its own."""
     for axis in ("cp", "ep", "tp"):
         if getattr(mesh, axis) > 1:
-            raise ValueError(f"{axis} is {getattr(mesh, axis)}, but drafters support only dp_shard and dp_replicate: set "
-                             f"{axis} to 1")
+            raise ValueError(
+                f"{axis} is {getattr(mesh, axis)}, but drafters support only dp_shard and dp_replicate: set {axis} to 1"
+            )
     return mesh
 
 
@@ -32,57 +33,78 @@ class SpeculatorSettings(TrainingSettings):
     architecture: str = Field(description="Kind of drafter")
     _mesh_without_model_parallelism = field_validator("mesh")(_no_model_parallelism)
     optimizer: OptimizerName = Field(
-        "muon", description="muon: Muon for the matrices of the layers, AdamW for the rest. adamw_8bit needs bitsandbytes")
+        "muon", description="muon: Muon for the matrices of the layers, AdamW for the rest. adamw_8bit needs bitsandbytes"
+    )
     loss: Literal["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"] = Field(
-        "lk_lambda", description="kl, lk_lambda, lk_alpha and tv compare with the distribution of the target, cross_entropy "
-        "with the tokens it generated")
-    eta: float | None = Field(
-        None, ge=0, le=1000, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest. Left out: 3")
+        "lk_lambda",
+        description="kl, lk_lambda, lk_alpha and tv compare with the distribution of the target, cross_entropy "
+        "with the tokens it generated",
+    )
+    eta: float | None = Field(None, ge=0, le=1000, description="lk_lambda: KL weighs exp(-eta alpha), TV the rest. Left out: 3")
     lambda_of: Literal["step", "position"] = Field(
-        "step", description="lk_lambda: alpha is the running mean of each draft step, or each position's own")
+        "step", description="lk_lambda: alpha is the running mean of each draft step, or each position's own"
+    )
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
     ttt_steps: int | None = Field(
-        None, ge=1, le=64, description="Steps of the training-time test. Left out: by preset, or one for each draft")
+        None, ge=1, le=64, description="Steps of the training-time test. Left out: by preset, or one for each draft"
+    )
     step_decay: float = Field(
-        0.8, gt=0, le=1, description="Step k of the training-time test weighs step_decay ** k in the loss")
+        0.8, gt=0, le=1, description="Step k of the training-time test weighs step_decay ** k in the loss"
+    )
     step_weights: list[Annotated[float, Field(ge=0)]] | None = Field(
-        None, min_length=1, description="Weight of each step of the training-time test, instead of `step_decay`. "
-        "Left out: powers of `step_decay`")
+        None,
+        min_length=1,
+        description="Weight of each step of the training-time test, instead of `step_decay`. Left out: powers of `step_decay`",
+    )
     draft_vocab_size: int | None = Field(
-        None, ge=16, le=2**24, description="Tokens of the draft vocabulary. Left out: the fewest that reach `draft_coverage`")
+        None, ge=16, le=2**24, description="Tokens of the draft vocabulary. Left out: the fewest that reach `draft_coverage`"
+    )
     draft_coverage: float = Field(
-        0.998, gt=0, le=1, description="Share of the answer tokens that the draft vocabulary must hold")
+        0.998, gt=0, le=1, description="Share of the answer tokens that the draft vocabulary must hold"
+    )
     hidden_states: Literal["auto", "online", "cache"] = Field(
-        "auto", description="Hidden states of the target. online: computed with each batch. cache: computed once into a disk "
-        "cache that is deleted after use. auto: the cache where answers are read more than once and it fits `cache_gib`")
+        "auto",
+        description="Hidden states of the target. online: computed with each batch. cache: computed once into a disk "
+        "cache that is deleted after use. auto: the cache where answers are read more than once and it fits `cache_gib`",
+    )
     cache_gib: float | None = Field(
-        None, gt=0, le=1e6, description="Most GiB of disk for the cache of hidden states. Left out: 0.8 of the free disk")
+        None, gt=0, le=1e6, description="Most GiB of disk for the cache of hidden states. Left out: 0.8 of the free disk"
+    )
     continue_from: str | None = Field(
-        None, min_length=1, description="Previous drafter of the same target to start from: `last` (the lake's newest), or a "
-        "directory. Left out: a new drafter")
+        None,
+        min_length=1,
+        description="Previous drafter of the same target to start from: `last` (the lake's newest), or a "
+        "directory. Left out: a new drafter",
+    )
     previous_share: float | None = Field(
-        None, gt=0, le=1, description="Share of the previous drafter in the first weights, the rest is a new drafter's; needs "
-        "`continue_from`. Left out: 0.25, 0.5, 0.75 or 1, chosen by acceptance")
+        None,
+        gt=0,
+        le=1,
+        description="Share of the previous drafter in the first weights, the rest is a new drafter's; needs "
+        "`continue_from`. Left out: 0.25, 0.5, 0.75 or 1, chosen by acceptance",
+    )
     overflow: Literal["truncate"] = Field("truncate", description="An answer longer than `max_length` is cut, and counted")
     early_end: EarlyEndOfDrafter = Field(
-        default_factory=EarlyEndOfDrafter, description="Whether the training ends when a further interval costs more device "
-        "time than its gain saves in decoding")
+        default_factory=EarlyEndOfDrafter,
+        description="Whether the training ends when a further interval costs more device time than its gain saves in decoding",
+    )
     answers: GenerateSettings = Field(
-        default_factory=GenerateSettings, description="The target's answers that the drafter learns from")
+        default_factory=GenerateSettings, description="The target's answers that the drafter learns from"
+    )
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **TrainingSettings.STAY_OPEN, "draft_vocab_size": "the smallest that covers draft_coverage",
-        "cache_gib": "0.8 of the free disk", "continue_from": "a new drafter",
+        **TrainingSettings.STAY_OPEN,
+        "draft_vocab_size": "the smallest that covers draft_coverage",
+        "cache_gib": "0.8 of the free disk",
+        "continue_from": "a new drafter",
         "previous_share": "by what is accepted of the new answers",
         "step_weights": "powers of step_decay",
     }
     COMMON: ClassVar[dict[str, Any]] = {**TrainingSettings.COMMON, "eta": 3.0}
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 2.0, "ttt_steps": 3, "learning_rate": 1e-3, "tokens_per_step": 4_096, "max_length": 2_048},
-        "balanced": {"epochs": 5.0, "ttt_steps": 4, "learning_rate": 4e-4, "tokens_per_step": 32_768,
-                     "max_length": 4_096},
-        "thorough": {"epochs": 10.0, "ttt_steps": 7, "learning_rate": 2e-4, "tokens_per_step": 65_536,
-                     "max_length": 8_192},
+        "balanced": {"epochs": 5.0, "ttt_steps": 4, "learning_rate": 4e-4, "tokens_per_step": 32_768, "max_length": 4_096},
+        "thorough": {"epochs": 10.0, "ttt_steps": 7, "learning_rate": 2e-4, "tokens_per_step": 65_536, "max_length": 8_192},
     }
 
     MUON_RATES: ClassVar[dict[str, float]] = {"quick": 1e-2, "balanced": 5e-3, "thorough": 3e-3}
@@ -113,14 +135,20 @@ class SpeculatorSettings(TrainingSettings):
         """Sentences about keys that contradict each other, the most telling one first."""
         steps, weights = self.resolved().ttt_steps, self.step_weights
         if weights is not None and (len(weights) != steps or min(weights) < 0 or max(weights) == 0):
-            yield (f"step_weights are {len(weights)} numbers and ttt_steps is {steps}; give one for each step, none "
-                   "below 0 and not all 0")
+            yield (
+                f"step_weights are {len(weights)} numbers and ttt_steps is {steps}; give one for each step, none "
+                "below 0 and not all 0"
+            )
         if self.drafts_at_once is not None and self.ttt_steps not in (None, self.drafts_at_once):
-            yield (f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of {self.TRAINED_FOR} "
-                   f"({self.drafts_at_once}): leave ttt_steps out")
+            yield (
+                f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of {self.TRAINED_FOR} "
+                f"({self.drafts_at_once}): leave ttt_steps out"
+            )
         if self.draft_vocab_size is not None and not self.PART_OF_THE_VOCABULARY:
-            yield (f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
-                   "vocabulary only: leave it out")
+            yield (
+                f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
+                "vocabulary only: leave it out"
+            )
 
     def derived(self) -> dict[str, Any]:
         """Values, for keys that are left out, which follow from other keys."""
@@ -154,5 +182,6 @@ class TrainedDrafterSettings(SpeculatorSettings):
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}
-        for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()}
+        for name, rate in {"quick": 1e-4, "balanced": 4e-5, "thorough": 2e-5}.items()
+    }
     MUON_RATES: ClassVar[dict[str, float]] = {}

@@ -101,8 +101,12 @@ class Lines:
         return output.new_zeros(rows * window, output.shape[-1]).index_copy(0, where, output).view(rows, window, -1)
 
 
-def first_step(model: RepeatedBody, lines: Lines, cos: Tensor, sin: Tensor,
-               ) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
+def first_step(
+    model: RepeatedBody,
+    lines: Lines,
+    cos: Tensor,
+    sin: Tensor,
+) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
     """Step 0, from the target's states: outputs of the body inside the windows, and each layer's keys and values of all
     entries. Layers before the last are computed at every entry, because the next layer's keys need their outputs."""
     of_key = lines.row * lines.documents.ids.shape[1] + lines.place  # index in the padded documents

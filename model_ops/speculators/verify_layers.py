@@ -14,8 +14,15 @@ import numpy as np
 from model_ops.files import TensorHeader, read_metadata
 from model_ops.models import Defect
 
-NUMBERS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size",
-           "max_position_embeddings")
+NUMBERS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
 
 SPECULATORS_LAYOUT = "speculators"
 """Folder of the speculators layout inside a drafter's directory."""
@@ -45,13 +52,22 @@ def verify_rope(config: Mapping[str, Any]) -> list[Defect]:
     """Problems of RoPE base and scaling, which two fields hold for servers with transformers 4 and 5; they must agree."""
     modern, legacy = _mapping(config.get("rope_parameters")), config.get("rope_theta")
     if legacy is None or modern.get("rope_theta", legacy) != legacy:
-        return [Defect("config.json", f"rope_theta is {legacy!r} and rope_parameters.rope_theta "
-                                       f"{modern.get('rope_theta')!r}; write both, equal")]
+        return [
+            Defect(
+                "config.json",
+                f"rope_theta is {legacy!r} and rope_parameters.rope_theta {modern.get('rope_theta')!r}; write both, equal",
+            )
+        ]
     older = dict(_mapping(config.get("rope_scaling")))
     kinds = older.pop("rope_type", older.pop("type", "default")), modern.get("rope_type", "default")
     if modern and (kinds[0] != kinds[1] or any(modern.get(name) != value for name, value in older.items())):
-        return [Defect("config.json", f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
-                                       f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal")]
+        return [
+            Defect(
+                "config.json",
+                f"rope_scaling is {config.get('rope_scaling')!r}, where servers of transformers 4 look, "
+                f"and rope_parameters.rope_type {kinds[1]!r}; write both, equal",
+            )
+        ]
     return []
 
 
@@ -59,8 +75,11 @@ def verify_sizes(config: Mapping[str, Any], target: Mapping[str, Any] | None) ->
     """Problems of a vocabulary or width that is not the target's, if that is known."""
     if not isinstance(target, Mapping):
         return []
-    return [Defect("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
-            for name in ("vocab_size", "hidden_size") if config.get(name) != target.get(name)]
+    return [
+        Defect("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
+        for name in ("vocab_size", "hidden_size")
+        if config.get(name) != target.get(name)
+    ]
 
 
 def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
@@ -69,8 +88,13 @@ def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] |
         return problems
     longest = target.get("max_position_embeddings")
     if type(longest) is int and config["max_position_embeddings"] < longest:
-        problems.append(Defect("config.json", f"max_position_embeddings is {config['max_position_embeddings']}, "
-                                               f"below the target's {longest}: long answers would be drafted badly"))
+        problems.append(
+            Defect(
+                "config.json",
+                f"max_position_embeddings is {config['max_position_embeddings']}, "
+                f"below the target's {longest}: long answers would be drafted badly",
+            )
+        )
     theta = _mapping(target.get("rope_parameters")).get("rope_theta", target.get("rope_theta"))
     if theta is not None and config.get("rope_theta") != theta:
         own = config.get("rope_theta")
@@ -101,17 +125,26 @@ def verify_ends(ids: np.ndarray, file: str, target: Mapping[str, Any] | None) ->
     """A problem for each eos id of the target outside the draft vocabulary; the last draft of answers would be rejected."""
     ends = target.get("eos_token_id") if isinstance(target, Mapping) else None
     ends = [end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int]
-    return [Defect(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an "
-                          "answer") for end in ends if end not in ids]
+    return [
+        Defect(file, f"the draft vocabulary does not hold {end}, an end of text of the target: no draft can end an answer")
+        for end in ends
+        if end not in ids
+    ]
 
 
-def verify_same_vocabulary(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                           target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_same_vocabulary(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """Problems of a language model that drafts for another: vLLM and SGLang require vocabularies of equal size."""
     if not isinstance(target, Mapping) or config.get("vocab_size") == target.get("vocab_size"):
         return []
-    return [Defect("config.json", f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
-                                   "servers refuse the two together")]
+    return [
+        Defect(
+            "config.json",
+            f"vocab_size is {config.get('vocab_size')}, the target's is {target.get('vocab_size')}: "
+            "servers refuse the two together",
+        )
+    ]
 
 
 def is_in_speculators_layout(config: Mapping[str, Any]) -> bool:

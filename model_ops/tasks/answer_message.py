@@ -41,9 +41,13 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
         message["reasoning_content"] = thought.strip()
     if calls:
         message["tool_calls"] = [
-            {"id": f"call{number:05d}", "type": "function",
-             "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}}
-            for number, call in enumerate(calls)]
+            {
+                "id": f"call{number:05d}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for number, call in enumerate(calls)
+        ]
     return message
 
 
@@ -51,8 +55,11 @@ def _apart(text: str, prompt: str) -> tuple[str, str]:
     """(reasoning, what follows it)."""
     opened = block_at_end(prompt)
     bare = text.lstrip()
-    marks = [(opened.begin, opened.end)] if opened is not None and opened.is_open else \
-        [(begin, end) for begin, end in MARKS if bare.startswith(begin)]
+    marks = (
+        [(opened.begin, opened.end)]
+        if opened is not None and opened.is_open
+        else [(begin, end) for begin, end in MARKS if bare.startswith(begin)]
+    )
     if not marks:
         return "", text
     begin, end = marks[0]

@@ -88,8 +88,11 @@ def _of_python(text: str) -> list[Call]:
     try:
         tree = ast.parse(text.strip().strip("`"), mode="eval").body
         calls = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-        return [Call(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
-                for call in calls if isinstance(call, ast.Call) and not call.args and all(w.arg for w in call.keywords)]
+        return [
+            Call(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
+            for call in calls
+            if isinstance(call, ast.Call) and not call.args and all(w.arg for w in call.keywords)
+        ]
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return []
 
@@ -101,7 +104,8 @@ def _fits(call: Call, accepted: dict[str, dict[str, list[Any]]]) -> bool:
         given = set(call.arguments)
         needed = {argument for argument, values in arguments.items() if "" not in values}
         return needed <= given <= set(arguments) and all(
-            any(_same(call.arguments[argument], value) for value in arguments[argument]) for argument in given)
+            any(_same(call.arguments[argument], value) for value in arguments[argument]) for argument in given
+        )
     return False
 
 
@@ -122,7 +126,8 @@ def _same(given: Any, accepted: Any) -> bool:
         values = {name: value if isinstance(value, list) else [value] for name, value in accepted.items()}
         needed = {name for name, value in values.items() if "" not in value}
         return needed <= set(given) <= set(values) and all(
-            any(_same(given[name], value) for value in values[name]) or _same(given[name], accepted[name]) for name in given)
+            any(_same(given[name], value) for value in values[name]) or _same(given[name], accepted[name]) for name in given
+        )
     return type(given) in (int, float, type(None)) and type(accepted) in (int, float, type(None)) and given == accepted
 
 

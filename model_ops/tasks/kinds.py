@@ -23,7 +23,11 @@ from model_ops.tasks.unit_tests import UnitTestsItem
 AnyItem = NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | UnitTestsItem | JudgedItem
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
-    "number": score_number, "function_call": score_call, "json_schema": score_json, "exact": score_exact, "regex": score_regex,
+    "number": score_number,
+    "function_call": score_call,
+    "json_schema": score_json,
+    "exact": score_exact,
+    "regex": score_regex,
 }
 """Kind -> (item, answer) -> score from 0 to 1."""
 
@@ -43,6 +47,7 @@ def read_items(path: Path) -> list[AnyItem]:
                 found.append(_ADAPTER.validate_json(line))
             except ValidationError as error:
                 field = ".".join(map(str, error.errors()[0]["loc"])) or "the line"
-                raise ModelError(f"{path} line {number}: {field} does not fit an evaluation item; materialize eval_suite "
-                                 "again") from error
+                raise ModelError(
+                    f"{path} line {number}: {field} does not fit an evaluation item; materialize eval_suite again"
+                ) from error
     return found

@@ -27,10 +27,16 @@ OPEN_FILES = 64
 # process_vm_writev, kill, tkill, tgkill, rt_sigqueueinfo, pidfd_send_signal, unshare, setns, mount, keyctl, bpf,
 # io_uring_setup, userfaultfd, perf_event_open, prlimit64, fork, vfork)
 MACHINES = {
-    "x86_64": (0xC000003E, 56, (41, 53, 42, 49, 59, 322, 101, 310, 311, 62, 200, 234, 129, 424, 272, 308, 165, 250, 321, 425,
-                                323, 298, 302, 57, 58)),
-    "aarch64": (0xC00000B7, 220, (198, 199, 203, 200, 221, 281, 117, 270, 271, 129, 130, 131, 138, 424, 97, 268, 40, 219, 280,
-                                  425, 282, 241, 261)),
+    "x86_64": (
+        0xC000003E,
+        56,
+        (41, 53, 42, 49, 59, 322, 101, 310, 311, 62, 200, 234, 129, 424, 272, 308, 165, 250, 321, 425, 323, 298, 302, 57, 58),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        220,
+        (198, 199, 203, 200, 221, 281, 117, 270, 271, 129, 130, 131, 138, 424, 97, 268, 40, 219, 280, 425, 282, 241, 261),
+    ),
 }
 CLONE3 = 435
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
@@ -38,8 +44,13 @@ ALL_ACCESS, READ_AND_EXECUTE, READ_FILE = 0x1FFF, 0b1101, 0b0100
 
 
 def limit(seconds, memory):
-    for name, value in ((resource.RLIMIT_CPU, int(seconds) + 1), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0),
-                        (resource.RLIMIT_FSIZE, LARGEST_FILE), (resource.RLIMIT_NOFILE, OPEN_FILES)):
+    for name, value in (
+        (resource.RLIMIT_CPU, int(seconds) + 1),
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, LARGEST_FILE),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+    ):
         hard = resource.getrlimit(name)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(name, (value, value))
@@ -63,8 +74,18 @@ def landlock(folder):
     rules = LIBC.syscall(LANDLOCK_CREATE, handled, len(handled), 0)
     if rules < 0:
         return False
-    readable = {sys.prefix, sys.base_prefix, sys.exec_prefix, "/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/dev/null",
-                "/dev/urandom", "/dev/zero"}
+    readable = {
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/etc/ld.so.cache",
+        "/dev/null",
+        "/dev/urandom",
+        "/dev/zero",
+    }
     for path, access in [(folder, ALL_ACCESS), *((path, READ_AND_EXECUTE) for path in sorted(readable))]:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -86,10 +107,21 @@ def seccomp():
     architecture, clone, refused = machine
     load, equal, above, set_bits, give = 0x20, 0x15, 0x35, 0x45, 0x06
     refuse, unknown, allow, kill = 0x00050001, 0x00050026, 0x7FFF0000, 0x80000000  # EPERM, ENOSYS, allow, kill the process
-    code = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, kill), (load, 0, 0, 0),
-            (above, 0, 1, 0x40000000), (give, 0, 0, refuse),  # the x32 numbers of the same calls
-            (equal, 0, 1, CLONE3), (give, 0, 0, unknown),  # libc then uses clone, whose flags can be read
-            (equal, 0, 4, clone), (load, 0, 0, 16), (set_bits, 0, 1, CLONE_THREAD), (give, 0, 0, allow), (give, 0, 0, refuse)]
+    code = [
+        (load, 0, 0, 4),
+        (equal, 1, 0, architecture),
+        (give, 0, 0, kill),
+        (load, 0, 0, 0),
+        (above, 0, 1, 0x40000000),
+        (give, 0, 0, refuse),  # the x32 numbers of the same calls
+        (equal, 0, 1, CLONE3),
+        (give, 0, 0, unknown),  # libc then uses clone, whose flags can be read
+        (equal, 0, 4, clone),
+        (load, 0, 0, 16),
+        (set_bits, 0, 1, CLONE_THREAD),
+        (give, 0, 0, allow),
+        (give, 0, 0, refuse),
+    ]
     for number in refused:
         code += [(equal, 0, 1, number), (give, 0, 0, refuse)]
     code.append((give, 0, 0, allow))

@@ -33,8 +33,10 @@ from model_ops.jobs import ModelError
 from model_ops.tasks.item import Item
 
 FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-INSTRUCTION = ("Complete this Python function. Reply with the whole function, with its imports, in one code block and nothing "
-               "else.\n\n```python\n{prompt}\n```")
+INSTRUCTION = (
+    "Complete this Python function. Reply with the whole function, with its imports, in one code block and nothing "
+    "else.\n\n```python\n{prompt}\n```"
+)
 
 
 class UnitTestsItem(Item):
@@ -87,18 +89,35 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
     Raises ModelError if this system cannot lock a subprocess down; then nothing was run.
     """
     if sys.platform != "linux":
-        raise ModelError("unit tests of answers run only on Linux, which can lock a subprocess down; leave the suite out of "
-                         "evals")
+        raise ModelError(
+            "unit tests of answers run only on Linux, which can lock a subprocess down; leave the suite out of evals"
+        )
     with tempfile.TemporaryDirectory(prefix="millrace-tests-") as folder:
         program = Path(folder) / "answer.py"
         program.write_text(source, encoding="utf-8", errors="replace")
         reading, writing = os.pipe()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", str(CHILD), str(program), folder, str(seconds), str(memory_mb << 20),
-                 str(writing)],
-                cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(writing,),
-                env={"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}, start_new_session=True)
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-B",
+                    str(CHILD),
+                    str(program),
+                    folder,
+                    str(seconds),
+                    str(memory_mb << 20),
+                    str(writing),
+                ],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(writing,),
+                env={"PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"},
+                start_new_session=True,
+            )
         finally:
             os.close(writing)
         timed_out = False
@@ -115,6 +134,8 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
     if not said or not said[0].startswith("isolated by "):
         if timed_out:
             return SandboxResult(False, "", True)
-        raise ModelError("this system lets no process lock itself down (seccomp is missing), so unit tests of answers were not "
-                         "run; run the evaluation on another machine, or leave the suite out of evals")
+        raise ModelError(
+            "this system lets no process lock itself down (seccomp is missing), so unit tests of answers were not "
+            "run; run the evaluation on another machine, or leave the suite out of evals"
+        )
     return SandboxResult(not timed_out and said[1:2] == ["passed"], said[0].removeprefix("isolated by "), timed_out)

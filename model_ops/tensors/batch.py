@@ -70,13 +70,18 @@ class Batch:
     def silenced(self) -> Self:
         """The same tokens without labels. A rank with fewer rows computes such batches, so that all ranks take part in the
         same collectives."""
-        return replace(self, labels=torch.full_like(self.labels, IGNORED), weights=torch.zeros_like(self.weights),
-                       row_ids=[])
+        return replace(self, labels=torch.full_like(self.labels, IGNORED), weights=torch.zeros_like(self.weights), row_ids=[])
 
     def to(self, device: torch.device) -> Self:
         """The batch with all its tensors on a device."""
-        return replace(self, **{each.name: getattr(self, each.name).to(device) for each in fields(self)
-                                if isinstance(getattr(self, each.name), Tensor)})
+        return replace(
+            self,
+            **{
+                each.name: getattr(self, each.name).to(device)
+                for each in fields(self)
+                if isinstance(getattr(self, each.name), Tensor)
+            },
+        )
 
 
 class BatchSource(Protocol):

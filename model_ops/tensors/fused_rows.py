@@ -55,13 +55,16 @@ def takes(*tensors: Tensor) -> bool:
     """Whether the kernels take these tensors: large enough, on a CPU, plain, in float32 or bfloat16.
 
     Fake tensors, by which the planner counts memory, are taken as the plain ones that they stand for."""
-    plain = all(type(tensor) in (Tensor, nn.Parameter, FakeTensor) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
-                for tensor in tensors)
+    plain = all(
+        type(tensor) in (Tensor, nn.Parameter, FakeTensor) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
+        for tensor in tensors
+    )
     return plain and tensors[0].ndim > 1 and tensors[0].numel() >= FEWEST_NUMBERS and not torch.compiler.is_compiling()
 
 
-def norm(x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"], epsilon: float,
-         dtype: torch.dtype) -> tuple[Float[Tensor, "*rows width"], Float32[Tensor, "*rows 1"]]:
+def norm(
+    x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"], epsilon: float, dtype: torch.dtype
+) -> tuple[Float[Tensor, "*rows width"], Float32[Tensor, "*rows 1"]]:
     """weight * x * scale in `dtype` (float32 or bfloat16), and scale = 1 / sqrt(mean(x^2) + epsilon) of each row."""
     from model_ops.tensors.row_kernels import norm_rows
 
@@ -71,8 +74,12 @@ def norm(x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"], eps
     return output, scales
 
 
-def norm_gradient(gradient: Float[Tensor, "*rows width"], x: Float[Tensor, "*rows width"], weight: Float32[Tensor, " width"],
-                  scales: Float32[Tensor, "*rows 1"]) -> tuple[Float[Tensor, "*rows width"], Float32[Tensor, " width"]]:
+def norm_gradient(
+    gradient: Float[Tensor, "*rows width"],
+    x: Float[Tensor, "*rows width"],
+    weight: Float32[Tensor, " width"],
+    scales: Float32[Tensor, "*rows 1"],
+) -> tuple[Float[Tensor, "*rows width"], Float32[Tensor, " width"]]:
     """Gradients of x, in its dtype, and of the weight."""
     from model_ops.tensors.row_kernels import norm_gradient_rows
 
@@ -82,8 +89,9 @@ def norm_gradient(gradient: Float[Tensor, "*rows width"], x: Float[Tensor, "*row
     return x_gradient, sums.sum(0)
 
 
-def gated(gate: Float[Tensor, "*rows width"], up: Float[Tensor, "*rows width"],
-          activation: Activation) -> Float[Tensor, "*rows width"]:
+def gated(
+    gate: Float[Tensor, "*rows width"], up: Float[Tensor, "*rows width"], activation: Activation
+) -> Float[Tensor, "*rows width"]:
     """act(gate) * up."""
     from model_ops.tensors.row_kernels import gated_rows
 
@@ -92,8 +100,12 @@ def gated(gate: Float[Tensor, "*rows width"], up: Float[Tensor, "*rows width"],
     return output
 
 
-def gated_gradient(gradient: Float[Tensor, "*rows width"], gate: Float[Tensor, "*rows width"], up: Float[Tensor, "*rows width"],
-                   activation: Activation) -> tuple[Tensor, Tensor, Tensor]:
+def gated_gradient(
+    gradient: Float[Tensor, "*rows width"],
+    gate: Float[Tensor, "*rows width"],
+    up: Float[Tensor, "*rows width"],
+    activation: Activation,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of gate and up, and act(gate) * up again, all in the dtype of gate."""
     from model_ops.tensors.row_kernels import gated_gradient_rows
 
@@ -102,8 +114,13 @@ def gated_gradient(gradient: Float[Tensor, "*rows width"], gate: Float[Tensor, "
     return tuple(made)
 
 
-def cross_entropy(logits: Float[Tensor, "rows vocab"], labels: Int64[Tensor, " rows"], weights: Float32[Tensor, " rows"],
-                  z_loss: float, with_gradient: bool) -> tuple[Float32[Tensor, " rows"], Float32[Tensor, " rows"]]:
+def cross_entropy(
+    logits: Float[Tensor, "rows vocab"],
+    labels: Int64[Tensor, " rows"],
+    weights: Float32[Tensor, " rows"],
+    z_loss: float,
+    with_gradient: bool,
+) -> tuple[Float32[Tensor, " rows"], Float32[Tensor, " rows"]]:
     """Losses (cross-entropy + z_loss * logsumexp^2) * weight, and 1 where the label has the highest logit, else 0.
 
     The logits (contiguous) are overwritten with the gradient of the sum of losses if it is wanted. Raises IndexError for a
@@ -125,8 +142,9 @@ def _over_rows(kernel: Callable, rows: Tensor, *others: object, of_parts: Tensor
     arrays = [_array(one) if isinstance(one, Tensor) else one for one in (rows, *others)]
     parts = torch.get_num_threads()
     ends = [len(arrays[0]) * part // parts for part in range(parts + 1)]
-    calls = [(ends[part], ends[part + 1], *arrays, *([] if of_parts is None else [of_parts[part].numpy()]))
-             for part in range(parts)]
+    calls = [
+        (ends[part], ends[part + 1], *arrays, *([] if of_parts is None else [of_parts[part].numpy()])) for part in range(parts)
+    ]
     waiting = [_threads(parts - 1).submit(kernel, *call) for call in calls[1:]]
     kernel(*calls[0])
     for one in waiting:

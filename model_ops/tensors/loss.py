@@ -43,8 +43,9 @@ class LossOutput:
 Loss = Callable[[nn.Module, Batch], LossOutput]
 
 
-def one_term(total: Float[Tensor, ""], count: Float[Tensor, ""] | float,
-             metrics: Mapping[str, Tensor | float] | None = None) -> LossOutput:
+def one_term(
+    total: Float[Tensor, ""], count: Float[Tensor, ""] | float, metrics: Mapping[str, Tensor | float] | None = None
+) -> LossOutput:
     """The output of a loss with one term; `metrics` are sums over the same `count` values."""
     return LossOutput({"loss": Mean(total, count)}, {name: Mean(value, count) for name, value in (metrics or {}).items()})
 

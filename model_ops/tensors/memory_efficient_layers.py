@@ -98,8 +98,12 @@ class _RmsNorm(torch.autograd.Function):
         kind = x.device.type
         ctx.offset = offset
         rounded = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        if weight.dtype == torch.float32 and rounded in (torch.bfloat16, x.dtype) and fused_rows.takes(x, weight) and (
-                x.dtype == torch.float32 or torch.is_autocast_enabled(kind)):
+        if (
+            weight.dtype == torch.float32
+            and rounded in (torch.bfloat16, x.dtype)
+            and fused_rows.takes(x, weight)
+            and (x.dtype == torch.float32 or torch.is_autocast_enabled(kind))
+        ):
             output, scale = fused_rows.norm(x, weight + offset if offset else weight, epsilon, rounded)
             ctx.save_for_backward(x, weight, scale)
             return output
@@ -146,8 +150,9 @@ class _GatedDown(torch.autograd.Function):
     """(act(gate) * up) @ down.T; the backward pass recomputes act(gate) * up for the gradient of `down`."""
 
     @staticmethod
-    def forward(ctx, gate: Float[Tensor, "*rows mlp"], up: Float[Tensor, "*rows mlp"], down: Float[Tensor, "hidden mlp"],
-                act: nn.Module) -> Tensor:
+    def forward(
+        ctx, gate: Float[Tensor, "*rows mlp"], up: Float[Tensor, "*rows mlp"], down: Float[Tensor, "hidden mlp"], act: nn.Module
+    ) -> Tensor:
         ctx.save_for_backward(gate, up, down)
         ctx.act = act
         return F.linear(_gated(gate, up, act), down)
@@ -195,9 +200,14 @@ def _gives_the_same(module: nn.Module, efficient) -> bool:
         if any(True for _ in module.parameters(recurse=False)):
             tried = shallow_copy(module, parameters={"weight": nn.Parameter(torch.randn(WIDTH))})
         else:
-            tried = shallow_copy(module, modules={
-                "gate_proj": nn.Linear(WIDTH, 6, bias=False), "up_proj": nn.Linear(WIDTH, 6, bias=False),
-                "down_proj": nn.Linear(6, WIDTH, bias=False)})
+            tried = shallow_copy(
+                module,
+                modules={
+                    "gate_proj": nn.Linear(WIDTH, 6, bias=False),
+                    "up_proj": nn.Linear(WIDTH, 6, bias=False),
+                    "down_proj": nn.Linear(6, WIDTH, bias=False),
+                },
+            )
         x, upstream, results = torch.randn(1, 3, WIDTH), torch.randn(1, 3, WIDTH), []
         with torch.enable_grad():
             for forward in (type(tried).forward, efficient):

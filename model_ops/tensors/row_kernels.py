@@ -40,14 +40,17 @@ def _read(source, row, values):
 @overload(_read, inline="always")
 def _(source, row, values):
     if source.dtype == types.uint16:
+
         def read(source, row, values):
             bits = values.view(np.uint32)
             for place in range(len(values)):
                 bits[place] = np.uint32(source[row, place]) << SIXTEEN
     else:
+
         def read(source, row, values):
             for place in range(len(values)):
                 values[place] = source[row, place]
+
     return read
 
 
@@ -59,6 +62,7 @@ def _write(values, target, row):
 @overload(_write, inline="always")
 def _(values, target, row):
     if target.dtype == types.uint16:
+
         def write(values, target, row):
             bits = values.view(np.uint32)
             for place in range(len(values)):
@@ -66,9 +70,11 @@ def _(values, target, row):
                 rounded = np.uint16((whole + ROUNDS_UP + ((whole >> SIXTEEN) & LOW_BIT)) >> SIXTEEN)
                 target[row, place] = rounded | np.uint16((whole & SIGN_OFF) > INFINITE) * NAN
     else:
+
         def write(values, target, row):
             for place in range(len(values)):
                 target[row, place] = values[place]
+
     return write
 
 
@@ -141,8 +147,7 @@ def norm_gradient_rows(first, last, gradient, x, factor, scales, x_gradient, wei
 def gated_rows(first, last, gate, up, slope, cube, output):
     """output = act(gate) * up, of the rows from `first` to `last`; all [rows, width]."""
     width = gate.shape[1]
-    x, shares, power = (np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32),
-                            np.empty(width, dtype=np.float32))
+    x, shares, power = (np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32))
     for row in range(first, last):
         _read(gate, row, x)
         _open_shares(x, slope, cube, shares, power)
@@ -156,8 +161,7 @@ def gated_rows(first, last, gate, up, slope, cube, output):
 def gated_gradient_rows(first, last, gradient, gate, up, slope, cube, gate_gradient, up_gradient, output):
     """Gradients of `gated_rows` of gate and up, and its output again, which the gradient of the next matrix needs."""
     width = gate.shape[1]
-    x, shares, power = (np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32),
-                            np.empty(width, dtype=np.float32))
+    x, shares, power = (np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32))
     given, raised = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
     for row in range(first, last):
         _read(gate, row, x)

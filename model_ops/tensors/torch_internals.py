@@ -33,8 +33,9 @@ foreach_multiply = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
 
 
-def shallow_copy(module: nn.Module, parameters: Mapping[str, Tensor | None] | None = None,
-                 modules: Mapping[str, nn.Module] | None = None) -> Any:
+def shallow_copy(
+    module: nn.Module, parameters: Mapping[str, Tensor | None] | None = None, modules: Mapping[str, nn.Module] | None = None
+) -> Any:
     """A module of the same class that shares everything with `module`, except for the given parameters and submodules.
 
     parameters: name -> any tensor, which need not be an nn.Parameter; None is a parameter that the module lacks. A forward
@@ -42,8 +43,13 @@ def shallow_copy(module: nn.Module, parameters: Mapping[str, Tensor | None] | No
     """
     copied = object.__new__(type(module))
     held = module.__dict__
-    vars(copied).update({**held, "_parameters": {**held["_parameters"], **(parameters or {})},
-                         "_modules": {**held["_modules"], **(modules or {})}})
+    vars(copied).update(
+        {
+            **held,
+            "_parameters": {**held["_parameters"], **(parameters or {})},
+            "_modules": {**held["_modules"], **(modules or {})},
+        }
+    )
     vars(copied).pop("forward", None)
     return copied
 

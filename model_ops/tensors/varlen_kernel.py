@@ -47,8 +47,11 @@ class Boundaries:
     def of_starts(cls, query_starts: Sequence[int], key_starts: Sequence[int], device: torch.device) -> Boundaries:
         """The boundaries for two lists of starts, each ending with the number of its rows."""
         queries, keys = (torch.tensor(starts, dtype=torch.int32, device=device) for starts in (query_starts, key_starts))
-        return cls(queries, keys, *(max(after - start for start, after in itertools.pairwise(starts))
-                                    for starts in (query_starts, key_starts)))
+        return cls(
+            queries,
+            keys,
+            *(max(after - start for start, after in itertools.pairwise(starts)) for starts in (query_starts, key_starts)),
+        )
 
 
 @lru_cache(maxsize=64)
@@ -66,13 +69,23 @@ def same_dtype(*streams: Tensor) -> tuple[Tensor, ...]:
     return tuple(stream.to(torch.get_autocast_dtype(kind)) for stream in streams)
 
 
-def takes_varlen_kernel(query: Float[Tensor, "queries heads head_dim"], key: Float[Tensor, "tokens kv_heads head_dim"],
-                        value: Float[Tensor, "tokens kv_heads value_dim"]) -> bool:
+def takes_varlen_kernel(
+    query: Float[Tensor, "queries heads head_dim"],
+    key: Float[Tensor, "tokens kv_heads head_dim"],
+    value: Float[Tensor, "tokens kv_heads value_dim"],
+) -> bool:
     """Whether the kernel computes these streams, forward and backward, on their device. torch is asked, because the answer
     depends on the device's generation, on head_dim, and on what the caller has switched off."""
     head_dim = query.shape[-1]
-    fits = (query.is_cuda and query.dtype == key.dtype == value.dtype and query.dtype in (torch.bfloat16, torch.float16)
-            and value.shape[-1] == head_dim and head_dim % 8 == 0 and head_dim <= WIDEST_HEAD and query.shape[0] > 0)
+    fits = (
+        query.is_cuda
+        and query.dtype == key.dtype == value.dtype
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and value.shape[-1] == head_dim
+        and head_dim % 8 == 0
+        and head_dim <= WIDEST_HEAD
+        and query.shape[0] > 0
+    )
     if not fits:
         return False
     # One token of each, since torch refuses a causal mask over streams of different lengths, which this kernel supports.
@@ -81,28 +94,68 @@ def takes_varlen_kernel(query: Float[Tensor, "queries heads head_dim"], key: Flo
     return can_use_flash_attention(SDPAParams(*asked, None, 0.0, True, query.shape[1] != key.shape[1]))
 
 
-def varlen_forward(query: Float[Tensor, "queries heads head_dim"], key: Float[Tensor, "tokens kv_heads head_dim"],
-                   value: Float[Tensor, "tokens kv_heads head_dim"], boundaries: Boundaries, scale: float,
-                   window: int | None = None) -> tuple[Tensor, Float32[Tensor, "heads queries"]]:
+def varlen_forward(
+    query: Float[Tensor, "queries heads head_dim"],
+    key: Float[Tensor, "tokens kv_heads head_dim"],
+    value: Float[Tensor, "tokens kv_heads head_dim"],
+    boundaries: Boundaries,
+    scale: float,
+    window: int | None = None,
+) -> tuple[Tensor, Float32[Tensor, "heads queries"]]:
     """Causal attention of each document, and the log-sum-exp of each query's scores.
 
     window: number of positions that a query sees, its own included; None: all before it."""
     output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
-        query, key, value, boundaries.queries, boundaries.keys, boundaries.longest_query, boundaries.longest_key, 0.0,
-        window is None, False, scale=scale, window_size_left=_left(window), window_size_right=0)
+        query,
+        key,
+        value,
+        boundaries.queries,
+        boundaries.keys,
+        boundaries.longest_query,
+        boundaries.longest_key,
+        0.0,
+        window is None,
+        False,
+        scale=scale,
+        window_size_left=_left(window),
+        window_size_right=0,
+    )
     return output, normaliser
 
 
-def varlen_backward(gradient: Float[Tensor, "queries heads head_dim"], query: Tensor, key: Tensor, value: Tensor,
-                    output: Float[Tensor, "queries heads head_dim"], normaliser: Float32[Tensor, "heads queries"],
-                    boundaries: Boundaries, scale: float, window: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def varlen_backward(
+    gradient: Float[Tensor, "queries heads head_dim"],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Float[Tensor, "queries heads head_dim"],
+    normaliser: Float32[Tensor, "heads queries"],
+    boundaries: Boundaries,
+    scale: float,
+    window: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value for a softmax with the given output and log-sum-exp."""
     random_state = torch.zeros(2, dtype=torch.uint64, device=query.device)  # read for dropout only
     unused = torch.empty(0, device=query.device)
     return torch.ops.aten._flash_attention_backward(
-        gradient.contiguous(), query, key, value, output, normaliser, boundaries.queries, boundaries.keys,
-        boundaries.longest_query, boundaries.longest_key, 0.0, window is None, random_state, unused, scale=scale,
-        window_size_left=_left(window), window_size_right=0)
+        gradient.contiguous(),
+        query,
+        key,
+        value,
+        output,
+        normaliser,
+        boundaries.queries,
+        boundaries.keys,
+        boundaries.longest_query,
+        boundaries.longest_key,
+        0.0,
+        window is None,
+        random_state,
+        unused,
+        scale=scale,
+        window_size_left=_left(window),
+        window_size_right=0,
+    )
 
 
 def _left(window: int | None) -> int:

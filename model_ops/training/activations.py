@@ -33,9 +33,16 @@ from model_ops.training.settings import ActivationCheckpointing
 
 KEPT_OPERATIONS = frozenset(
     getattr(torch.ops.aten, name).default
-    for name in ("mm", "addmm", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu",
-                 "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
-                 "_flash_attention_forward", "_efficient_attention_forward")
+    for name in (
+        "mm",
+        "addmm",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention",
+        "_flash_attention_forward",
+        "_efficient_attention_forward",
+    )
     if hasattr(torch.ops.aten, name)
 )
 """Operations that `selective` does not recompute. Batched products (attention scores of short documents) are large and cheap,
@@ -49,8 +56,10 @@ def checkpoint_activations(model: nn.Module, checkpointing: ActivationCheckpoint
     model has no such list, or for offload without checkpointing.
     """
     if offload and checkpointing == "none":
-        raise ModelError("offload_activations needs activation checkpointing: set activation_checkpointing to full or "
-                         "selective, or offload_activations to false")
+        raise ModelError(
+            "offload_activations needs activation checkpointing: set activation_checkpointing to full or "
+            "selective, or offload_activations to false"
+        )
     blocks = [] if checkpointing == "none" and not _changed(model) else blocks_of(model)
     on_cuda = any(parameter.device.type == "cuda" for parameter in model.parameters())
     moved = OffloadedInputs(torch.cuda.Stream()) if offload and on_cuda else None
@@ -166,5 +175,3 @@ class _Kept:
 
 def _changed(model: nn.Module) -> bool:
     return any(isinstance(module.__dict__.get("forward"), _Checkpointed) for module in model.modules())
-
-

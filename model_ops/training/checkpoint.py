@@ -59,11 +59,20 @@ class Checkpoints:
     run: phase, settings and number of steps; a checkpoint with another `run` is refused.
     """
 
-    def __init__(self, work: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: dict[str, Any],
-                 settings: TrainingSettings, world: World, progress: Progress):
+    def __init__(
+        self,
+        work: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        run: dict[str, Any],
+        settings: TrainingSettings,
+        world: World,
+        progress: Progress,
+    ):
         self.folder = work / "checkpoints"
-        self.parameters = {_plain_name(name): parameter for name, parameter in model.named_parameters()
-                           if parameter.requires_grad}
+        self.parameters = {
+            _plain_name(name): parameter for name, parameter in model.named_parameters() if parameter.requires_grad
+        }
         self.optimizer = optimizer
         self.run = json.loads(json.dumps(run))
         self.settings, self.world, self.progress = settings, world, progress
@@ -89,8 +98,7 @@ class Checkpoints:
         saved = read_state(folder)
         differing = _differing(saved["run"], self.run)
         if differing:
-            raise ModelError(f"checkpoint {folder} was written with other {', '.join(differing)}; "
-                             "delete it to start again")
+            raise ModelError(f"checkpoint {folder} was written with other {', '.join(differing)}; delete it to start again")
         reader = ShardReader(folder)
         self._refuse_other_parameters(folder, reader)
         targets = {f"weights.{name}": parameter.detach() for name, parameter in self.parameters.items()}
@@ -103,8 +111,13 @@ class Checkpoints:
         for name, value in saved["numbers"].items():
             key, _, parameter = name.partition(".")
             state[parameter][key] = value
-        dcp.load(targets, storage_reader=reader, planner=DefaultLoadPlanner(flatten_state_dict=False),
-                 process_group=self._group, no_dist=self._group is None)
+        dcp.load(
+            targets,
+            storage_reader=reader,
+            planner=DefaultLoadPlanner(flatten_state_dict=False),
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
         for name, parameter in self.parameters.items():
             if state[name]:
                 self.optimizer.state[parameter] = state[name]
@@ -147,8 +160,15 @@ class Checkpoints:
         self.wait()
         tensors, numbers = self._tensors()
         state = json.loads(json.dumps(state))  # a copy: the thread writes it during the next steps
-        described = {"format": FORMAT, "step": step, "run": self.run, "state": state, "numbers": numbers,
-                     "processes": self.world.size, "versions": {"torch": str(torch.__version__)}}
+        described = {
+            "format": FORMAT,
+            "step": step,
+            "run": self.run,
+            "state": state,
+            "numbers": numbers,
+            "processes": self.world.size,
+            "versions": {"torch": str(torch.__version__)},
+        }
         if self._host_bytes is None:
             self._host_bytes = host_memory_for_copies()
         self._snapshot = Snapshot(tensors, self._host_bytes)
@@ -160,8 +180,13 @@ class Checkpoints:
 
     def _write(self, tensors: dict[str, Tensor], writer: ShardWriter, snapshot: Snapshot) -> None:
         try:
-            dcp.save(tensors, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False),
-                     process_group=self._group, no_dist=self._group is None)
+            dcp.save(
+                tensors,
+                storage_writer=writer,
+                planner=DefaultSavePlanner(flatten_state_dict=False),
+                process_group=self._group,
+                no_dist=self._group is None,
+            )
         except BaseException as error:  # the thread's boundary: the run's own thread raises it
             self._error = error
         finally:
@@ -176,7 +201,7 @@ class Checkpoints:
             _flush(directory)
         others = sorted(path for path in self.folder.glob("step-*") if path != folder)
         whole = [path for path in others if (path / "state.json").exists() and path not in self._broken and path < folder]
-        kept = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1):]
+        kept = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1) :]
         for old in others:
             if old not in kept:
                 (old / "state.json").unlink(missing_ok=True)  # first, so that a partly deleted folder does not count
@@ -195,8 +220,10 @@ class Checkpoints:
         step = self._saved_step
         if error is None:
             raise ModelError(f"the checkpoint of step {step} could not be written by another process; see its error")
-        raise ModelError(f"the checkpoint of step {step} could not be written: {_cause(error)}; check the disk and run again, "
-                         "earlier checkpoints are kept") from error
+        raise ModelError(
+            f"the checkpoint of step {step} could not be written: {_cause(error)}; check the disk and run again, "
+            "earlier checkpoints are kept"
+        ) from error
 
     def _detach(self) -> None:
         if self._snapshot is not None:
@@ -225,14 +252,18 @@ class Checkpoints:
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     if isinstance(parameter, DTensor) and value.ndim and not isinstance(value, DTensor):
-                        raise ModelError(f"{type(self.optimizer).__name__} has a different {key} of {name} in each process, "
-                                         "which a checkpoint cannot hold: choose another optimizer or one process")
+                        raise ModelError(
+                            f"{type(self.optimizer).__name__} has a different {key} of {name} in each process, "
+                            "which a checkpoint cannot hold: choose another optimizer or one process"
+                        )
                     tensors[f"optimizer.{key}.{name}"] = value.detach()
                 elif isinstance(value, int | float):
                     numbers[f"{key}.{name}"] = value
                 elif value is not None:
-                    raise ModelError(f"{type(self.optimizer).__name__} keeps {key} of {name} as {type(value).__name__}, "
-                                     "which a checkpoint cannot hold; choose another optimizer")
+                    raise ModelError(
+                        f"{type(self.optimizer).__name__} keeps {key} of {name} as {type(value).__name__}, "
+                        "which a checkpoint cannot hold; choose another optimizer"
+                    )
         return tensors, numbers
 
     def _empty(self, name: str, key: str, entry: dict[str, Any]) -> Tensor:
@@ -246,8 +277,11 @@ class Checkpoints:
         return torch.empty(shape, dtype=dtype, device=parameter.device if on_device else "cpu")
 
     def _refuse_other_parameters(self, folder: Path, reader: ShardReader) -> None:
-        saved = {name.removeprefix("weights."): tuple(entry["shape"]) for name, entry in reader.index.items()
-                 if name.startswith("weights.")}
+        saved = {
+            name.removeprefix("weights."): tuple(entry["shape"])
+            for name, entry in reader.index.items()
+            if name.startswith("weights.")
+        }
         mine = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         odd = sorted(name for name in saved.keys() | mine.keys() if saved.get(name) != mine.get(name))
         if odd:

@@ -30,8 +30,9 @@ class WeighedPlan(Protocol):
         """The micro-batch of data rank `rank` of `ranks`; every rank gets one."""
 
 
-def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings,
-            world: World) -> Batch | None:
+def dry_run(
+    model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings, world: World
+) -> Batch | None:
     """Runs the heaviest micro-batch forward and backward and returns it; None if the plan does not know it.
 
     Raises ModelError, with the size of the micro-batch and remedies, if memory does not suffice.
@@ -59,8 +60,9 @@ def dry_run(model: nn.Module, plan: BatchSource, loss: Loss, optimizer: torch.op
     return batch
 
 
-def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer,
-                          settings: TrainingSettings, world: World) -> None:
+def _forward_and_backward(
+    model: nn.Module, batch: Batch, loss: Loss, optimizer: torch.optim.Optimizer, settings: TrainingSettings, world: World
+) -> None:
     held = torch.empty(state_bytes(optimizer), dtype=torch.uint8, device=world.device)
     with products_in(settings.precision, world.device):
         output = world.run(loss, model, batch)
@@ -71,11 +73,14 @@ def _forward_and_backward(model: nn.Module, batch: Batch, loss: Loss, optimizer:
 
 def _out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        said in str(error).lower() for said in ("out of memory", "can't allocate memory", "not enough memory"))
+        said in str(error).lower() for said in ("out of memory", "can't allocate memory", "not enough memory")
+    )
 
 
 def _does_not_fit(batch: Batch, world: World) -> str:
     targets = int((batch.labels != IGNORED).sum())
-    return (f"the heaviest micro-batch ({batch.tokens} tokens, {targets} of them targets, in {len(batch.document_lengths)} "
-            f"documents of at most {max(batch.document_lengths, default=0)}) does not fit into the memory of {world.device}; "
-            "lower micro_batch_tokens or max_length, or set activation_checkpointing")
+    return (
+        f"the heaviest micro-batch ({batch.tokens} tokens, {targets} of them targets, in {len(batch.document_lengths)} "
+        f"documents of at most {max(batch.document_lengths, default=0)}) does not fit into the memory of {world.device}; "
+        "lower micro_batch_tokens or max_length, or set activation_checkpointing"
+    )

@@ -29,8 +29,9 @@ from model_ops.training.learning_curve import FEWEST, DecodingWorth, GainValue, 
 class EarlyEnd:
     """The rule of one run. every: steps between evaluations. devices: of the run, for device seconds."""
 
-    def __init__(self, stop: EarlyEndSettings, every: int, devices: int, state: Mapping[str, Any] | None = None,
-                 held_out: bool = True):
+    def __init__(
+        self, stop: EarlyEndSettings, every: int, devices: int, state: Mapping[str, Any] | None = None, held_out: bool = True
+    ):
         self._stop, self._every, self._devices = stop, every, devices
         self._tokens, self._points = 0.0, list[Point]()
         self.ended: int | None = None
@@ -47,11 +48,14 @@ class EarlyEnd:
             self._worth = None
             self.says = f"trained to its end: {unknown}"
         elif not self.says:
-            self.says = (f"trained to its end: nothing was weighed, which takes {FEWEST} evaluations that measure "
-                         f"{self._stop.MEASURES} before the learning rate falls")
+            self.says = (
+                f"trained to its end: nothing was weighed, which takes {FEWEST} evaluations that measure "
+                f"{self._stop.MEASURES} before the learning rate falls"
+            )
 
-    def after_step(self, done: int, steps: int, falls_for: int, tokens: float,
-                   validation: Mapping[str, float] | None) -> dict[str, float]:
+    def after_step(
+        self, done: int, steps: int, falls_for: int, tokens: float, validation: Mapping[str, float] | None
+    ) -> dict[str, float]:
         """Counts the tokens of step `done` of `steps`; after an evaluation, weighs a further interval. Returns numbers for the
         log. falls_for: steps of the fall of the learning rate if the run ended now."""
         self._tokens += tokens
@@ -71,40 +75,59 @@ class EarlyEnd:
         self.says = "trained to its end: no interval that was weighed costs more than it may save"
         if not found.pays:
             self.ended, self.says = done, self._sentence(done + falls_for, steps, falls_for, found)
-        return {"further_gain": found.gain, "further_gain_high": found.gain_high, "further_saves_s": round(found.saves_s, 3),
-                "further_costs_s": round(found.costs_s, 3)}
+        return {
+            "further_gain": found.gain,
+            "further_gain_high": found.gain_high,
+            "further_saves_s": round(found.saves_s, 3),
+            "further_costs_s": round(found.costs_s, 3),
+        }
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as JSON values."""
-        return {"looked_up": {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)},
-                "devices": self._devices, "tokens": self._tokens, "points": [list(each) for each in self._points],
-                "ended": self.ended, "says": self.says}
+        return {
+            "looked_up": {name: getattr(self._stop, name) for name in sorted(self._stop.LOOKED_UP)},
+            "devices": self._devices,
+            "tokens": self._tokens,
+            "points": [list(each) for each in self._points],
+            "ended": self.ended,
+            "says": self.says,
+        }
 
     def _sentence(self, last: int, steps: int, falls_for: int, found: NextInterval) -> str:
         falls = f", {falls_for} of them while the learning rate falls" if falls_for else ""
-        ended = (f"ended after {last:,} of {steps:,} steps{falls}: {counted(self._every, 'further step')} would cost "
-                 f"{duration(found.costs_s)} of a device")
+        ended = (
+            f"ended after {last:,} of {steps:,} steps{falls}: {counted(self._every, 'further step')} would cost "
+            f"{duration(found.costs_s)} of a device"
+        )
         worth = duration(found.saves_s) if found.saves_s >= 0.5 else "nothing"
         high = found.gain_high
         if isinstance(self._worth, DecodingWorth):
             if high < 5e-5:
                 return f"{ended}, and not raise the expected acceptance length of {found.now:.3f}"
-            return (f"{ended}, and raise the expected acceptance length of {found.now:.3f} by at most {high:.4f}, "
-                    f"which saves {worth} in {self._worth.days:g} days")
+            return (
+                f"{ended}, and raise the expected acceptance length of {found.now:.3f} by at most {high:.4f}, "
+                f"which saves {worth} in {self._worth.days:g} days"
+            )
         if high < 5e-6:
             return f"{ended}, and not lower the held-out loss of {found.now:.4f} nats a token"
-        return (f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
-                f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour")
+        return (
+            f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
+            f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour"
+        )
 
 
 def _worth(stop: EarlyEndSettings) -> tuple[GainValue | None, str]:
     """What a gain is worth; None, and why nothing can be weighed."""
     if stop.trained_tokens_per_second is None:
-        return None, ("what an interval costs is unknown before this stage was trained once; the next training knows it, or "
-                      "set early_end.trained_tokens_per_second")
+        return None, (
+            "what an interval costs is unknown before this stage was trained once; the next training knows it, or "
+            "set early_end.trained_tokens_per_second"
+        )
     if isinstance(stop, EarlyEndOfModel):
         return LossWorth(stop.nats_per_device_hour), ""
     if isinstance(stop, EarlyEndOfDrafter) and stop.decode_hours_per_day is not None:
         return DecodingWorth(stop.decode_hours_per_day, stop.serves_days or 30.0, stop.decode_hours_at_tau), ""
-    return None, ("what decoding a day's answers takes is unknown: no requests in the logs, no measured tokens/s, or a release "
-                  "that does not draft with its drafter; set early_end.decode_hours_per_day")
+    return None, (
+        "what decoding a day's answers takes is unknown: no requests in the logs, no measured tokens/s, or a release "
+        "that does not draft with its drafter; set early_end.decode_hours_per_day"
+    )

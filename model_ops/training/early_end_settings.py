@@ -22,12 +22,20 @@ class EarlyEndSettings(Settings):
 
     enabled: bool = Field(False, description="true: the training ends early. Needs held-out rows")
     evaluations: int = Field(
-        10, ge=5, le=200, description="Evaluations on held-out rows over all steps, instead of at most four. The training is "
-        "weighed after each one from the fourth on")
+        10,
+        ge=5,
+        le=200,
+        description="Evaluations on held-out rows over all steps, instead of at most four. The training is "
+        "weighed after each one from the fourth on",
+    )
     least_share: float = Field(0.25, ge=0, lt=1, description="Share of the steps that are trained in any case")
     trained_tokens_per_second: float | None = Field(
-        None, gt=0, le=1e12, description="Tokens that this training reads a second, on all of its devices: what an interval "
-        "costs. Left out: as in the last training of this stage")
+        None,
+        gt=0,
+        le=1e12,
+        description="Tokens that this training reads a second, on all of its devices: what an interval "
+        "costs. Left out: as in the last training of this stage",
+    )
 
     def declared(self) -> dict[str, Any]:
         """The keys that are the same whenever a run looks: without those in LOOKED_UP."""
@@ -39,17 +47,30 @@ class EarlyEndOfDrafter(EarlyEndSettings):
 
     MEASURES: ClassVar[str] = "validation_expected_tau"
     LOOKED_UP: ClassVar[frozenset[str]] = frozenset(
-        {*EarlyEndSettings.LOOKED_UP, "decode_hours_per_day", "decode_hours_at_tau", "serves_days"})
+        {*EarlyEndSettings.LOOKED_UP, "decode_hours_per_day", "decode_hours_at_tau", "serves_days"}
+    )
 
     decode_hours_per_day: float | None = Field(
-        None, gt=0, le=1e9, description="Device hours in which a day's answers are decoded. Left out: requests a day and "
-        "tokens of an answer by the logs, tokens/s as the release measured them")
+        None,
+        gt=0,
+        le=1e9,
+        description="Device hours in which a day's answers are decoded. Left out: requests a day and "
+        "tokens of an answer by the logs, tokens/s as the release measured them",
+    )
     decode_hours_at_tau: float | None = Field(
-        None, ge=1, le=1000, description="Expected acceptance length, on held-out answers, of the drafter that "
-        "`decode_hours_per_day` was measured with. Left out: the last drafter's")
+        None,
+        ge=1,
+        le=1000,
+        description="Expected acceptance length, on held-out answers, of the drafter that "
+        "`decode_hours_per_day` was measured with. Left out: the last drafter's",
+    )
     serves_days: float | None = Field(
-        None, gt=0, le=3650, description="Days that the drafter serves. Left out: from one time of `automation.retrain.cron` "
-        "to the next where that is enabled, else `automation.decide.payback_days`, else 30")
+        None,
+        gt=0,
+        le=3650,
+        description="Days that the drafter serves. Left out: from one time of `automation.retrain.cron` "
+        "to the next where that is enabled, else `automation.decide.payback_days`, else 30",
+    )
 
 
 class EarlyEndOfModel(EarlyEndSettings):
@@ -59,12 +80,18 @@ class EarlyEndOfModel(EarlyEndSettings):
     RISES: ClassVar[bool] = False
 
     nats_per_device_hour: float | None = Field(
-        None, gt=0, le=1e6, description="Least fall of the held-out loss (nats per token) that a device hour of training has "
-        "to bring. Left out: only where `enabled` is false")
+        None,
+        gt=0,
+        le=1e6,
+        description="Least fall of the held-out loss (nats per token) that a device hour of training has "
+        "to bring. Left out: only where `enabled` is false",
+    )
 
     @model_validator(mode="after")
     def _worth_is_said(self):
         if self.enabled and self.nats_per_device_hour is None:
-            raise ValueError("nats_per_device_hour is left out, so nothing says what a lower loss is worth: give the least "
-                             "fall of the held-out loss (nats per token) that a device hour has to bring, such as 0.01")
+            raise ValueError(
+                "nats_per_device_hour is left out, so nothing says what a lower loss is worth: give the least "
+                "fall of the held-out loss (nats per token) that a device hour has to bring, such as 0.01"
+            )
         return self

@@ -37,8 +37,9 @@ class MatrixWork:
     attention: tuple[tuple[int, int | None], ...]
 
 
-def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: int,
-                 prefix_lengths: Iterable[int] | None = None) -> float:
+def needed_flops(
+    work: MatrixWork, document_lengths: Iterable[int], head_rows: int, prefix_lengths: Iterable[int] | None = None
+) -> float:
     """Operations of one forward and backward pass over these documents. head_rows: number of tokens with a label.
     prefix_lengths: number of tokens before each document that it attends to; None for 0."""
     lengths = list(document_lengths)
@@ -47,8 +48,14 @@ def needed_flops(work: MatrixWork, document_lengths: Iterable[int], head_rows: i
     total = sum(lengths) * ((passed + WEIGHT_GRADIENT) * work.trained + passed * work.frozen)
     total += head_rows * work.head * (passed + (WEIGHT_GRADIENT if work.head_trained else 0))
     for width, window in work.attention:
-        total += 12 * width * sum(_pairs(prefix + length, window) - _pairs(prefix, window)
-                                   for prefix, length in zip(prefixes, lengths, strict=True))
+        total += (
+            12
+            * width
+            * sum(
+                _pairs(prefix + length, window) - _pairs(prefix, window)
+                for prefix, length in zip(prefixes, lengths, strict=True)
+            )
+        )
     return total
 
 
@@ -84,8 +91,9 @@ def attention_widths(config: Any) -> tuple[tuple[int, int | None], ...]:
         window = None
     one_kind = "sliding_attention" if window else "full_attention"
     kinds = getattr(config, "layer_types", None) or [one_kind] * config.num_hidden_layers
-    return tuple((round(heads * head_dim), window if "sliding" in kind else None) if kind in QUADRATIC else (0, None)
-                 for kind in kinds)
+    return tuple(
+        (round(heads * head_dim), window if "sliding" in kind else None) if kind in QUADRATIC else (0, None) for kind in kinds
+    )
 
 
 def _pairs(length: int, window: int | None) -> float:

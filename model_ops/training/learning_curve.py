@@ -153,7 +153,7 @@ def further(points: Sequence[Point], more_tokens: float, costs_s: float, worth: 
     """
     if len(points) < FEWEST:
         return None
-    rise = rise_a_doubling(points[-max(FEWEST, math.ceil(WINDOW * len(points))):])
+    rise = rise_a_doubling(points[-max(FEWEST, math.ceil(WINDOW * len(points))) :])
     if rise is None:
         return None
     tokens, now = points[-1]

@@ -56,9 +56,12 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
         case "adamw_8bit":
             return _adamw_8bit([_only(group, "params", "weight_decay", "embeddings") for group in groups], common)
         case "muon":
-            return Muon([_only(group, "params", "weight_decay", "matrices") for group in groups], **common,
-                        adamw_share=settings.adamw_rate_share,
-                        products=products_dtype(settings.precision, next(model.parameters()).device))
+            return Muon(
+                [_only(group, "params", "weight_decay", "matrices") for group in groups],
+                **common,
+                adamw_share=settings.adamw_rate_share,
+                products=products_dtype(settings.precision, next(model.parameters()).device),
+            )
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
@@ -78,10 +81,15 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
         matrix = decays and id(parameter) not in head and (parameter.ndim == 2 or stacked)
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
         kind = (not decays, not matrix, is_embedding, mesh)
-        groups.setdefault(kind, {
-            "params": [], "weight_decay": settings.weight_decay if decays else 0.0, "matrices": matrix,
-            "embeddings": is_embedding,
-        })["params"].append(parameter)
+        groups.setdefault(
+            kind,
+            {
+                "params": [],
+                "weight_decay": settings.weight_decay if decays else 0.0,
+                "matrices": matrix,
+                "embeddings": is_embedding,
+            },
+        )["params"].append(parameter)
     return [groups[kind] for kind in sorted(groups, key=lambda kind: kind[:3])]
 
 
@@ -131,13 +139,20 @@ def _adamw_8bit(groups: list[dict[str, Any]], common: dict[str, Any]) -> torch.o
     except ModuleNotFoundError as error:
         if error.name != "bitsandbytes":
             raise
-        raise ModelError('optimizer adamw_8bit needs bitsandbytes; install "millrace[qlora]" or choose optimizer: '
-                         "adamw") from error
+        raise ModelError(
+            'optimizer adamw_8bit needs bitsandbytes; install "millrace[qlora]" or choose optimizer: adamw'
+        ) from error
     if any(isinstance(parameter, DTensor) for group in groups for parameter in group["params"]):
-        raise ModelError("optimizer adamw_8bit does not support sharded weights; choose optimizer: adamw, or a mesh that does "
-                         "not shard")
-    return AdamW8bit([{"params": group["params"], "weight_decay": group["weight_decay"], "in_8_bits": not group["embeddings"]}
-                      for group in groups], **common)
+        raise ModelError(
+            "optimizer adamw_8bit does not support sharded weights; choose optimizer: adamw, or a mesh that does not shard"
+        )
+    return AdamW8bit(
+        [
+            {"params": group["params"], "weight_decay": group["weight_decay"], "in_8_bits": not group["embeddings"]}
+            for group in groups
+        ],
+        **common,
+    )
 
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -148,12 +163,30 @@ SMALLEST_NORM = 1e-7
 class Muon(torch.optim.Optimizer):
     """Muon for groups with matrices=True (2-D parameters or 3-D stacks); torch's fused AdamW for all other groups."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.95),
-                 eps: float = 1e-8, momentum: float = 0.95, weight_decay: float = 0.0, adamw_share: float = 1.0,
-                 products: torch.dtype = torch.bfloat16):
-        super().__init__(list(groups), {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum,
-                                        "weight_decay": weight_decay, "adamw_share": adamw_share, "matrices": False,
-                                        "fused": True})
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        adamw_share: float = 1.0,
+        products: torch.dtype = torch.bfloat16,
+    ):
+        super().__init__(
+            list(groups),
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "momentum": momentum,
+                "weight_decay": weight_decay,
+                "adamw_share": adamw_share,
+                "matrices": False,
+                "fused": True,
+            },
+        )
         self.products = products
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -189,26 +222,44 @@ class Muon(torch.optim.Optimizer):
                 state["exp_avg"] = torch.zeros_like(parameter)
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
         states = [self.state[parameter] for parameter in parameters]
-        adamw(parameters, [parameter.grad for parameter in parameters], [state["exp_avg"] for state in states],
-              [state["exp_avg_sq"] for state in states], [], [state["step"] for state in states], fused=True, amsgrad=False,
-              beta1=group["betas"][0], beta2=group["betas"][1], lr=group["lr"] * group["adamw_share"],
-              weight_decay=group["weight_decay"], eps=group["eps"], maximize=False)
+        adamw(
+            parameters,
+            [parameter.grad for parameter in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"] * group["adamw_share"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
-def orthogonal(matrix: Float[Tensor, "*stack rows columns"],
-               products: torch.dtype = torch.bfloat16) -> Float[Tensor, "*stack rows columns"]:
+def orthogonal(
+    matrix: Float[Tensor, "*stack rows columns"], products: torch.dtype = torch.bfloat16
+) -> Float[Tensor, "*stack rows columns"]:
     """Approximates U V^T for each matrix U S V^T (singular values between 0.7 and 1.2); keeps the sharding and the dtype."""
     if not isinstance(matrix, DTensor):
         return _newton_schulz(matrix, products)
     if matrix.ndim == 3 and all(placement.is_replicate() or placement == Shard(0) for placement in matrix.placements):
-        return DTensor.from_local(_newton_schulz(matrix.to_local(), products), matrix.device_mesh, matrix.placements,
-                                  run_check=False, shape=matrix.shape, stride=matrix.stride())
+        return DTensor.from_local(
+            _newton_schulz(matrix.to_local(), products),
+            matrix.device_mesh,
+            matrix.placements,
+            run_check=False,
+            shape=matrix.shape,
+            stride=matrix.stride(),
+        )
     whole = _newton_schulz(matrix.full_tensor(), products)
     return distribute_tensor(whole, matrix.device_mesh, matrix.placements, src_data_rank=None)
 
 
-def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"],
-                   products: torch.dtype) -> Float[Tensor, "*stack rows columns"]:
+def _newton_schulz(matrix: Float[Tensor, "*stack rows columns"], products: torch.dtype) -> Float[Tensor, "*stack rows columns"]:
     """Newton-Schulz: ITERATIONS times X <- a X + (b A + c A A) X with A = X X^T, from X with Frobenius norm 1. Tall matrices
     are transposed first."""
     a, b, c = COEFFICIENTS

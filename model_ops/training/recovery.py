@@ -44,8 +44,11 @@ class Recovery:
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint: last losses and gradient norms, and the number of skipped steps."""
-        return {**{name: list(values) for name, values in self._seen.items()},
-                "skipped": self.skipped, "in_a_row": self._in_a_row}
+        return {
+            **{name: list(values) for name, values in self._seen.items()},
+            "skipped": self.skipped,
+            "in_a_row": self._in_a_row,
+        }
 
     def takes(self, name: str, loss: float, grad_norm: float, rows: Callable[[], list[str]]) -> bool:
         """Whether to apply the step's update. rows: returns the ids of this process's suspicious rows.
@@ -54,8 +57,15 @@ class Recovery:
         """
         numbers = {"loss": loss, "grad_norm": grad_norm}
         spikes = self._spikes(numbers)
-        finding = (LOSS_NOT_FINITE if not math.isfinite(loss) else GRADIENT_NOT_FINITE if not math.isfinite(grad_norm)
-                   else SPIKE if spikes else 0)
+        finding = (
+            LOSS_NOT_FINITE
+            if not math.isfinite(loss)
+            else GRADIENT_NOT_FINITE
+            if not math.isfinite(grad_norm)
+            else SPIKE
+            if spikes
+            else 0
+        )
         finding = int(self.world.greatest([finding])[0])
         if finding < GRADIENT_NOT_FINITE:
             for key, value in numbers.items():
@@ -67,15 +77,18 @@ class Recovery:
         found = dict.fromkeys(row for of_process in self.world.gather(rows()) for row in of_process)
         where = f"on rows {some(list(found))}"
         if finding == SPIKE:
-            bounds = " and ".join(f"{key} {numbers[key]:.4g} is above {bound:.4g}, its usual range"
-                                  for key, bound in spikes.items())
+            bounds = " and ".join(
+                f"{key} {numbers[key]:.4g} is above {bound:.4g}, its usual range" for key, bound in spikes.items()
+            )
             problem = f"{name}: {bounds or 'a spike'}, {where}"
         else:
             kind = "loss" if finding == LOSS_NOT_FINITE else "gradient"
             problem = f"{name}: the {kind} is not a finite number {where}"
         if policy == "stop":
-            raise ModelError(f"{problem}; lower learning_rate, check these rows, or set "
-                             f"{'on_spike' if finding == SPIKE else 'on_bad_step'}: skip")
+            raise ModelError(
+                f"{problem}; lower learning_rate, check these rows, or set "
+                f"{'on_spike' if finding == SPIKE else 'on_bad_step'}: skip"
+            )
         if policy == "warn":
             self._in_a_row = 0
             self._warn(problem)

@@ -18,8 +18,19 @@ ActivationCheckpointing = Literal["none", "selective", "full"]
 
 MOST_VALIDATION_TOKENS = 50_000
 """Most tokens of one validation during training; the operation `evaluate` uses all rows."""
-SAME_RESULTS = frozenset({"mesh", "dry_run", "validation_tokens", "activation_checkpointing", "offload_activations",
-                          "checkpoint_every", "checkpoint_seconds", "keep_checkpoints", "dataset"})
+SAME_RESULTS = frozenset(
+    {
+        "mesh",
+        "dry_run",
+        "validation_tokens",
+        "activation_checkpointing",
+        "offload_activations",
+        "checkpoint_every",
+        "checkpoint_seconds",
+        "keep_checkpoints",
+        "dataset",
+    }
+)
 """Training settings that change where and how a step is computed or saved, but not its result. `dataset` names an input, which
 counts by its content."""
 
@@ -29,68 +40,105 @@ class TrainingSettings(Settings):
 
     preset: Preset = Field("balanced", description="Fills every key that is left out")
     steps: int | None = Field(
-        None, ge=1, le=10**9, description="Optimizer steps. Where it is given, `epochs` is not used. Left out: by preset or "
-        "`epochs`")
+        None,
+        ge=1,
+        le=10**9,
+        description="Optimizer steps. Where it is given, `epochs` is not used. Left out: by preset or `epochs`",
+    )
     epochs: float | None = Field(None, gt=0, le=100_000, description="Passes over the training rows. Left out: by preset")
     learning_rate: float | None = Field(None, gt=0, le=1, description="Peak learning rate. Left out: by preset")
     schedule: Schedule = Field(
-        "cosine", description="Learning rate after the warm-up. wsd: constant, then a decay at the end, by 1 - the root "
-        "of its share")
+        "cosine",
+        description="Learning rate after the warm-up. wsd: constant, then a decay at the end, by 1 - the root of its share",
+    )
     warmup_share: float | None = Field(
-        None, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0. Left out: 0.03")
+        None, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0. Left out: 0.03"
+    )
     final_learning_rate_share: float | None = Field(
-        None, ge=0, le=1, description="Learning rate of the last step as a share of `learning_rate`, for cosine, wsd and "
-        "linear. Left out: 0.1")
+        None,
+        ge=0,
+        le=1,
+        description="Learning rate of the last step as a share of `learning_rate`, for cosine, wsd and linear. Left out: 0.1",
+    )
     decay_share: float | None = Field(
-        None, gt=0, le=1, description="wsd: share of the steps, at the end, in which the learning rate falls. Left out: 0.2")
+        None, gt=0, le=1, description="wsd: share of the steps, at the end, in which the learning rate falls. Left out: 0.2"
+    )
     tokens_per_step: int | None = Field(
-        None, ge=64, le=2**32, description="Tokens of one optimizer step, over all processes. Left out: by preset")
+        None, ge=64, le=2**32, description="Tokens of one optimizer step, over all processes. Left out: by preset"
+    )
     max_length: int | None = Field(
-        None, ge=16, le=2**24, description="Tokens of a packed row, and of the longest document. Left out: by preset")
+        None, ge=16, le=2**24, description="Tokens of a packed row, and of the longest document. Left out: by preset"
+    )
     micro_batch_tokens: int | None = Field(
-        None, ge=16, le=2**32, description="Tokens in one forward pass, unless a single document has more. Left out: 4,096, or "
-        "`max_length` where that is more")
+        None,
+        ge=16,
+        le=2**32,
+        description="Tokens in one forward pass, unless a single document has more. Left out: 4,096, or "
+        "`max_length` where that is more",
+    )
     overflow: Overflow = Field(
-        "truncate", description="What happens to a document longer than `max_length`: it is cut, becomes several documents, "
-        "or is left out. The metrics count each case")
+        "truncate",
+        description="What happens to a document longer than `max_length`: it is cut, becomes several documents, "
+        "or is left out. The metrics count each case",
+    )
     dry_run: bool = Field(
-        True, description="Run the heaviest micro-batch once before the first step, so that missing memory shows at once")
+        True, description="Run the heaviest micro-batch once before the first step, so that missing memory shows at once"
+    )
     validation_tokens: int | None = Field(
-        None, ge=1, le=MOST_VALIDATION_TOKENS, description="Tokens of one validation, of which there are four. Left out: as "
-        "many and as often as a tenth of the trained tokens allows")
+        None,
+        ge=1,
+        le=MOST_VALIDATION_TOKENS,
+        description="Tokens of one validation, of which there are four. Left out: as "
+        "many and as often as a tenth of the trained tokens allows",
+    )
     optimizer: OptimizerName = Field(
-        "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest. adamw_8bit needs bitsandbytes")
+        "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest. adamw_8bit needs bitsandbytes"
+    )
     beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients. Left out: 0.9")
     beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients. Left out: 0.95")
     epsilon: float | None = Field(
-        None, gt=0, le=1, description="AdamW: added to the root of the mean of squared gradients. Left out: 1e-8")
+        None, gt=0, le=1, description="AdamW: added to the root of the mean of squared gradients. Left out: 1e-8"
+    )
     adamw_rate_share: float | None = Field(
-        None, gt=0, le=10, description="Muon: learning rate of the parameters that AdamW trains (embeddings, head, norms, "
-        "biases), as a share of `learning_rate`. Left out: 1; EAGLE-3 0.1")
+        None,
+        gt=0,
+        le=10,
+        description="Muon: learning rate of the parameters that AdamW trains (embeddings, head, norms, "
+        "biases), as a share of `learning_rate`. Left out: 1; EAGLE-3 0.1",
+    )
     weight_decay: float | None = Field(
-        None, ge=0, le=1000, description="Decoupled weight decay; norms, biases and embeddings do not decay. Left out: 0.01")
+        None, ge=0, le=1000, description="Decoupled weight decay; norms, biases and embeddings do not decay. Left out: 0.01"
+    )
     gradient_clip: float | None = Field(None, gt=0, description="Largest norm of the gradient. Left out: 1.0")
-    checkpoint_every: int | None = Field(
-        None, ge=1, le=10**9, description="Optimizer steps between checkpoints. Left out: 50")
+    checkpoint_every: int | None = Field(None, ge=1, le=10**9, description="Optimizer steps between checkpoints. Left out: 50")
     checkpoint_seconds: float = Field(600.0, gt=0, description="Seconds after which a checkpoint is written in any case")
     on_bad_step: Literal["stop", "skip"] = Field(
-        "stop", description="What to do when loss or gradient is not finite. A skipped step changes no weight and is counted")
+        "stop", description="What to do when loss or gradient is not finite. A skipped step changes no weight and is counted"
+    )
     on_spike: Literal["ignore", "warn", "skip", "stop"] = Field(
-        "warn", description="What to do when loss or gradient norm is far above the last 100 steps")
+        "warn", description="What to do when loss or gradient norm is far above the last 100 steps"
+    )
     keep_checkpoints: int = Field(2, ge=1, le=100_000, description="Number of newest checkpoints to keep")
     precision: Precision = Field(
-        "auto", description="Precision of matrix products; master weights are float32. auto: bfloat16 where the machine is "
-        "faster with it, else float32; the metrics say which")
+        "auto",
+        description="Precision of matrix products; master weights are float32. auto: bfloat16 where the machine is "
+        "faster with it, else float32; the metrics say which",
+    )
     activation_checkpointing: ActivationCheckpointing = Field(
-        "none", description="What the blocks keep for the backward pass: everything, the results of matrix products, or only "
-        "their inputs")
+        "none",
+        description="What the blocks keep for the backward pass: everything, the results of matrix products, or only "
+        "their inputs",
+    )
     offload_activations: bool = Field(False, description="Keep the inputs of blocks in host memory (CUDA only)")
     deterministic: bool = Field(
-        False, description="CUDA: use deterministic kernels only, so that a repeated or continued run ends with the same "
-        "weights, bit for bit; slower. A CPU always does")
+        False,
+        description="CUDA: use deterministic kernels only, so that a repeated or continued run ends with the same "
+        "weights, bit for bit; slower. A CPU always does",
+    )
     seed: Seed = Field(0, description="Seed of row order, initialisation and dropout")
     mesh: MeshSettings = Field(
-        default_factory=MeshSettings, description="Processes that the stage trains on. Left out: one process")
+        default_factory=MeshSettings, description="Processes that the stage trains on. Left out: one process"
+    )
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 1.0, "learning_rate": 2e-5, "tokens_per_step": 8_192, "max_length": 2_048},
@@ -111,7 +159,8 @@ class TrainingSettings(Settings):
     }
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        "steps": "epochs say how long", "epochs": "steps say how long",
+        "steps": "epochs say how long",
+        "epochs": "steps say how long",
         "micro_batch_tokens": "chosen by the longest row",
         "validation_tokens": "chosen by the length of the run",
     }
@@ -121,8 +170,10 @@ class TrainingSettings(Settings):
     def _shares_add_up(self):
         filled = self.resolved()
         if self.schedule == "wsd" and filled.warmup_share + filled.decay_share > 1:
-            raise ValueError(f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
-                             "run; their sum must be at most 1")
+            raise ValueError(
+                f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
+                "run; their sum must be at most 1"
+            )
         return self
 
     def resolved(self):

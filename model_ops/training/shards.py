@@ -47,9 +47,18 @@ CHUNK_BYTES = 16 << 20
 HOST_SHARE = 0.5
 """Share of the available host memory that copies of a snapshot may take."""
 SAFETENSORS_NAMES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
 }
 DTYPES = {name: dtype for dtype, name in SAFETENSORS_NAMES.items()}
 
@@ -124,12 +133,12 @@ class Snapshot:
         """Copies the bytes from `start` on into the buffer; returns their number. A tensor on the device is read on the stream
         of the copies, which sees the values of the snapshot's moment and does not wait for the step that runs now."""
         if not self._live[name].is_cuda:
-            part = self._bytes(name)[start:start + CHUNK_BYTES]
-            buffer[:len(part)].copy_(part)
+            part = self._bytes(name)[start : start + CHUNK_BYTES]
+            buffer[: len(part)].copy_(part)
             return len(part)
         with torch.cuda.stream(self._stream):
-            part = self._bytes(name)[start:start + CHUNK_BYTES]
-            buffer[:len(part)].copy_(part, non_blocking=True)
+            part = self._bytes(name)[start : start + CHUNK_BYTES]
+            buffer[: len(part)].copy_(part, non_blocking=True)
         self._stream.synchronize()
         return len(part)
 
@@ -190,8 +199,10 @@ class ShardWriter(StorageWriter):
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
-        return [SavePlan(plan.items, f"shard-{rank:05d}.safetensors", plan.planner_data, plan.usable)
-                for rank, plan in enumerate(plans)]
+        return [
+            SavePlan(plan.items, f"shard-{rank:05d}.safetensors", plan.planner_data, plan.usable)
+            for rank, plan in enumerate(plans)
+        ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Writes this process's parts and flushes them to the disk."""
@@ -204,15 +215,23 @@ class ShardWriter(StorageWriter):
             for item in items:
                 data = item.tensor_data
                 size = data.chunk.sizes.numel() * data.properties.dtype.itemsize
-                header[item.index.fqn] = {"dtype": SAFETENSORS_NAMES[data.properties.dtype],
-                                          "shape": list(data.chunk.sizes), "data_offsets": [end, end + size]}
+                header[item.index.fqn] = {
+                    "dtype": SAFETENSORS_NAMES[data.properties.dtype],
+                    "shape": list(data.chunk.sizes),
+                    "data_offsets": [end, end + size],
+                }
                 end += size
             written = _write(self.folder / plan.storage_data, header, self._all_chunks(header))
             for item in items:
                 entry = header[item.index.fqn]
                 first, last = entry["data_offsets"]
-                part = {"file": plan.storage_data, "offset": list(item.tensor_data.chunk.offsets), "shape": entry["shape"],
-                        "dtype": entry["dtype"], "written": written}
+                part = {
+                    "file": plan.storage_data,
+                    "offset": list(item.tensor_data.chunk.offsets),
+                    "shape": entry["shape"],
+                    "dtype": entry["dtype"],
+                    "written": written,
+                }
                 results.append(WriteResult(item.index, last - first, part))
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
@@ -224,8 +243,9 @@ class ShardWriter(StorageWriter):
         files = {}
         for result in (result for of_rank in results for result in of_rank):
             part, name = result.storage_data, result.index.fqn
-            entry = index.setdefault(name, {"dtype": part["dtype"], "parts": [],
-                                            "shape": list(metadata.state_dict_metadata[name].size)})
+            entry = index.setdefault(
+                name, {"dtype": part["dtype"], "parts": [], "shape": list(metadata.state_dict_metadata[name].size)}
+            )
             entry["parts"].append({key: part[key] for key in ("file", "offset", "shape")})
             files[part["file"]] = part["written"]
         text = json.dumps(index, indent=1).encode()
@@ -267,8 +287,7 @@ class ShardReader(StorageReader):
             for part in entry["parts"]:
                 chunks.append(ChunkStorageMetadata(torch.Size(part["offset"]), torch.Size(part["shape"])))
                 self._files[MetadataIndex(name, part["offset"])] = part["file"]
-            found[name] = TensorStorageMetadata(TensorProperties(dtype=self.dtype(entry)), torch.Size(entry["shape"]),
-                                                chunks)
+            found[name] = TensorStorageMetadata(TensorProperties(dtype=self.dtype(entry)), torch.Size(entry["shape"]), chunks)
         return Metadata(found)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -288,8 +307,10 @@ class ShardReader(StorageReader):
         for name, requests in wanted.items():
             with safe_open(self.folder / name, framework="pt") as tensors:
                 for request in requests:
-                    region = tuple(slice(start, start + length) for start, length in
-                                   zip(request.storage_offsets, request.lengths, strict=True))
+                    region = tuple(
+                        slice(start, start + length)
+                        for start, length in zip(request.storage_offsets, request.lengths, strict=True)
+                    )
                     fqn = request.storage_index.fqn
                     source = tensors.get_slice(fqn)[region] if region else tensors.get_tensor(fqn)
                     target = planner.resolve_tensor(request).detach()

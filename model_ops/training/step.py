@@ -17,9 +17,16 @@ from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
 
-def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, optimizer: torch.optim.Optimizer,
-                   settings: TrainingSettings, world: World, name: str,
-                   recovery: Recovery | None = None) -> dict[str, float]:
+def optimizer_step(
+    model: nn.Module,
+    micro_batches: list[Batch],
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    settings: TrainingSettings,
+    world: World,
+    name: str,
+    recovery: Recovery | None = None,
+) -> dict[str, float]:
     """One update from all micro-batches; returns the step's loss, grad_norm and metrics, and loss_<term> if there are several.
 
     The objective is the sum over terms of (sum of all sums) / (sum of all counts); its gradient is clipped to
@@ -52,17 +59,21 @@ def optimizer_step(model: nn.Module, micro_batches: list[Batch], loss: Loss, opt
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = world.norm(gradients) / divisor
     of_terms = {term: _mean(*mean) for term, mean in means[0].items()}
-    numbers = {"loss": sum(value for term, value in of_terms.items() if counts[term]), "grad_norm": norm,
-               **({f"loss_{term}": value for term, value in of_terms.items()} if known is not None else {}),
-               **{key: _mean(*mean) for key, mean in means[1].items()}}
+    numbers = {
+        "loss": sum(value for term, value in of_terms.items() if counts[term]),
+        "grad_norm": norm,
+        **({f"loss_{term}": value for term, value in of_terms.items()} if known is not None else {}),
+        **{key: _mean(*mean) for key, mean in means[1].items()},
+    }
     if not (math.isfinite(numbers["loss"]) and math.isfinite(norm)):
         _refuse_broken_weights(model, world, name)
     recovery = recovery or Recovery(settings, world, Progress())
     if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, minimised, numbers["loss"])):
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
-    foreach_multiply([local_part(gradient) for gradient in gradients],
-                        min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor)
+    foreach_multiply(
+        [local_part(gradient) for gradient in gradients], min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor
+    )
     optimizer.step()
     return numbers
 
@@ -99,8 +110,10 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
     each divided by its step's count. Raises ModelError if the terms and their counts have different names."""
     if known is None:
         if len(output.terms) != 1:
-            raise ModelError(f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
-                             "(model_ops.tensors.loss.LossOfTerms)")
+            raise ModelError(
+                f"the loss has the terms {', '.join(output.terms)} and no method counts(); add one "
+                "(model_ops.tensors.loss.LossOfTerms)"
+            )
         return next(iter(output.terms.values())).sum
     if output.terms.keys() != known.keys():
         raise ModelError(f"the loss has the terms {', '.join(output.terms)}, but its counts() has {', '.join(known)}")
@@ -121,8 +134,10 @@ def _over_all_processes(groups: list[Totals], world: World) -> list[dict[str, tu
 def _on_the_host(numbers: list[Tensor | float]) -> list[float]:
     """The numbers as floats. Those of an accelerator arrive in one transfer, because each transfer waits for the device."""
     held = [number.detach().reshape(()).double() for number in numbers if isinstance(number, Tensor)]
-    found = {device: iter(torch.stack([number for number in held if number.device == device]).tolist())
-             for device in {number.device for number in held}}
+    found = {
+        device: iter(torch.stack([number for number in held if number.device == device]).tolist())
+        for device in {number.device for number in held}
+    }
     return [next(found[number.device]) if isinstance(number, Tensor) else float(number) for number in numbers]
 
 
@@ -132,12 +147,20 @@ def _mean(total: float, count: float) -> float:
 
 def _refuse_broken_weights(model: nn.Module, world: World, name: str) -> None:
     """Raises ModelError with the first weight that is not finite, because then skipping rows does not help."""
-    mine = next((of for of, weight in model.named_parameters()
-                 if weight.is_floating_point() and not torch.isfinite(local_part(weight)).all()), None)
+    mine = next(
+        (
+            of
+            for of, weight in model.named_parameters()
+            if weight.is_floating_point() and not torch.isfinite(local_part(weight)).all()
+        ),
+        None,
+    )
     broken = next((of for of in world.gather(mine) if of is not None), None)
     if broken is not None:
-        raise ModelError(f"{name}: weight {broken} of the model holds values that are not finite, so every loss is not finite; "
-                         "copy the model again")
+        raise ModelError(
+            f"{name}: weight {broken} of the model holds values that are not finite, so every loss is not finite; "
+            "copy the model again"
+        )
 
 
 def _suspicious(micro_batches: list[Batch], totals: Float64[Tensor, " micro_batches"], loss: float) -> list[str]:

@@ -56,11 +56,13 @@ class StepBatches:
         batches = [batch.to(self._world.device) for batch in made]
         said = [batch for batch in made if batch.row_ids]  # others have no labels and only keep ranks in step
         return StepData(
-            batches, tokens=sum(batch.tokens for batch in said),
+            batches,
+            tokens=sum(batch.tokens for batch in said),
             target_tokens=sum(int((batch.labels != IGNORED).sum()) for batch in said),
             document_lengths=list(itertools.chain.from_iterable(batch.document_lengths for batch in said)),
-            prefix_lengths=[length for batch in said
-                            for _, length in batch.document_prefixes or [(0, 0)] * len(batch.document_lengths)],
+            prefix_lengths=[
+                length for batch in said for _, length in batch.document_prefixes or [(0, 0)] * len(batch.document_lengths)
+            ],
             waited_s=time.perf_counter() - began_s,
         )
 

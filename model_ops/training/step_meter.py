@@ -46,8 +46,11 @@ class StepMeter:
         numbers = {"tokens": int(tokens), "target_tokens": int(targets), "tokens_per_second": round(tokens / seconds)}
         if self._work:
             numbers["mfu"] = round(flops / (seconds * self._world.size * self._peak_flops), 4)
-        return {**numbers, "data_wait_share": round(min(1.0, data.waited_s / seconds), 4),
-                "peak_memory_mb": round(peak_memory_mb(self._world.device))}
+        return {
+            **numbers,
+            "data_wait_share": round(min(1.0, data.waited_s / seconds), 4),
+            "peak_memory_mb": round(peak_memory_mb(self._world.device)),
+        }
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -160,8 +160,9 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
             with sparse_lookup_gradients(model, world):
-                numbers = optimizer_step(model, data.batches, loss, optimizer, settings, world,
-                                         name=f"{phase} step {index}", recovery=recovery)
+                numbers = optimizer_step(
+                    model, data.batches, loss, optimizer, settings, world, name=f"{phase} step {index}", recovery=recovery
+                )
             measured = meter.numbers(data, time.monotonic() - step_started_s)
             tokens += measured["tokens"]
             shown = {}
@@ -177,9 +178,12 @@ def train(
             numbers.update(schedule.after_step(done, measured["tokens"], evaluated))
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
             progress.report(phase, done, schedule.last, "steps", **shown, **measured)
-            remembered = {**recovery.state(), **({} if learning is None else {"learned": learning.state()}),
-                          **schedule.state(),
-                          **({} if stateful is None else {"source": stateful.state()})}
+            remembered = {
+                **recovery.state(),
+                **({} if learning is None else {"learned": learning.state()}),
+                **schedule.state(),
+                **({} if stateful is None else {"source": stateful.state()}),
+            }
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
     if first == schedule.last and validate is not None:
@@ -189,11 +193,19 @@ def train(
     model.eval()
     seconds = time.monotonic() - started_s
     losses = log.losses() or losses
-    tail = losses[-max(1, len(losses) // 10):]
+    tail = losses[-max(1, len(losses) // 10) :]
     return TrainingResult(
-        steps=schedule.last, resumed_from=first, loss=sum(tail) / len(tail) if tail else math.nan, tokens=tokens,
-        seconds=seconds, tokens_per_second=tokens / max(seconds, 1e-9), peak_memory_mb=peak_memory_mb(device),
-        validation=validation, precision=settings.precision, skipped_steps=recovery.skipped, early_end=schedule.says,
+        steps=schedule.last,
+        resumed_from=first,
+        loss=sum(tail) / len(tail) if tail else math.nan,
+        tokens=tokens,
+        seconds=seconds,
+        tokens_per_second=tokens / max(seconds, 1e-9),
+        peak_memory_mb=peak_memory_mb(device),
+        validation=validation,
+        precision=settings.precision,
+        skipped_steps=recovery.skipped,
+        early_end=schedule.says,
     )
 
 
@@ -246,15 +258,19 @@ class MetricsLog:
         if self.path is None or not self.path.exists():
             return []
         records = (json.loads(line) for line in self.path.read_text().splitlines())
-        return [record["loss"] for record in records
-                if record["phase"] == self.phase and "skipped" not in record and record.get("loss") is not None]
+        return [
+            record["loss"]
+            for record in records
+            if record["phase"] == self.phase and "skipped" not in record and record.get("loss") is not None
+        ]
 
     def write(self, record: dict[str, float | str]) -> None:
         """Appends a step's line. Numbers that are not finite become null, because JSON has none."""
         if self.path is None:
             return
-        record = {key: None if isinstance(value, float) and not math.isfinite(value) else value
-                  for key, value in record.items()}
+        record = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+        }
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -274,7 +290,8 @@ def deterministic_kernels(wanted: bool, device: torch.device) -> Iterator[None]:
         said = str(error).splitlines()[0] if str(error) else ""
         if "deterministic" not in said:
             raise
-        raise ModelError(f"this model needs an operation without a deterministic kernel ({said}); set deterministic: false"
-                         ) from error
+        raise ModelError(
+            f"this model needs an operation without a deterministic kernel ({said}); set deterministic: false"
+        ) from error
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])

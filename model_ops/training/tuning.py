@@ -45,9 +45,11 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
     """
     scheme = read_config(base).get("quantization_config")
     if scheme is not None:
-        raise ModelError(f"{base} is quantized ({scheme.get('quant_method', 'unknown')}); {settings.method} fine-tuning starts "
-                         "from unquantized weights: give the model before quantization" +
-                         ("" if settings.method == "full" else ", method: qlora quantizes it by itself"))
+        raise ModelError(
+            f"{base} is quantized ({scheme.get('quant_method', 'unknown')}); {settings.method} fine-tuning starts "
+            "from unquantized weights: give the model before quantization"
+            + ("" if settings.method == "full" else ", method: qlora quantizes it by itself")
+        )
     if settings.method == "full":
         model = load_model(base, device=device)
         return model, {"trained_parameters": sum(parameter.numel() for parameter in model.parameters())}
@@ -58,19 +60,24 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
     model = load_model(base, dtype=held, device=device)
     counts = add_adapters(model, settings.lora, settings.seed, **kind)
     if max(settings.mesh.tp, settings.mesh.ep) > 1 and adapted_parameters(model):
-        raise ModelError("adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
-                         "leave them out of lora.targets")
+        raise ModelError(
+            "adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
+            "leave them out of lora.targets"
+        )
     numbers: dict[str, float | int] = {
-        "trained_parameters": counts.trained_parameters, "frozen_parameters": counts.frozen_parameters,
-        "adapted_layers": counts.adapted_layers, "parameters_without_adapter_in_experts": counts.left_out_parameters,
+        "trained_parameters": counts.trained_parameters,
+        "frozen_parameters": counts.frozen_parameters,
+        "adapted_layers": counts.adapted_layers,
+        "parameters_without_adapter_in_experts": counts.left_out_parameters,
     }
     if settings.method == "qlora":
         numbers |= {"nf4_parameters": quantized_parameters(model), "nf4_error": quantization_error(model)}
     return model, numbers
 
 
-def save_tuned(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings,
-               output: Path) -> dict[str, float]:
+def save_tuned(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings, output: Path
+) -> dict[str, float]:
     """Writes the trained model, a merged model's weights last. Returns the rounding error of merging.
 
     With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""

@@ -14,8 +14,10 @@ class TuningSettings(TrainingSettings):
     """The method of fine-tuning, and the shape of adapters."""
 
     method: Literal["full", "lora", "qlora"] = Field(
-        "full", description="full: train every weight. lora: train adapters, weights frozen. qlora: the same with the "
-        "frozen weights in 4 bits (needs the extra `qlora`)")
+        "full",
+        description="full: train every weight. lora: train adapters, weights frozen. qlora: the same with the "
+        "frozen weights in 4 bits (needs the extra `qlora`)",
+    )
     lora: LoraSettings | None = Field(None, description="The adapters, for method lora or qlora. Left out: the defaults below")
 
     STAY_OPEN: ClassVar[dict[str, str]] = {**TrainingSettings.STAY_OPEN, "lora": "method full has no adapters"}
@@ -24,8 +26,9 @@ class TuningSettings(TrainingSettings):
     @model_validator(mode="after")
     def _adapters_only_where_asked_for(self):
         if self.method == "full" and self.lora is not None:
-            raise ValueError("lora is set, but method is full, which trains every weight: set method to lora or qlora, or "
-                             "leave lora out")
+            raise ValueError(
+                "lora is set, but method is full, which trains every weight: set method to lora or qlora, or leave lora out"
+            )
         return self
 
     def resolved(self):

@@ -164,7 +164,9 @@ class StuckQuestion(CatalogError):
     """The time limit passed, and a function of the query keeps computing: only ending the process stops it at once."""
 
 
-def bounded_question(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], QueryT]) -> QueryT:
+def bounded_question(
+    lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], QueryT]
+) -> QueryT:
     """The result of `use` on the query's answer. `use` reads the rows, in a thread of its own.
 
     Raises CatalogError; StuckQuestion and bounded.Interrupted if the query cannot be stopped.

@@ -1,7 +1,7 @@
 """`millrace lineage`: the tree of an artefact, and the log lines or users behind it.
 
-    print_tree(lake, "math-tutor/sft_model", Format.table, console, None, downwards=False)
-    print_origin(lake, "math-tutor/sft_model", "log-lines", show, console, quiet=False)
+print_tree(lake, "math-tutor/sft_model", Format.table, console, None, downwards=False)
+print_origin(lake, "math-tutor/sft_model", "log-lines", show, console, quiet=False)
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ LISTS = {"log-lines": "catalog/queries/log_lines_of", "users": "catalog/queries/
 """SQL that lists what is behind an artefact."""
 
 
-def print_tree(lake: LakeLayout, artefact: str, format: OutputFormat, console: Console, width: int | None, downwards: bool) -> None:
+def print_tree(
+    lake: LakeLayout, artefact: str, format: OutputFormat, console: Console, width: int | None, downwards: bool
+) -> None:
     """Prints what an artefact was made from, or downwards what was made from it. Raises CatalogError for an unknown one."""
     edges = made_from(lake, artefact) if downwards else lineage_of(lake, artefact)
     print_lineage(edges, format.value, console, width, downwards)
@@ -47,8 +49,10 @@ def print_origin(
 
 
 def _counts(lines: LogLines) -> str:
-    return (f"{counted(lines.interactions, 'interaction')} from {counted(lines.objects, 'log object')} and "
-            f"{counted(lines.users, 'hashed user')}")
+    return (
+        f"{counted(lines.interactions, 'interaction')} from {counted(lines.objects, 'log object')} and "
+        f"{counted(lines.users, 'hashed user')}"
+    )
 
 
 def _say(text: str, console: Console) -> None:

@@ -21,8 +21,11 @@ def print_models(again: bool, families: list[str], format: str, markdown: bool, 
     """Prints the record, or tries the families now (`again`). Exits with 2 for a family that is not in the table."""
     unknown = [name for name in families if name not in FAMILIES]
     if unknown:
-        typer.echo(f"{unknown[0]} is not in the table of families, which holds {', '.join(FAMILIES)}; `millrace check RECIPE` "
-                   "tries a model of another family", err=True)
+        typer.echo(
+            f"{unknown[0]} is not in the table of families, which holds {', '.join(FAMILIES)}; `millrace check RECIPE` "
+            "tries a model of another family",
+            err=True,
+        )
         raise typer.Exit(2)
     wanted = families or list(FAMILIES)
     found = _tried(wanted) if again else {name: recorded().families[name] for name in wanted}

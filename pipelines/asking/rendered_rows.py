@@ -1,6 +1,6 @@
 """`millrace show`: how the rows of a recipe's dataset are rendered for the model that is trained.
 
-    print_picture(picture_of(recipe, lake, split="train", count=3, row_id=None), console)
+print_picture(picture_of(recipe, lake, split="train", count=3, row_id=None), console)
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def picture_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_i
     registry = Registry(lake, recipe.workload)
     model = _model(recipe, registry)
     if model is None or not registry.exists("dataset", "sft_dataset"):
-        raise NothingToShow(f"the lake has no {'base_model' if model is None else 'sft_dataset'} of {recipe.workload} yet: run "
-                            "`millrace run RECIPE --select +sft_dataset --select base_model` first")
+        raise NothingToShow(
+            f"the lake has no {'base_model' if model is None else 'sft_dataset'} of {recipe.workload} yet: run "
+            "`millrace run RECIPE --select +sft_dataset --select base_model` first"
+        )
     served = None
     if registry.exists("dataset", "served_answers"):
         found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
@@ -78,8 +80,11 @@ def print_picture(picture: Picture, console: Console) -> None:
                 text.append(shown if colour or not run.is_learnt else f"«{shown}»", "bold green" if run.is_learnt else "dim")
             console.print(text)
             console.print()
-    say(console, f"first {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} "
-        f"tokens, {picture.learnt_tokens:,} learnt")
+    say(
+        console,
+        f"first {picture.looked_at:,} rows of {picture.split}: {picture.contexts:,} contexts, {picture.tokens:,} "
+        f"tokens, {picture.learnt_tokens:,} learnt",
+    )
     for reason, rows in picture.dropped.items():
         say(console, f"left out: {rows:,} rows: {reason}", style="red")
 

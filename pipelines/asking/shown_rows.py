@@ -1,7 +1,7 @@
 """Where the rows of a question go: the terminal, standard output, or a file; all of them, or one page.
 
-    show = showing(lake, format=None, out=Path("lines.parquet"), limit=None, page=1, console=console, width=None)
-    show(answer)
+show = showing(lake, format=None, out=Path("lines.parquet"), limit=None, page=1, console=console, width=None)
+show(answer)
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from resources.lake import LakeLayout
 
 
 def showing(
-    lake: LakeLayout, format: str | None, out: Path | None, limit: int | None, page: int, console: Console, width: int | None,
-    statement: str = "", vertical: bool = False,
+    lake: LakeLayout,
+    format: str | None,
+    out: Path | None,
+    limit: int | None,
+    page: int,
+    console: Console,
+    width: int | None,
+    statement: str = "",
+    vertical: bool = False,
 ) -> Callable[[QueryResult], None]:
     """What shows an answer as the command's options say. format: None for a table, or what the file's ending says. statement:
     the query, to say why there are no rows.

@@ -17,7 +17,9 @@ from resources.catalog import CatalogError, Parameters, QueryResult
 from resources.lake import LakeLayout
 
 
-def print_answer(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, show: Callable[[QueryResult], None]) -> None:
+def print_answer(
+    lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, show: Callable[[QueryResult], None]
+) -> None:
     """Runs the query and shows its answer. Raises CatalogError, and KeyboardInterrupt on Ctrl-C."""
 
     def use(answer: QueryResult) -> None:

@@ -1,6 +1,6 @@
 """Prints the history of a request or log line for `millrace why`.
 
-    print_history(history, "table", console)      # sentences; "json" and "csv" print the steps as rows
+print_history(history, "table", console)      # sentences; "json" and "csv" print the steps as rows
 """
 
 from __future__ import annotations
@@ -21,9 +21,20 @@ MOST_INTERACTIONS = 10
 """Interactions that are shown; of a longer session, --format json prints all."""
 
 STAGES = {
-    "ingest": "ingest", "interactions": "read", "clean": "cleaned", "judge": "judged", "curate": "curated",
-    "dataset": "sampled", "dataset row": "dataset", "context": "context", "model": "weights", "release": "release",
-    "endpoint": "endpoint", "quarantine": "quarantine", "feedback": "feedback", "object": "object",
+    "ingest": "ingest",
+    "interactions": "read",
+    "clean": "cleaned",
+    "judge": "judged",
+    "curate": "curated",
+    "dataset": "sampled",
+    "dataset row": "dataset",
+    "context": "context",
+    "model": "weights",
+    "release": "release",
+    "endpoint": "endpoint",
+    "quarantine": "quarantine",
+    "feedback": "feedback",
+    "object": "object",
     "retired": "removed",
 }
 
@@ -74,9 +85,12 @@ def _say(text: Text, console: Console) -> None:
 
 def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], console: Console, width: int | None) -> None:
     heading = Text("interaction ", style="bold").append(steps[0]["interaction_id"], style="bold cyan")
-    parts = [f"request {subject['request_id']}" if subject.get("request_id") else None,
-             f"session {subject['session_id']}" if subject.get("session_id") else None,
-             f"{subject['ts']:%Y-%m-%d %H:%M:%S} UTC" if subject.get("ts") else None, subject.get("workload")]
+    parts = [
+        f"request {subject['request_id']}" if subject.get("request_id") else None,
+        f"session {subject['session_id']}" if subject.get("session_id") else None,
+        f"{subject['ts']:%Y-%m-%d %H:%M:%S} UTC" if subject.get("ts") else None,
+        subject.get("workload"),
+    ]
     heading.append(visible("".join(f"  ·  {part}" for part in parts if part)), style="not bold dim")
     console.print()
     _say(heading, console)
@@ -86,8 +100,10 @@ def _print_interaction(steps: list[dict[str, Any]], subject: dict[str, Any], con
     earlier = len(steps) - len(shown)
     if earlier:
         are = "is" if earlier == 1 else "are"
-        _say(Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
-             console)
+        _say(
+            Text(f"    {counted(earlier, 'step')} of earlier versions {are} not shown; --format json shows all", style="dim"),
+            console,
+        )
 
 
 def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any] | None = None) -> Table:
@@ -96,8 +112,11 @@ def _steps_table(steps: list[dict[str, Any]], what: str, subject: dict[str, Any]
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for step in steps:
-        mark = Text(" ·", style="dim") if step["stage"] in ("ingest", "context", "judge", "feedback") else (
-            Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))
+        mark = (
+            Text(" ·", style="dim")
+            if step["stage"] in ("ingest", "context", "judge", "feedback")
+            else (Text(" ✓", style="green") if step["kept"] else Text(" ✗", style="red"))
+        )
         stage = Text(visible(STAGES.get(step["stage"], step["stage"])), style="bold")
         known = None if subject is None else _readable(subject)
         table.add_row(mark, stage, _sentence(_readable(step), visible(what), known))
@@ -117,8 +136,11 @@ def _sentence(step: dict[str, Any], what: str, subject: dict[str, Any] | None) -
         return Text(detail if stage in ("object", "interactions") else _joined(": ", WORDS.get(rule, rule), detail))
     subject = subject or {}
     if stage == "interactions":
-        tokens = [counted(subject[name], f"{word} token") for name, word in
-                  (("prompt_tokens", "prompt"), ("completion_tokens", "answer")) if subject.get(name) is not None]
+        tokens = [
+            counted(subject[name], f"{word} token")
+            for name, word in (("prompt_tokens", "prompt"), ("completion_tokens", "answer"))
+            if subject.get(name) is not None
+        ]
         facts = [subject.get("source"), subject.get("source_format"), subject.get("model"), *tokens]
         return Text(f"{detail}  ").append(_joined(", ", *facts), style="dim")
     if stage == "retired":

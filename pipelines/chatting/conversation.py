@@ -37,8 +37,16 @@ USER = Message(role="user", content="")
 class TerminalChat:
     """ask: reads a line; raises EOFError at the end."""
 
-    def __init__(self, console: Console, lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: dict, draft: bool,
-                 ask: Callable[[str], str] = input):
+    def __init__(
+        self,
+        console: Console,
+        lake: LakeLayout | None,
+        talks: Sequence[Talking],
+        system: str,
+        sampling: dict,
+        draft: bool,
+        ask: Callable[[str], str] = input,
+    ):
         self.console, self.lake, self.talks, self.ask = console, lake, talks, ask
         self.system, self.draft, self.sampling = system, draft, dict(sampling)
         self._begin()
@@ -144,8 +152,10 @@ class TerminalChat:
             self._say(f"not kept: {why}")
         else:
             keep_rating(self.lake, exchange, value, comment.strip())
-            self._say(f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
-                      f"reads it with thumb {value}")
+            self._say(
+                f"kept with the conversation up to it in {self.lake.place}: the next run of {exchange.speaker.workload} "
+                f"reads it with thumb {value}"
+            )
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -20,16 +20,32 @@ CHECK = "base model"
 HUB_SECONDS = 5
 SECONDS_OF_TORCH = 100.0
 """Seconds that importing torch and transformers may take on a busy machine."""
-TOOL = {"type": "function", "function": {
-    "name": "find_booking", "description": "Finds a booking.",
-    "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]}}}
-TURNS = [{"role": "user", "content": "first question"}, {"role": "assistant", "content": "first answer"},
-         {"role": "user", "content": "second question"}, {"role": "assistant", "content": "second answer"}]
-CALLS = [{"role": "user", "content": "where is it"},
-         {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": {
-             "name": "find_booking", "arguments": {"reference": "QX7"}}}]},
-         {"role": "tool", "tool_call_id": "call_1", "name": "find_booking", "content": "seat 12A"},
-         {"role": "assistant", "content": "seat 12A it is"}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find_booking",
+        "description": "Finds a booking.",
+        "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]},
+    },
+}
+TURNS = [
+    {"role": "user", "content": "first question"},
+    {"role": "assistant", "content": "first answer"},
+    {"role": "user", "content": "second question"},
+    {"role": "assistant", "content": "second answer"},
+]
+CALLS = [
+    {"role": "user", "content": "where is it"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "find_booking", "arguments": {"reference": "QX7"}}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "name": "find_booking", "content": "seat 12A"},
+    {"role": "assistant", "content": "seat 12A it is"},
+]
 
 
 def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> list[CheckFinding]:
@@ -45,16 +61,22 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     except BaseModelError as error:
         return [problem(CHECK, str(error), "correct base_model")]
     if base.kind == "tiny":
-        return [ok(CHECK, "tiny is a toy model, built by the run; it only shows that the logs reach a release"),
-                *_depth(recipe, None)]
+        return [
+            ok(CHECK, "tiny is a toy model, built by the run; it only shows that the logs reach a release"),
+            *_depth(recipe, None),
+        ]
     directory = Path(base.name)
     parts = [
-        CheckStep(CHECK, lambda: _whole(directory, base)), CheckStep("adapter", lambda: _adapter(base)),
-        CheckStep("architecture", lambda: _families(recipe, base)), CheckStep("adapter", lambda: _targets(recipe, base)),
+        CheckStep(CHECK, lambda: _whole(directory, base)),
+        CheckStep("adapter", lambda: _adapter(base)),
+        CheckStep("architecture", lambda: _families(recipe, base)),
+        CheckStep("adapter", lambda: _targets(recipe, base)),
         CheckStep("student", lambda: [*_depth(recipe, base), *_widths(recipe, base)]),
-        CheckStep("quantize", lambda: _quantized(recipe, base, directory)), CheckStep("context", lambda: _context(recipe, base)),
-        CheckStep("chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share,
-                                                 has_tools)),
+        CheckStep("quantize", lambda: _quantized(recipe, base, directory)),
+        CheckStep("context", lambda: _context(recipe, base)),
+        CheckStep(
+            "chat template", lambda: _template(recipe, tokenizer_directory(directory, base.adapter), system_share, has_tools)
+        ),
     ]
     # one after the other: transformers cannot be imported by two threads at once
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
@@ -76,22 +98,37 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
         return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(TAKEN)))
     meant = f"{name} at revision {revision}" if revision else name
     if is_offline():
-        return problem(CHECK, f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
-                       "unset HF_HUB_OFFLINE, or name a directory")
+        return problem(
+            CHECK,
+            f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
+            "unset HF_HUB_OFFLINE, or name a directory",
+        )
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
     except GatedRepoError:
-        return problem(CHECK, f"access to {name} on the Hugging Face Hub needs an agreement",
-                       "accept its terms there and set HF_TOKEN, or name a directory")
+        return problem(
+            CHECK,
+            f"access to {name} on the Hugging Face Hub needs an agreement",
+            "accept its terms there and set HF_TOKEN, or name a directory",
+        )
     except RevisionNotFoundError:
-        return problem(CHECK, f"the Hugging Face Hub has no revision {revision} of {name}", "correct base_revision: a branch, "
-                       "a tag or a commit")
+        return problem(
+            CHECK,
+            f"the Hugging Face Hub has no revision {revision} of {name}",
+            "correct base_revision: a branch, a tag or a commit",
+        )
     except RepositoryNotFoundError:
-        return problem(CHECK, f"the Hugging Face Hub has no model {name}, or none that this machine may see",
-                       "correct base_model, or set HF_TOKEN")
+        return problem(
+            CHECK,
+            f"the Hugging Face Hub has no model {name}, or none that this machine may see",
+            "correct base_model, or set HF_TOKEN",
+        )
     except Exception as error:  # of the library under HfApi, which changed twice: requests, httpx, httpx2
-        return warning(CHECK, f"{meant} is not in the local cache, and the Hugging Face Hub cannot be reached "
-                       f"({type(error).__name__})", "go online, or name a directory that holds the model")
+        return warning(
+            CHECK,
+            f"{meant} is not in the local cache, and the Hugging Face Hub cannot be reached ({type(error).__name__})",
+            "go online, or name a directory that holds the model",
+        )
     return ok(CHECK, f"{meant} is on the Hugging Face Hub; the first run fetches it")
 
 
@@ -114,12 +151,18 @@ def _whole(directory: Path, base: Base) -> list[CheckFinding]:
             return [problem(CHECK, str(error).partition("; name")[0], "name the model before it was quantized")]
         tensors, config = form.headers(), {**config, "quantization_config": None, "dtype": "bfloat16"}
         size = f", {form.title}; the first run writes {form.bytes / 1e9:,.2f} GB of bfloat16 weights"
-    found = [ok(CHECK, f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
-                f"{base.weight_bytes / 1e9:,.2f} GB{size}")]
+    found = [
+        ok(
+            CHECK,
+            f"{base.model_type} of {base.layers or '?'} layers, {len(tensors):,} tensors, "
+            f"{base.weight_bytes / 1e9:,.2f} GB{size}",
+        )
+    ]
     for fault in _first(verify_weights(config, tensors)):
         bad = fault.breaks_loading
-        found.append((problem if bad else warning)(
-            CHECK, fault.sentence, remedy if bad else "check that this is the model you mean"))
+        found.append(
+            (problem if bad else warning)(CHECK, fault.sentence, remedy if bad else "check that this is the model you mean")
+        )
     for fault in verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
         mend = "put the file into the model's directory" if grave else "copy the one it came with"
@@ -139,8 +182,13 @@ def _adapter(base: Base) -> list[CheckFinding]:
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
-        return [problem("adapter", f"{base.name}, the adapter's base model, is quantized", "name its unquantized form in "
-                        "adapter_config.json")]
+        return [
+            problem(
+                "adapter",
+                f"{base.name}, the adapter's base model, is quantized",
+                "name its unquantized form in adapter_config.json",
+            )
+        ]
     weights = Path(base.adapter) / WEIGHTS
     remedy = "save the adapter as safetensors and name its directory"
     if not weights.is_file():
@@ -160,18 +208,33 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
     elif FAMILIES[body].rows == "packed":
         found.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
     else:
-        found.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
-                        "because the model carries a state along the row"))
+        found.append(
+            ok(
+                "architecture",
+                f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
+                "because the model carries a state along the row",
+            )
+        )
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
     if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
-        found.append(problem("architecture", f"speculator.architecture {drafter.architecture} {lacking}",
-                             "take another architecture, such as eagle3"))
+        found.append(
+            problem(
+                "architecture",
+                f"speculator.architecture {drafter.architecture} {lacking}",
+                "take another architecture, such as eagle3",
+            )
+        )
     vocabulary = base.config.get("vocab_size")
     if drafter.enabled and isinstance(vocabulary, int) and (getattr(drafter, "draft_vocab_size", None) or 0) > vocabulary:
-        found.append(problem(
-            "architecture", f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
-            f"{vocabulary:,} tokens", "leave the key out, and it is chosen from the traffic"))
+        found.append(
+            problem(
+                "architecture",
+                f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
+                f"{vocabulary:,} tokens",
+                "leave the key out, and it is chosen from the traffic",
+            )
+        )
     return found
 
 
@@ -200,18 +263,29 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
-        return [warning("architecture", f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too "
-                        "large to be tried here", "it is tried when training begins, and refused where documents see each "
-                        "other")]
+        return [
+            warning(
+                "architecture",
+                f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here",
+                "it is tried when training begins, and refused where documents see each other",
+            )
+        ]
     found = []
-    uses = (("training", trial.train, True, "name a model of another family"),
-            ("decoding", trial.decode, recipe.speculator.enabled, "set speculator: {enabled: false}"),
-            ("quantize", trial.quantize, recipe.quantize.enabled, "set quantize: {enabled: false}"))
+    uses = (
+        ("training", trial.train, True, "name a model of another family"),
+        ("decoding", trial.decode, recipe.speculator.enabled, "set speculator: {enabled: false}"),
+        ("quantize", trial.quantize, recipe.quantize.enabled, "set quantize: {enabled: false}"),
+    )
     for use, said, wanted, remedy in uses:
         if wanted and said is not None:
             found.append(problem("architecture", f"{use}: {said}", remedy))
-    return found or [ok("architecture", f"{kind} is in no table, and was tried on a small model: documents stay apart, "
-                        "gradients are finite, and decoding with a cache is exact")]
+    return found or [
+        ok(
+            "architecture",
+            f"{kind} is in no table, and was tried on a small model: documents stay apart, "
+            "gradients are finite, and decoding with a cache is exact",
+        )
+    ]
 
 
 def _depth(recipe: Recipe, base: Base | None) -> list[CheckFinding]:
@@ -266,7 +340,7 @@ def _in_two(error: ModelError) -> tuple[str, str]:
     """What is wrong, and the remedy, which a sentence puts after its last colon or semicolon."""
     said = str(error)
     cut = max(said.rfind(": "), said.rfind("; "))
-    return (said[:cut], said[cut + 2:]) if cut > 0 else (said, "change the recipe's section")
+    return (said[:cut], said[cut + 2 :]) if cut > 0 else (said, "change the recipe's section")
 
 
 def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
@@ -275,8 +349,13 @@ def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
     long = [f"{name}.max_length {length:,}" for name, length in lengths.items() if length > base.context]
     if long:
-        return [warning("context", f"{', '.join(long)}, and the model's context holds {base.context:,} tokens",
-                        f"set max_length to at most {base.context}: a longer row ends the training")]
+        return [
+            warning(
+                "context",
+                f"{', '.join(long)}, and the model's context holds {base.context:,} tokens",
+                f"set max_length to at most {base.context}: a longer row ends the training",
+            )
+        ]
     return [ok("context", f"max_length fits the model's context of {base.context:,} tokens")]
 
 
@@ -305,8 +384,14 @@ def _template(recipe: Recipe, directory: Path, system_share: float, has_tools: b
     return found
 
 
-def _rendered(tokenizer: Any, what: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None,
-              wanted: tuple[str, ...], needed: bool) -> CheckFinding:
+def _rendered(
+    tokenizer: Any,
+    what: str,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
+    wanted: tuple[str, ...],
+    needed: bool,
+) -> CheckFinding:
     from model_ops.jobs import ModelError
     from model_ops.rendering import ChatTemplate, Row, Unrenderable, learnt_turns, special_tokens
 

@@ -57,11 +57,18 @@ class CheckReport:
         return self.count("problem")
 
     def as_json(self) -> str:
-        return json.dumps({
-            "recipe": self.recipe, "lake": self.lake, "ok": not self.problems, "problems": self.problems,
-            "warnings": self.count("warning"), "findings": [finding.as_dict() for finding in self.findings],
-            "forecast": None if self.forecast is None else self.forecast.as_dict()},
-            ensure_ascii=False)
+        return json.dumps(
+            {
+                "recipe": self.recipe,
+                "lake": self.lake,
+                "ok": not self.problems,
+                "problems": self.problems,
+                "warnings": self.count("warning"),
+                "findings": [finding.as_dict() for finding in self.findings],
+                "forecast": None if self.forecast is None else self.forecast.as_dict(),
+            },
+            ensure_ascii=False,
+        )
 
 
 def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
@@ -70,26 +77,45 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
     looks: dict[str, FirstLook] = {}
-    inputs = [CheckStep(f"source {name}", partial(check_source, "source", name, source, looks))
-              for name, source in recipe.sources.items()]
-    inputs += [CheckStep(f"seed {name}", partial(check_source, "seed", name, seed, looks)) for name, seed in recipe.seeds.items()
-               if seed.uri is not None]
+    inputs = [
+        CheckStep(f"source {name}", partial(check_source, "source", name, source, looks))
+        for name, source in recipe.sources.items()
+    ]
+    inputs += [
+        CheckStep(f"seed {name}", partial(check_source, "seed", name, seed, looks))
+        for name, seed in recipe.seeds.items()
+        if seed.uri is not None
+    ]
     inputs += [CheckStep(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
-    around = [CheckStep("lake", partial(check_lake, place)), CheckStep("packages", partial(check_packages, recipe)),
-              CheckStep("endpoints", partial(check_endpoints, recipe)), CheckStep("approval", partial(check_person, recipe)),
-              CheckStep("serving", partial(check_serving, recipe)), CheckStep("server", partial(check_evaluation_server, recipe))]
+    around = [
+        CheckStep("lake", partial(check_lake, place)),
+        CheckStep("packages", partial(check_packages, recipe)),
+        CheckStep("endpoints", partial(check_endpoints, recipe)),
+        CheckStep("approval", partial(check_person, recipe)),
+        CheckStep("serving", partial(check_serving, recipe)),
+        CheckStep("server", partial(check_evaluation_server, recipe)),
+    ]
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}
     report.findings += [finding for finding in first if finding.check in names]
     report.findings += run_checks([CheckStep("sources", partial(check_together, recipe, looks))], tell=tell)
     report.findings += run_checks([CheckStep("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
     report.findings += run_checks([CheckStep("room", partial(_room, recipe, looks))], tell=tell)
-    after = run_checks([CheckStep("disk", partial(check_disk, recipe, place, looks)),
-                        CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
-                        *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else [])], 150, tell)
+    after = run_checks(
+        [
+            CheckStep("disk", partial(check_disk, recipe, place, looks)),
+            CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
+            *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else []),
+        ],
+        150,
+        tell,
+    )
     rest = [finding for finding in first if finding.check not in names]
-    report.findings += [*(finding for finding in rest if finding.check == "lake"), *after,
-                        *(finding for finding in rest if finding.check != "lake")]
+    report.findings += [
+        *(finding for finding in rest if finding.check == "lake"),
+        *after,
+        *(finding for finding in rest if finding.check != "lake"),
+    ]
     return report
 
 
@@ -99,8 +125,7 @@ def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: Chec
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
-    return check_base_model(recipe, _system_share(looks),
-                            any(look.has_tools for look in looks.values()))
+    return check_base_model(recipe, _system_share(looks), any(look.has_tools for look in looks.values()))
 
 
 def _system_share(looks: dict[str, FirstLook]) -> float:

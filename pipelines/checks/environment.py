@@ -38,13 +38,18 @@ LARGE = 1_000_000_000
 def check_packages(recipe: Recipe) -> list[CheckFinding]:
     """Extras that the recipe's settings need."""
     eight_bit = [name for name, settings in recipe.trained.items() if settings.optimizer == "adamw_8bit"]
-    needs = [("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.enabled and recipe.sft.method == "qlora"),
-             ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
-             ("gguf", "quantize.gguf", "millrace[gguf]", recipe.quantize.enabled and recipe.quantize.gguf),
-             ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
-             *((service, "tracking", service, recipe.tracking == service) for service in ("wandb", "mlflow"))]
-    found = [problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
-             for package, what, extra, on in needs if on and importlib.util.find_spec(package) is None]
+    needs = [
+        ("bitsandbytes", "sft.method qlora", "millrace[qlora]", recipe.sft.enabled and recipe.sft.method == "qlora"),
+        ("bitsandbytes", f"optimizer adamw_8bit of {', '.join(eight_bit)}", "millrace[qlora]", bool(eight_bit)),
+        ("gguf", "quantize.gguf", "millrace[gguf]", recipe.quantize.enabled and recipe.quantize.gguf),
+        ("tensorboard", "tracking", "millrace[tensorboard]", recipe.tracking == "tensorboard"),
+        *((service, "tracking", service, recipe.tracking == service) for service in ("wandb", "mlflow")),
+    ]
+    found = [
+        problem("packages", f"{what} needs the package {package}, which is not installed", f"pip install '{extra}'")
+        for package, what, extra, on in needs
+        if on and importlib.util.find_spec(package) is None
+    ]
     if recipe.curation.pii_engine == "presidio":
         try:
             presidio_finder()
@@ -66,8 +71,13 @@ def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
     judge = recipe.evaluation.tasks.judge
     asked = [name for name, suite in recipe.evals.items() if suite.task == "judge"]
     if asked and judge is None:
-        found.append(warning("answer judge", f"nobody judges the answers to evals.{asked[0]}, so its items are not asked",
-                             "name a server: evaluation.tasks.judge"))
+        found.append(
+            warning(
+                "answer judge",
+                f"nobody judges the answers to evals.{asked[0]}, so its items are not asked",
+                "name a server: evaluation.tasks.judge",
+            )
+        )
     elif asked:
         found += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
     return found
@@ -77,15 +87,19 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     not_one = "see that it is an OpenAI API"
     later = "start it before the run needs it" if not needed else "start it, or correct base_url"
     try:
-        api = OpenAiApi(settings.base_url, api_key=key_in(settings.api_key_env), connections=1, timeout_s=SERVER_SECONDS,
-                        retries=None)
+        api = OpenAiApi(
+            settings.base_url, api_key=key_in(settings.api_key_env), connections=1, timeout_s=SERVER_SECONDS, retries=None
+        )
     except MissingKeyError as error:
         return [problem(check, f"{where}: {error}", f"export {settings.api_key_env}=...")]
     try:
         response = api.request("GET", "/models")
     except urllib3.exceptions.HTTPError as error:
-        return [(problem if needed else warning)(check, f"{settings.base_url} does not answer within {SERVER_SECONDS:g} s "
-                                                 f"({type(error).__name__})", later)]
+        return [
+            (problem if needed else warning)(
+                check, f"{settings.base_url} does not answer within {SERVER_SECONDS:g} s ({type(error).__name__})", later
+            )
+        ]
     finally:
         api.close()
     if response.status in (401, 403):
@@ -98,8 +112,13 @@ def _server(check: str, where: str, settings: EndpointSettings, needed: bool) ->
     except (ValueError, KeyError, TypeError):
         return [warning(check, f"{settings.base_url}/models gives no list of models", not_one)]
     if settings.model not in served:
-        return [warning(check, f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
-                        f"correct {where}.model")]
+        return [
+            warning(
+                check,
+                f"{settings.base_url} serves {', '.join(served[:5]) or 'nothing'}, not {settings.model}",
+                f"correct {where}.model",
+            )
+        ]
     return [ok(check, f"{settings.base_url} serves {settings.model}")]
 
 
@@ -110,12 +129,22 @@ def check_serving(recipe: Recipe) -> list[CheckFinding]:
     place, scheme = parse_place(recipe.release.serve_on), recipe.quantize.scheme
     coarser = [name for name in recipe.quantize.schemes if keeps_activations(name, place)]
     if place.server == LLAMA_CPP:
-        return [warning("serving", f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
-                        "compare the two, or choose scheme w8a16, whose error is the most alike")]
+        return [
+            warning(
+                "serving",
+                f"{place} serves the Q8_0 file, and the evaluation measures scheme {scheme}",
+                "compare the two, or choose scheme w8a16, whose error is the most alike",
+            )
+        ]
     if coarser:
-        return [warning("serving", f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
-                        "evaluation, which quantizes them, understates the endpoint", "leave it so, or choose a scheme without "
-                        "quantized activations, such as w4a16")]
+        return [
+            warning(
+                "serving",
+                f"{place} loads the weights of scheme {coarser[0]} and leaves activations in 16 bits: the "
+                "evaluation, which quantizes them, understates the endpoint",
+                "leave it so, or choose a scheme without quantized activations, such as w4a16",
+            )
+        ]
     return [ok("serving", f"{place} loads scheme {scheme}")]
 
 
@@ -131,8 +160,13 @@ def check_evaluation_server(recipe: Recipe) -> list[CheckFinding]:
         return [problem("server", what, remedy)]
     place = recipe.release.serve_on and parse_place(recipe.release.serve_on)
     if place and place.server != asked.kind:
-        return [warning("server", f"the evaluation starts {asked.kind}, and release.serve_on is {place}",
-                        f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here")]
+        return [
+            warning(
+                "server",
+                f"the evaluation starts {asked.kind}, and release.serve_on is {place}",
+                f"set evaluation.server.kind to {place.server}, or leave it so if that server cannot run here",
+            )
+        ]
     return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 
@@ -175,16 +209,26 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
     count = sum(devices.values())
     found = []
     if count and _torch_without_accelerators():
-        found.append(problem("devices", f"this machine has {_named(devices)}, and the installed torch is for CPUs only",
-                             "install a torch build for this machine's accelerators (docs/training.md)"))
+        found.append(
+            problem(
+                "devices",
+                f"this machine has {_named(devices)}, and the installed torch is for CPUs only",
+                "install a torch build for this machine's accelerators (docs/training.md)",
+            )
+        )
         count = 0
     elif count:
         found.append(ok("devices", _named(devices)))
     else:
         found.append(ok("devices", "no accelerator here: training runs on the CPU"))
     if not count and (parameters or 0) >= LARGE:
-        found.append(warning("devices", f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
-                             "run on a machine with an accelerator; millrace plan says which one is large enough"))
+        found.append(
+            warning(
+                "devices",
+                f"{parameters / 1e9:.1f} billion parameters on a CPU: training would take days",
+                "run on a machine with an accelerator; millrace plan says which one is large enough",
+            )
+        )
         return found
     stages = [name for name in sections() if name in recipe.trained] if plan else []
     if stages:
@@ -207,14 +251,18 @@ def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> C
     except ValueError as error:
         return problem(check, str(error), f"correct {stage}.mesh")
     if have and processes > have:
-        return problem(check, f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
-                       "make the mesh smaller, or run on a larger machine")
+        return problem(
+            check,
+            f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
+            "make the mesh smaller, or run on a larger machine",
+        )
     name = f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu"
     command = f"millrace plan {path.name} --gpus {name} --stage {stage}"
     words = ["plan", str(path.resolve()), "--gpus", name, "--stage", stage, "--format", "json"]
     try:
-        result = subprocess.run([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True,
-                                timeout=PLAN_SECONDS)
+        result = subprocess.run(
+            [sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True, timeout=PLAN_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", command)
     message = " ".join(result.stderr.rpartition("millrace: ")[2].split())[:400]
@@ -222,11 +270,15 @@ def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> C
         return problem(check, message, command)
     try:
         plan = json.loads(result.stdout)
-        return ok(check, f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
-                  f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB")
+        return ok(
+            check,
+            f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
+            f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB",
+        )
     except (ValueError, KeyError):
-        return warning(check, f"cannot be planned: {message}",
-                       "name a directory that holds the model, with settings that fit it")
+        return warning(
+            check, f"cannot be planned: {message}", "name a directory that holds the model, with settings that fit it"
+        )
 
 
 def accelerators() -> Counter[str]:
@@ -235,8 +287,13 @@ def accelerators() -> Counter[str]:
     if command is None:
         return Counter()
     try:
-        said = subprocess.run([command, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"], capture_output=True,
-                              text=True, timeout=10, check=True).stdout
+        said = subprocess.run(
+            [command, "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return Counter()
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -69,11 +69,17 @@ def run_checks(
             results[place] = list(check.look())
         except Exception as error:
             said = " ".join(str(error).split())[:200]
-            results[place] = [warning(check.name, f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
-                                      "look at it by hand; if it is right, this is a defect of millrace check")]
+            results[place] = [
+                warning(
+                    check.name,
+                    f"could not be checked: {type(error).__name__}{': ' if said else ''}{said}",
+                    "look at it by hand; if it is right, this is a defect of millrace check",
+                )
+            ]
 
-    threads = [threading.Thread(target=look, args=(place, check), daemon=True, name=check.name)
-               for place, check in enumerate(checks)]
+    threads = [
+        threading.Thread(target=look, args=(place, check), daemon=True, name=check.name) for place, check in enumerate(checks)
+    ]
     for thread in threads:
         thread.start()
     until = time.monotonic() + seconds
@@ -82,8 +88,11 @@ def run_checks(
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             _unanswered.append(thread)
-            results[place] = [warning(check.name, f"could not be checked: no answer within {seconds:g} s",
-                                      "check that this machine can reach it")]
+            results[place] = [
+                warning(
+                    check.name, f"could not be checked: no answer within {seconds:g} s", "check that this machine can reach it"
+                )
+            ]
     return [finding for place in range(len(checks)) for finding in results[place]]
 
 

@@ -47,8 +47,14 @@ PROCESSES_BYTES = 1.4e9
 """Memory of a run's processes before a model is read: Python, Dagster, DuckDB, torch in the worker."""
 TRAINED_BYTES, ADAPTED_BYTES, READ_BYTES = 16, 5, 4
 """Memory for each parameter: in full training (float32 weights, gradients, two moments), below adapters, and to compute."""
-MADE = {"base model": "base_model", "sft": "sft_model", "student": "student_model", "quantized": "quantized_model",
-        "drafter": "speculator", "tables and datasets": "interactions"}
+MADE = {
+    "base model": "base_model",
+    "sft": "sft_model",
+    "student": "student_model",
+    "quantized": "quantized_model",
+    "drafter": "speculator",
+    "tables and datasets": "interactions",
+}
 """Stage that writes what check_disk counts under this name."""
 LEAST, MOST = 0.1, 30.0
 """Bounds of a correction: a run beside other work says little about the next."""
@@ -102,17 +108,33 @@ class Forecast:
         return replace(self, lines=[line for line in self.lines if line.stage in (*names, AROUND)])
 
     def as_dict(self) -> dict[str, Any]:
-        return {"basis": self.basis, "seconds": round(self.seconds, 1), "money": self.money, "last": self.last, "stages": [
-            {"stage": line.stage, "does": line.does, "seconds": round(line.seconds, 1), "memory_bytes": line.memory_bytes,
-             "disk_bytes": line.disk_bytes, "money": line.money} for line in self.lines]}
+        return {
+            "basis": self.basis,
+            "seconds": round(self.seconds, 1),
+            "money": self.money,
+            "last": self.last,
+            "stages": [
+                {
+                    "stage": line.stage,
+                    "does": line.does,
+                    "seconds": round(line.seconds, 1),
+                    "memory_bytes": line.memory_bytes,
+                    "disk_bytes": line.disk_bytes,
+                    "money": line.money,
+                }
+                for line in self.lines
+            ],
+        }
 
 
 def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
     """The forecast at the beginning of a run. Sources that do not answer in some seconds cost no more than these."""
     looks: dict[str, FirstLook] = {}
     found: list[Forecast | None] = []
-    run_checks([CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
-               seconds=10)
+    run_checks(
+        [CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
+        seconds=10,
+    )
     run_checks([CheckStep("time", lambda: found.append(forecast(recipe, dict(looks), place, again=False)) or [])], seconds=30)
     return found[0] if found else None
 
@@ -129,8 +151,10 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
         return None
     gflops, measured_by = speed
     typical = median(characters)
-    traffic = TrafficSize(max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
-                      max(1, round(typical / CHARACTERS_A_TOKEN)))
+    traffic = TrafficSize(
+        max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
+        max(1, round(typical / CHARACTERS_A_TOKEN)),
+    )
     try:
         base = look_at_base(recipe.base_model)
         estimated = stage_seconds(recipe, gflops, traffic)
@@ -140,8 +164,10 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
         return None
     disk, sizes = bytes_needed(recipe, base, dict(looks)), model_sizes(recipe, base)
     on_disk = {MADE[name]: count for name, count in disk.items() if name in MADE}
-    lines = [_line(recipe, name, each, past.get("stages", {}).get(name, {}), sizes, on_disk, traffic)
-             for name, each in estimated.items()]
+    lines = [
+        _line(recipe, name, each, past.get("stages", {}).get(name, {}), sizes, on_disk, traffic)
+        for name, each in estimated.items()
+    ]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""
     basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
     return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), gflops, made_with)
@@ -168,8 +194,15 @@ def _speed(recipe: Recipe, devices: Mapping[str, int], kept: float, again: bool)
     return gflops, f"{gflops:,.0f} GFLOP/s{of}, measured here"
 
 
-def _line(recipe: Recipe, name: str, estimated: float, past: Mapping[str, float], sizes: ModelSizes,
-          on_disk: Mapping[str, float], traffic: TrafficSize) -> StageForecast:
+def _line(
+    recipe: Recipe,
+    name: str,
+    estimated: float,
+    past: Mapping[str, float],
+    sizes: ModelSizes,
+    on_disk: Mapping[str, float],
+    traffic: TrafficSize,
+) -> StageForecast:
     factor = min(MOST, max(LEAST, past["took"] / past["estimated"])) if past.get("estimated") else 1.0
     seconds = estimated * factor
     price, devices = None, 1
@@ -187,11 +220,15 @@ def _model_bytes(recipe: Recipe, name: str, sizes: ModelSizes) -> float:
     """Memory of the models that a stage holds, without activations."""
     tuned = (ADAPTED_BYTES if recipe.sft.method != "full" else TRAINED_BYTES) * sizes.base
     return {
-        "tiny_base": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0, "sft": tuned,
-        "merge": 2 * READ_BYTES * sizes.base, "distill": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
-        "quantize": 2 * READ_BYTES * sizes.served, "generate": READ_BYTES * sizes.served,
+        "tiny_base": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0,
+        "sft": tuned,
+        "merge": 2 * READ_BYTES * sizes.base,
+        "distill": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
+        "quantize": 2 * READ_BYTES * sizes.served,
+        "generate": READ_BYTES * sizes.served,
         "speculator": READ_BYTES * sizes.served + TRAINED_BYTES * sizes.drafter,
-        "evaluate": 2 * READ_BYTES * sizes.base}.get(stage(name).operation, 0.0)
+        "evaluate": 2 * READ_BYTES * sizes.base,
+    }.get(stage(name).operation, 0.0)
 
 
 def print_forecast(found: Forecast, console: Console) -> None:
@@ -211,13 +248,18 @@ def print_forecast(found: Forecast, console: Console) -> None:
     memory = max((line.memory_bytes or 0 for line in found.lines), default=0)
     _row(table, Text("in all", style="bold"), "", found.seconds, memory, disk, found.money)
     console.print(table)
-    say(console, f"Predicted {found.basis}; steps that are current are reused and take seconds."
-                 + (f" While a stage trains, checkpoints take {size(found.checkpoints)} more." if found.checkpoints else "")
-                 + (f" {found.last}" if found.last else ""), "dim")
+    say(
+        console,
+        f"Predicted {found.basis}; steps that are current are reused and take seconds."
+        + (f" While a stage trains, checkpoints take {size(found.checkpoints)} more." if found.checkpoints else "")
+        + (f" {found.last}" if found.last else ""),
+        "dim",
+    )
 
 
-def _row(table: Table, name: str | Text, does: str, seconds: float, memory: float | None, disk: float | None,
-         money: float | None) -> None:
+def _row(
+    table: Table, name: str | Text, does: str, seconds: float, memory: float | None, disk: float | None, money: float | None
+) -> None:
     cells = [name, does, duration(seconds), size(memory) if memory else "", size(disk) if disk else ""]
     table.add_row(*cells, *([f"{money:,.2f}" if money is not None else ""] if len(table.columns) > 5 else []))
 

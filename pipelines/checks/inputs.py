@@ -36,25 +36,45 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
     many = f"{look.objects:,}{' or more' if look.has_more else ''} object{'s' * (look.objects != 1 or look.has_more)}"
     if not look.formats:
         uri, said = look.problems[0] if look.problems else (look.first_uri, "holds no records")
-        other = (f"; leave format: {source.format} out, and each file is looked at" if source.format != "auto"
-                 else f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else "")
-        return [problem(check, f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
-                        f"name the right files, or convert them to a format of docs/data.md{other}")]
+        other = (
+            f"; leave format: {source.format} out, and each file is looked at"
+            if source.format != "auto"
+            else f"; or try fields: {yaml_line(look.proposed)}"
+            if look.proposed
+            else ""
+        )
+        return [
+            problem(
+                check,
+                f"none of {look.opened} opened object{'s' * (look.opened != 1)} can be used; {uri}{_said(said)}",
+                f"name the right files, or convert them to a format of docs/data.md{other}",
+            )
+        ]
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
     found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
         found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.malformed:
         lines = counted(look.malformed, "line")
-        found.append(warning(check, f"{lines} of the first {len(look.characters):,} are no JSON object; the first is "
-                             f"{look.first_malformed}", "they go to quarantine; correct them, or leave them out"))
+        found.append(
+            warning(
+                check,
+                f"{lines} of the first {len(look.characters):,} are no JSON object; the first is {look.first_malformed}",
+                "they go to quarantine; correct them, or leave them out",
+            )
+        )
     if look.unknown_records:
         known = sum(look.formats.values())
-        found.append(warning(check, f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
-                             f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
-                             f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
-                             "they go to quarantine; docs/data.md lists the formats"
-                             + (f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else "")))
+        found.append(
+            warning(
+                check,
+                f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
+                f"{'the format ' + source.format if source.format != 'auto' else 'no known format'}"
+                f"{' not' if source.format != 'auto' else ''}; keys of one: {look.unknown_keys}",
+                "they go to quarantine; docs/data.md lists the formats"
+                + (f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else ""),
+            )
+        )
     return found
 
 
@@ -83,9 +103,18 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFin
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []
-    return [*_logs(seen), *_days(recipe, seen), *_named_days(recipe, seen), *_feedback(recipe, seen), *_twice(seen),
-            *_users(seen), *_workloads(recipe, seen), *check_lengths(recipe, seen), *_token_ids(recipe, seen),
-            *_beyond_vocabulary(recipe, looks)]
+    return [
+        *_logs(seen),
+        *_days(recipe, seen),
+        *_named_days(recipe, seen),
+        *_feedback(recipe, seen),
+        *_twice(seen),
+        *_users(seen),
+        *_workloads(recipe, seen),
+        *check_lengths(recipe, seen),
+        *_token_ids(recipe, seen),
+        *_beyond_vocabulary(recipe, looks),
+    ]
 
 
 def _logs(seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -96,8 +125,7 @@ def _logs(seen: dict[str, FirstLook]) -> list[CheckFinding]:
 
 def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     days: Counter[date] = sum((look.record_days for look in seen.values()), Counter())
-    far = far_days({day: count for day, count in days.items()
-                    if (recipe.first_day or day) <= day <= (recipe.last_day or day)})
+    far = far_days({day: count for day, count in days.items() if (recipe.first_day or day) <= day <= (recipe.last_day or day)})
     found = [warning("days", f"among the first records, {far}", REMEDY)] if far else []
     if recipe.first_day is None and recipe.last_day is None:
         return found or [ok("days", "first_day and last_day are open: every day in the logs, until today")]
@@ -107,11 +135,21 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
             continue
         low, high = look.days
         if (recipe.last_day and low > recipe.last_day) or (recipe.first_day and high < recipe.first_day and not look.has_more):
-            found.append(problem("days", f"source {name} has {low} to {high}, the recipe {first} to {last}: nothing would be "
-                                 "read", "change first_day or last_day"))
+            found.append(
+                problem(
+                    "days",
+                    f"source {name} has {low} to {high}, the recipe {first} to {last}: nothing would be read",
+                    "change first_day or last_day",
+                )
+            )
         elif (recipe.first_day and low < recipe.first_day) or (recipe.last_day and high > recipe.last_day):
-            found.append(warning("days", f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside "
-                                 "are not read", "widen first_day or last_day if they should be"))
+            found.append(
+                warning(
+                    "days",
+                    f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside are not read",
+                    "widen first_day or last_day if they should be",
+                )
+            )
     return found or [ok("days", f"first_day {first}, last_day {last}")]
 
 
@@ -126,11 +164,23 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding
     for name, named in recipe.datasets.named.items():
         own = f"datasets.named.{name}"
         if named.last_day and firsts and named.last_day < max(firsts):
-            found.append(warning("days", f"{own}.last_day {named.last_day} is before the first day of the traffic, "
-                                 f"{max(firsts)}: no row of traffic is trained on", f"change {own}.last_day"))
+            found.append(
+                warning(
+                    "days",
+                    f"{own}.last_day {named.last_day} is before the first day of the traffic, "
+                    f"{max(firsts)}: no row of traffic is trained on",
+                    f"change {own}.last_day",
+                )
+            )
         if named.first_day and lasts and named.first_day > min(lasts):
-            found.append(warning("days", f"{own}.first_day {named.first_day} is after the last day of the traffic, "
-                                 f"{min(lasts)}: no row of traffic is trained on", f"change {own}.first_day"))
+            found.append(
+                warning(
+                    "days",
+                    f"{own}.first_day {named.first_day} is after the last day of the traffic, "
+                    f"{min(lasts)}: no row of traffic is trained on",
+                    f"change {own}.first_day",
+                )
+            )
     return found
 
 
@@ -142,17 +192,27 @@ def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     keeps = "keep_thumbs_up" in rules.model_fields_set and rules.keep_thumbs_up
     wanted = [word for word, on in (("thumbs_down: prefer", rules.thumbs_down == "prefer"), ("keep_thumbs_up", keeps)) if on]
     if wanted:
-        return [warning("feedback", f"curation.feedback asks for {' and '.join(wanted)}, and no source seems to hold feedback",
-                        "add a source of feedback, or leave the setting out")]
+        return [
+            warning(
+                "feedback",
+                f"curation.feedback asks for {' and '.join(wanted)}, and no source seems to hold feedback",
+                "add a source of feedback, or leave the setting out",
+            )
+        ]
     return [ok("feedback", "none seen, and none asked for")]
 
 
 def _twice(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = list(seen)
     return [
-        problem("sources", f"{first} and {second} both hold {min(seen[first].uris & seen[second].uris)}",
-                "give each source a uri of its own: a run refuses an object in two sources")
-        for place, first in enumerate(names) for second in names[place + 1:] if seen[first].uris & seen[second].uris
+        problem(
+            "sources",
+            f"{first} and {second} both hold {min(seen[first].uris & seen[second].uris)}",
+            "give each source a uri of its own: a run refuses an object in two sources",
+        )
+        for place, first in enumerate(names)
+        for second in names[place + 1 :]
+        if seen[first].uris & seen[second].uris
     ]
 
 
@@ -160,8 +220,13 @@ def _users(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     names = [name for name, look in seen.items() if look.has_users]
     if not names or os.environ.get(USER_HASH_KEY):
         return []
-    return [warning("user ids", f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
-                    f"set {USER_HASH_KEY} before the lake's first ingest, and keep it")]
+    return [
+        warning(
+            "user ids",
+            f"{', '.join(names)} may hold user ids, and without a key their hashes can be guessed",
+            f"set {USER_HASH_KEY} before the lake's first ingest, and keep it",
+        )
+    ]
 
 
 def _workloads(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -176,11 +241,19 @@ def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Chec
     except BaseModelError:
         return []  # reported with the base model
     size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
-    strange = {name: next(number for number in look.token_ids if not 0 <= number < size) for name, look in looks.items()
-               if type(size) is int and look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size}
-    return [problem("token ids", f"{name} holds the token id {number}, and the base model's ids are 0 to {size - 1:,} "
-                    f"(vocab_size {size:,})", "make these records with the base model's tokenizer, or leave them out")
-            for name, number in strange.items()]
+    strange = {
+        name: next(number for number in look.token_ids if not 0 <= number < size)
+        for name, look in looks.items()
+        if type(size) is int and look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size
+    }
+    return [
+        problem(
+            "token ids",
+            f"{name} holds the token id {number}, and the base model's ids are 0 to {size - 1:,} (vocab_size {size:,})",
+            "make these records with the base model's tokenizer, or leave them out",
+        )
+        for name, number in strange.items()
+    ]
 
 
 def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -188,7 +261,17 @@ def _token_ids(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]
     if not names:
         return []
     if recipe.base_model == "tiny":
-        return [problem("token ids", f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its "
-                        "ids mean other tokens", "name the base model with the tokenizer that made them")]
-    return [warning("token ids", f"{', '.join(names)} holds token ids, which are trained on as they stand",
-                    "make sure that base_model has the very tokenizer that made them")]
+        return [
+            problem(
+                "token ids",
+                f"{', '.join(names)} holds token ids, and the run makes the tokenizer of tiny: its ids mean other tokens",
+                "name the base model with the tokenizer that made them",
+            )
+        ]
+    return [
+        warning(
+            "token ids",
+            f"{', '.join(names)} holds token ids, which are trained on as they stand",
+            "make sure that base_model has the very tokenizer that made them",
+        )
+    ]

@@ -23,8 +23,13 @@ def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFindi
         return []
     name, length, typical = f"{trained}.max_length", recipe.trained[trained].resolved().max_length, round(median(tokens))
     if typical > 1.5 * length:
-        return [warning("lengths", f"half of the first records have about {typical:,} tokens or more, and {name} is {length:,}",
-                        f"raise {name}, or most of each conversation is cut off")]
+        return [
+            warning(
+                "lengths",
+                f"half of the first records have about {typical:,} tokens or more, and {name} is {length:,}",
+                f"raise {name}, or most of each conversation is cut off",
+            )
+        ]
     return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
@@ -37,16 +42,27 @@ def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None
         answers["speculator.answers.max_new_tokens"] = recipe.speculator.answers.max_new_tokens
     full = [f"{name} {tokens:,}" for name, tokens in answers.items() if tokens >= positions]
     if full:
-        return [problem("room", f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions",
-                        "lower them, or take a base model with more positions")]
+        return [
+            problem(
+                "room",
+                f"{' and '.join(full)} leave no room for a prompt in the base model's {positions:,} positions",
+                "lower them, or take a base model with more positions",
+            )
+        ]
     tokens = _tokens(seen)
     if not tokens:
         return []
     longer = sum(found > positions for found in tokens)
     said = f"about {longer:,} of {len(tokens):,} first records are longer than the base model's {positions:,} positions"
     if 2 * longer >= len(tokens):
-        return [warning("room", said, "take a base model with more positions, or shorter prompts: the run counts tokens "
-                        "exactly before it trains (length_report), and stops where a stage has no row left")]
+        return [
+            warning(
+                "room",
+                said,
+                "take a base model with more positions, or shorter prompts: the run counts tokens "
+                "exactly before it trains (length_report), and stops where a stage has no row left",
+            )
+        ]
     return [ok("room", said)]
 
 

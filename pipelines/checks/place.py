@@ -71,8 +71,13 @@ def _at_work(lake: LakeLayout) -> list[CheckFinding]:
             found.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            found.append(warning("lake", f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
-                                 "wait for its end: two runs on one lake wait for each other"))
+            found.append(
+                warning(
+                    "lake",
+                    f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
+                    "wait for its end: two runs on one lake wait for each other",
+                )
+            )
     if holder := _ingesting(lake):
         found.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
     return found
@@ -117,11 +122,14 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     sizes = model_sizes(recipe, base)
     parameters, drafter = sizes.base, sizes.drafter
     tuned = [found for found in (recipe.sft, recipe.second_sft) if found is not None and found.enabled]
-    checkpoints = max(
-        *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),
-        recipe.student.keep_checkpoints * sizes.student,
-        recipe.speculator.keep_checkpoints * drafter,
-    ) * CHECKPOINT_BYTES
+    checkpoints = (
+        max(
+            *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),
+            recipe.student.keep_checkpoints * sizes.student,
+            recipe.speculator.keep_checkpoints * drafter,
+        )
+        * CHECKPOINT_BYTES
+    )
     parts = {
         "tables and datasets": TABLES_SHARE * logs,
         "base model": base.weight_bytes or WEIGHT_BYTES * parameters,

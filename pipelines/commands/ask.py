@@ -26,8 +26,9 @@ PANEL = "Ask a lake"
 
 @app.command(rich_help_panel=PANEL)
 def status(
-    recipe: Annotated[Path | None, typer.Argument(
-        help="the recipe's YAML file: also shows what a run would make again")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="the recipe's YAML file: also shows what a run would make again")
+    ] = None,
     lake: LakeOption = None,
     format: Annotated[ReportFormat, typer.Option(help="tables, or everything as JSON for monitors")] = ReportFormat.table,
 ) -> None:
@@ -70,36 +71,41 @@ def decisions(
 
 @app.command(rich_help_panel=PANEL)
 def sql(
-    statement: Annotated[str, typer.Argument(help="one SQL query; \"from relations\" lists the tables and views")],
+    statement: Annotated[str, typer.Argument(help='one SQL query; "from relations" lists the tables and views')],
     lake: LakeOption = None,
-    format: Annotated[RowFormat | None, typer.Option(
-        help="how to print or write the rows", show_default="table; of --out, by the file's ending")] = None,
+    format: Annotated[
+        RowFormat | None,
+        typer.Option(help="how to print or write the rows", show_default="table; of --out, by the file's ending"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="write all rows to this file: .csv, .json, .parquet or .arrow")] = None,
-    param: Annotated[list[str] | None, typer.Option(
-        metavar="NAME=VALUE", help="value of $NAME in the query; may be repeated")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="value of $NAME in the query; may be repeated")
+    ] = None,
     limit: LimitOption = None,
     page: PageOption = 1,
     width: WidthOption = None,
     vertical: VerticalOption = False,
-    timeout: Annotated[float, typer.Option(help="time limit of the query in seconds; 0: no limit", min=0, max=1e8)]
-    = 300,
-    memory: Annotated[float | None, typer.Option(help="memory limit of the query in GiB", min=0.1, max=1e6,
-                                                 show_default="4, or half of the machine's")] = None,
+    timeout: Annotated[float, typer.Option(help="time limit of the query in seconds; 0: no limit", min=0, max=1e8)] = 300,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="memory limit of the query in GiB", min=0.1, max=1e6, show_default="4, or half of the machine's"),
+    ] = None,
 ) -> None:
     """Runs one read-only SQL query on the lake's tables, datasets and lineage. Works during a run."""
     from pipelines.asking import Bounds, named_parameters, print_answer, showing
 
     place = open_lake(lake)
-    show = showing(place, format and format.value, out, limit, page, console, width, statement,
-                   vertical)
+    show = showing(place, format and format.value, out, limit, page, console, width, statement, vertical)
     print_answer(place, statement, named_parameters(param or []), Bounds(timeout, memory), show)
 
 
 @app.command(rich_help_panel=PANEL)
 def why(
     identifier: Annotated[
-        str, typer.Argument(help="id of an interaction (8 or more digits), request, trace or session, a log object, or its "
-                                 "line URI:ROW")
+        str,
+        typer.Argument(
+            help="id of an interaction (8 or more digits), request, trace or session, a log object, or its line URI:ROW"
+        ),
     ],
     lake: LakeOption = None,
     format: Annotated[OutputFormat, typer.Option(help="text for people, or the steps as JSON or CSV")] = OutputFormat.table,

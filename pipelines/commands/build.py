@@ -82,8 +82,9 @@ def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[
     return found
 
 
-def _say_closing(content: Recipe, recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None,
-                 seconds: float) -> None:
+def _say_closing(
+    content: Recipe, recipe: Path, lake: str | None, outcome: Outcome, predicted: Forecast | None, seconds: float
+) -> None:
     from pipelines.checks import keep_measured
     from pipelines.status import print_closing
     from pipelines.storage import lake_location
@@ -96,17 +97,29 @@ def _say_closing(content: Recipe, recipe: Path, lake: str | None, outcome: Outco
 @app.command(rich_help_panel=PANEL)
 def retrain(
     workload: Annotated[str, typer.Argument(help="a workload of the lake")],
-    because: Annotated[str, typer.Option(help="why, in one line that is recorded; with --withdraw: why not any more",
-                                         show_default=False)] = "",
-    action: Annotated[str, typer.Option(
-        help="what is made again: drafter_continued, drafter_new, sft_continued or full")] = "full",
-    despite: Annotated[list[str] | None, typer.Option(
-        help="what does not apply to this request: budget, quiet or cool_down; may be repeated", show_default=False)] = None,
+    because: Annotated[
+        str, typer.Option(help="why, in one line that is recorded; with --withdraw: why not any more", show_default=False)
+    ] = "",
+    action: Annotated[
+        str, typer.Option(help="what is made again: drafter_continued, drafter_new, sft_continued or full")
+    ] = "full",
+    despite: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="what does not apply to this request: budget, quiet or cool_down; may be repeated", show_default=False
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be decided; nothing is kept or started")] = False,
-    recipe: Annotated[Path | None, typer.Option(help="the recipe's YAML file, whose settings tell what will be "
-                                                "done", show_default="the one last run for the workload")] = None,
-    withdraw: Annotated[str, typer.Option(metavar="REQUEST", help="take back a request that is not decided yet",
-                                          show_default=False)] = "",
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            help="the recipe's YAML file, whose settings tell what will be done",
+            show_default="the one last run for the workload",
+        ),
+    ] = None,
+    withdraw: Annotated[
+        str, typer.Option(metavar="REQUEST", help="take back a request that is not decided yet", show_default=False)
+    ] = "",
     lake: LakeOption = None,
 ) -> None:
     """Asks for a retraining, with a reason. The sensor `decide` starts it at its next tick, within budget and quiet hours."""

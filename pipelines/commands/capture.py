@@ -19,21 +19,35 @@ def capture(
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on", min=0, max=65535)] = 8080,
     keys: Annotated[
-        Path | None, typer.Option(help="YAML file of sampling rates and zero retention by the sha256 of an API key",
-                                  show_default="everything is kept")] = None,
+        Path | None,
+        typer.Option(
+            help="YAML file of sampling rates and zero retention by the sha256 of an API key", show_default="everything is kept"
+        ),
+    ] = None,
     token_ids: Annotated[
-        bool, typer.Option("--token-ids/--no-token-ids", help="ask the server (vLLM) for the token ids of every chat")] = False,
+        bool, typer.Option("--token-ids/--no-token-ids", help="ask the server (vLLM) for the token ids of every chat")
+    ] = False,
     journal: Annotated[
-        Path | None, typer.Option(help="local folder of what is not in the store yet",
-                                  show_default="STORE/.journal; for S3, below MILLRACE_HOME or ~/.millrace")] = None,
+        Path | None,
+        typer.Option(
+            help="local folder of what is not in the store yet",
+            show_default="STORE/.journal; for S3, below MILLRACE_HOME or ~/.millrace",
+        ),
+    ] = None,
     every: Annotated[float, typer.Option(help="seconds between objects", min=1)] = 30,
     journal_gib: Annotated[
-        float, typer.Option(help="most that the journal holds while the store is away, in GiB", min=0.001)] = 1,
+        float, typer.Option(help="most that the journal holds while the store is away, in GiB", min=0.001)
+    ] = 1,
     digest: Annotated[
-        str, typer.Option(help="digest of the served weights, where its answers do not say it", show_default=False)] = "",
+        str, typer.Option(help="digest of the served weights, where its answers do not say it", show_default=False)
+    ] = "",
     generation_config: Annotated[
-        Path | None, typer.Option(help="generation_config.json of the served weights: sampling that the server applies where a "
-                                       "request says nothing", show_default=False)] = None,
+        Path | None,
+        typer.Option(
+            help="generation_config.json of the served weights: sampling that the server applies where a request says nothing",
+            show_default=False,
+        ),
+    ] = None,
     drain: Annotated[float, typer.Option(help="seconds that requests in flight have when this command is stopped", min=0)] = 60,
 ) -> None:
     """Passes requests on to a server, and writes them with their answers as logs that `millrace run` reads."""
@@ -42,6 +56,7 @@ def capture(
     def say(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
-    settings = CaptureSettings(store, journal, read_rules(keys), token_ids, every, int(journal_gib * 2**30), digest,
-                               read_sampling(generation_config))
+    settings = CaptureSettings(
+        store, journal, read_rules(keys), token_ids, every, int(journal_gib * 2**30), digest, read_sampling(generation_config)
+    )
     run_capture(to, settings, host, port, drain, say)

@@ -14,21 +14,29 @@ PANEL = "Check and release"
 
 @app.command(rich_help_panel=PANEL)
 def chat(
-    speaker: Annotated[str, typer.Argument(
-        metavar="RELEASE|MODEL|ALIAS", help="workload (its champion), alias, release, model of the lake, directory, or Hugging "
-        "Face id in the cache")],
+    speaker: Annotated[
+        str,
+        typer.Argument(
+            metavar="RELEASE|MODEL|ALIAS",
+            help="workload (its champion), alias, release, model of the lake, directory, or Hugging Face id in the cache",
+        ),
+    ],
     other: Annotated[str, typer.Option("--with", help="a second one, which answers the same", show_default=False)] = "",
     page: Annotated[bool, typer.Option("--page", help="a page of this machine, side by side, instead of the terminal")] = False,
     port: Annotated[int, typer.Option(help="with --page: port to listen on", show_default="a free one", min=0, max=65535)] = 0,
     system: Annotated[
-        str | None, typer.Option(help="system prompt; \"\" for none", show_default="the one of most training rows")] = None,
+        str | None, typer.Option(help='system prompt; "" for none', show_default="the one of most training rows")
+    ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="0: greedy", show_default="as the release serves", min=0, max=5)] = None,
+        float | None, typer.Option(help="0: greedy", show_default="as the release serves", min=0, max=5)
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="share of the mass", show_default="as the release serves", min=0.01, max=1)] = None,
+        float | None, typer.Option(help="share of the mass", show_default="as the release serves", min=0.01, max=1)
+    ] = None,
     max_tokens: Annotated[int, typer.Option(help="longest answer", min=1, max=32_768)] = 512,
     seed: Annotated[
-        int | None, typer.Option(help="of the sampling", show_default="another for each answer", min=0, max=2**31 - 1)] = None,
+        int | None, typer.Option(help="of the sampling", show_default="another for each answer", min=0, max=2**31 - 1)
+    ] = None,
     draft: Annotated[bool, typer.Option("--draft/--no-draft", help="with the release's drafter")] = True,
     lake: LakeOption = None,
 ) -> None:
@@ -62,8 +70,10 @@ def chat(
             _until_interrupted()
             return
         if prompt and system is None:
-            console.print(f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)",
-                          highlight=False)
+            console.print(
+                f"system prompt: of {learnt.share:z.0%} of the training rows of {learnt.name} (/system shows it)",
+                highlight=False,
+            )
         console.print("/help lists commands; Ctrl-C stops an answer, Ctrl-D ends", highlight=False)
         TerminalChat(console, place, talks, prompt, sampling, draft).run()
 

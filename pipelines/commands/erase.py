@@ -17,13 +17,20 @@ def forget(
     user: Annotated[str | None, typer.Option(help="a user, by id or by user_hash")] = None,
     session: Annotated[str | None, typer.Option(help="a session, by id")] = None,
     interaction: Annotated[
-        str | None, typer.Option(help="an interaction, by id, its first 8 digits, or its request's id")] = None,
+        str | None, typer.Option(help="an interaction, by id, its first 8 digits, or its request's id")
+    ] = None,
     reason: Annotated[str, typer.Option(help="one line that is recorded with the tombstone")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="erase; without it only what would be touched is shown")] = False,
-    vacuum: Annotated[bool, typer.Option(
-        "--vacuum", help="also remove old files of the tables, which still hold the rows; time travel ends there")] = False,
-    even_unseen: Annotated[bool, typer.Option(
-        "--even-unseen", help="write the tombstone even if the lake has no such row, for records that are read later")] = False,
+    vacuum: Annotated[
+        bool,
+        typer.Option("--vacuum", help="also remove old files of the tables, which still hold the rows; time travel ends there"),
+    ] = False,
+    even_unseen: Annotated[
+        bool,
+        typer.Option(
+            "--even-unseen", help="write the tombstone even if the lake has no such row, for records that are read later"
+        ),
+    ] = False,
     lake: LakeOption = None,
     format: Annotated[ReportFormat, typer.Option(help="sentences, or everything as JSON")] = ReportFormat.table,
 ) -> None:
@@ -35,8 +42,11 @@ def forget(
     from resources.erasing import forget as erase
     from resources.lake import Tables
 
-    named = [(kind, given) for kind, given in (("user", user), ("session", session), ("interaction", interaction))
-             if given is not None]
+    named = [
+        (kind, given)
+        for kind, given in (("user", user), ("session", session), ("interaction", interaction))
+        if given is not None
+    ]
     if len(named) != 1:
         raise ForgetError("say what to forget with one of --user, --session and --interaction")
     [(kind, identifier)] = named
@@ -100,7 +110,11 @@ def retain(
     say(console, f"Old files of the tables: {size(report.old_bytes)} {state}.")
     for other in sorted(workloads_of(loaded.workload, loaded.sources) - {loaded.workload}):
         if rows := sum(Tables(place).rows_by_day("interactions", other).values()):
-            say(console, f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and "
-                f"only a recipe with workload: {other} removes them, by its own retention.", "yellow")
+            say(
+                console,
+                f"! Rows of {other} stay ({rows:,} of interactions): sources of this recipe are read for it too, and "
+                f"only a recipe with workload: {other} removes them, by its own retention.",
+                "yellow",
+            )
     if not apply:
         say(console, "This was a dry run: nothing was written. Add --apply to remove.")

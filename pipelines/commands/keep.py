@@ -17,20 +17,47 @@ PANEL = "Run"
 Recipes = Annotated[list[Path] | None, typer.Argument(help="recipes to show and run (default: those last run on the lake)")]
 Host = Annotated[str, typer.Option(help="address to listen on")]
 Port = Annotated[int, typer.Option(help="port of the UI", min=1, max=65535)]
-Serve = Annotated[list[str] | None, typer.Option(help="workload whose champion is served and followed, or WORKLOAD:PORT; may "
-                                                      "be repeated", show_default=False)]
-Capture = Annotated[str, typer.Option(help="directory or s3://BUCKET/PREFIX into which the traffic of --serve or --to is "
-                                           "written", show_default=False)]
+Serve = Annotated[
+    list[str] | None,
+    typer.Option(help="workload whose champion is served and followed, or WORKLOAD:PORT; may be repeated", show_default=False),
+]
+Capture = Annotated[
+    str,
+    typer.Option(
+        help="directory or s3://BUCKET/PREFIX into which the traffic of --serve or --to is written", show_default=False
+    ),
+]
 To = Annotated[str, typer.Option(help="address of another server whose traffic is captured", show_default=False)]
 CapturePort = Annotated[int, typer.Option(help="with --to: port of the capture layer", min=1, max=65535)]
-Program = Annotated[str, typer.Option(help="with --serve: interpreter of an environment that has the server, or the command "
-                                           "vllm", show_default=False)]
-Arguments = Annotated[list[str] | None, typer.Option("--argument", help="with --serve: passed on to the server, as "
-                                                     "--argument=--max-model-len; may be repeated", show_default=False)]
-Keys = Annotated[Path | None, typer.Option(help="with --capture: YAML file of sampling rates and zero retention by the sha256 "
-                                           "of a key", show_default="everything is kept")]
-ServeOptions = Annotated[list[str] | None, typer.Option("--serve-option", help="with --serve: passed on to millrace serve, as "
-                                                        "--serve-option=--wait=60; may be repeated", show_default=False)]
+Program = Annotated[
+    str,
+    typer.Option(
+        help="with --serve: interpreter of an environment that has the server, or the command vllm", show_default=False
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument",
+        help="with --serve: passed on to the server, as --argument=--max-model-len; may be repeated",
+        show_default=False,
+    ),
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        help="with --capture: YAML file of sampling rates and zero retention by the sha256 of a key",
+        show_default="everything is kept",
+    ),
+]
+ServeOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--serve-option",
+        help="with --serve: passed on to millrace serve, as --serve-option=--wait=60; may be repeated",
+        show_default=False,
+    ),
+]
 Logs = Annotated[Path | None, typer.Option(help="folder of the logs", show_default="<lake>/.dagster/up")]
 
 
@@ -57,8 +84,9 @@ def up(
         raise typer.Exit(_checked(lake, recipe or [], format is ReportFormat.json))
     from pipelines.keeping import up as keep_up
 
-    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
-                         serve_option, logs)
+    settings = _settings(
+        recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys, serve_option, logs
+    )
     raise typer.Exit(keep_up(settings, lambda sentence: console.print(sentence, markup=False, highlight=False, soft_wrap=True)))
 
 
@@ -84,20 +112,46 @@ def deploy(
     from pipelines.commands.version import own_version
     from pipelines.keeping import write_deployment
 
-    settings = _settings(recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys,
-                         serve_option, logs)
+    settings = _settings(
+        recipe, lake, host, port, serve, capture, to, capture_port, program, argument, keys, serve_option, logs
+    )
     for path in write_deployment(directory, settings, own_version(), gpus):
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
 
 
-def _settings(recipe: list[Path] | None, lake: str | None, host: str, port: int, serve: list[str] | None, capture: str, to: str,
-              capture_port: int, program: str, argument: list[str] | None, keys: Path | None, serve_option: list[str] | None,
-              logs: Path | None) -> UpSettings:
+def _settings(
+    recipe: list[Path] | None,
+    lake: str | None,
+    host: str,
+    port: int,
+    serve: list[str] | None,
+    capture: str,
+    to: str,
+    capture_port: int,
+    program: str,
+    argument: list[str] | None,
+    keys: Path | None,
+    serve_option: list[str] | None,
+    logs: Path | None,
+) -> UpSettings:
     from pipelines.commands.serve import passed_options
     from pipelines.keeping import SET_BY_UP, UpSettings, serving_of
 
-    return UpSettings(tuple(recipe or ()), lake, host, port, serving_of(serve or ()), capture, to, capture_port, program,
-                      tuple(argument or ()), keys, passed_options(serve_option or (), "--serve-option", SET_BY_UP), logs)
+    return UpSettings(
+        tuple(recipe or ()),
+        lake,
+        host,
+        port,
+        serving_of(serve or ()),
+        capture,
+        to,
+        capture_port,
+        program,
+        tuple(argument or ()),
+        keys,
+        passed_options(serve_option or (), "--serve-option", SET_BY_UP),
+        logs,
+    )
 
 
 def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
@@ -119,8 +173,16 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
         return exit_code
     if not state.is_running:
         say_error(f"millrace up does not run on {place.place}; it was started last on {state.host} at {state.since}")
-    rows = [[server["name"], "runs" if server["running"] else shortened(server["why_not"] or "it has ended"),
-             str(server["pid"] or ""), server["since"], str(server["restarts"])] for server in found["servers"]]
+    rows = [
+        [
+            server["name"],
+            "runs" if server["running"] else shortened(server["why_not"] or "it has ended"),
+            str(server["pid"] or ""),
+            server["since"],
+            str(server["restarts"]),
+        ]
+        for server in found["servers"]
+    ]
     print_table(text_table(["server", "state", "pid", "since", "restarts"], rows), console)
     for name, error in errors.items():
         say_error(f"the recipe of {name} cannot be loaded, so it has no sensors and no jobs: {error}")

@@ -18,8 +18,7 @@ def inspect(
     uris: Annotated[list[str], typer.Argument(help="files, directories, globs or s3:// prefixes of logs and feedback")],
     html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too", dir_okay=False)] = None,
     log_format: Annotated[str, typer.Option("--format", help="format of the logs; auto detects it")] = "auto",
-    sample: Annotated[int, typer.Option(help="with more rows than this, measure a sample of this size", min=100)]
-    = 50_000,
+    sample: Annotated[int, typer.Option(help="with more rows than this, measure a sample of this size", min=100)] = 50_000,
     limit_objects: Annotated[int | None, typer.Option(help="read only this many objects, spread evenly", min=1)] = None,
     width: WidthOption = None,
 ) -> None:
@@ -41,14 +40,21 @@ def inspect(
 
 @app.command(rich_help_panel=PANEL)
 def init(
-    uris: Annotated[list[str] | None, typer.Argument(
-        metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs (default: ask)")] = None,
+    uris: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[URI]...", help="files, directories, globs or s3:// prefixes of logs (default: ask)"),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="file to write", show_default="WORKLOAD.yaml here")] = None,
-    base_model: Annotated[str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built by the run)",
-                                                   show_default="tiny")] = None,
+    base_model: Annotated[
+        str | None, typer.Option(help="a directory, a Hugging Face id, or tiny (a toy, built by the run)", show_default="tiny")
+    ] = None,
     workload: Annotated[str | None, typer.Option(help="name of the workload", show_default="after the logs")] = None,
-    limit_objects: Annotated[int | None, typer.Option(
-        help="read at most this many log objects, spread evenly", min=1, show_default="about 500 MB, at most 1,000")] = None,
+    limit_objects: Annotated[
+        int | None,
+        typer.Option(
+            help="read at most this many log objects, spread evenly", min=1, show_default="about 500 MB, at most 1,000"
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option(help="replace a recipe that exists")] = False,
 ) -> None:
     """Writes a recipe for your logs, with the reason for each value in a comment."""

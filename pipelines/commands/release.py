@@ -55,9 +55,7 @@ def verify(
 
 
 @app.command(rich_help_panel=PANEL)
-def approve(
-    release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
-) -> None:
+def approve(release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None) -> None:
     """Approves a release: names the page to read and asks, checks gates and digests again, records who and why, moves the
     endpoint's alias."""
     from pipelines.releasing import say_approved, say_waiting
@@ -135,9 +133,7 @@ def push(
 
 
 @app.command(rich_help_panel=PANEL)
-def withdraw(
-    release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None
-) -> None:
+def withdraw(release: ReleaseArgument, reason: ReasonOption = "", yes: YesOption = False, lake: LakeOption = None) -> None:
     """Withdraws an approval, or refuses a candidate: no run and no rollback serves this release automatically."""
     from pipelines.releasing import say_withdrawn
     from resources.endpoints import Actor
@@ -211,8 +207,10 @@ def measure_servers(
 def rollback(
     workload: Annotated[str, typer.Argument(help="workload whose endpoint returns to an earlier release")],
     to: Annotated[
-        str, typer.Option(help="release to return to, also one that was rolled back (default: the last champion that was "
-                               "not withdrawn)")
+        str,
+        typer.Option(
+            help="release to return to, also one that was rolled back (default: the last champion that was not withdrawn)"
+        ),
     ] = "",
     reason: ReasonOption = "",
     yes: YesOption = False,
@@ -258,7 +256,9 @@ def measure(
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
-        found = measure_servers([server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env)
+        found = measure_servers(
+            [server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env
+        )
     if format == ReportFormat.json:
         print(speeds_as_json(found))
     else:

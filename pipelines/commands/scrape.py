@@ -16,7 +16,8 @@ def scrape(
     workload: Annotated[str, typer.Argument(help="workload whose release the server serves")],
     url: Annotated[str, typer.Option(help="address of a vLLM or SGLang server, such as http://gpu-1:8000")],
     release: Annotated[
-        str, typer.Option(help="release that it serves", show_default="the one that the fingerprint of an answer names")] = "",
+        str, typer.Option(help="release that it serves", show_default="the one that the fingerprint of an answer names")
+    ] = "",
     every: Annotated[float, typer.Option(help="seconds of a window", min=1, max=3600)] = 60,
     api_key_env: Annotated[str | None, typer.Option(help="environment variable that holds the server's API key")] = None,
     lake: LakeOption = None,

@@ -40,8 +40,10 @@ def lineage(
     to: Annotated[Origin | None, typer.Option("--to", help="list the log lines, or the hashed users, behind it")] = None,
     users: Annotated[bool, typer.Option("--users", help="the same as --to users")] = False,
     descendants: Annotated[bool, typer.Option("--descendants", help="show what was made from it instead")] = False,
-    format: Annotated[RowFormat | None, typer.Option(
-        help="a tree or a table, or rows as JSON or CSV; log lines and users also as Parquet or Arrow")] = None,
+    format: Annotated[
+        RowFormat | None,
+        typer.Option(help="a tree or a table, or rows as JSON or CSV; log lines and users also as Parquet or Arrow"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="write log lines or users to this file, as in `sql`")] = None,
     limit: LimitOption = None,
     page: PageOption = 1,
@@ -59,8 +61,14 @@ def lineage(
         raise CatalogError("--descendants shows artefacts, and --to what is behind one: give one of them")
     if origin is not None:
         chosen = format and format.value
-        print_origin(place, artefact, origin.value, showing(place, chosen, out, limit, page, console, width), console,
-                     quiet=out is not None or format not in (None, RowFormat.table))
+        print_origin(
+            place,
+            artefact,
+            origin.value,
+            showing(place, chosen, out, limit, page, console, width),
+            console,
+            quiet=out is not None or format not in (None, RowFormat.table),
+        )
         return
     if out is not None or limit is not None or page > 1 or format in (RowFormat.parquet, RowFormat.arrow):
         raise CatalogError("--out, --limit, --page, and the formats parquet and arrow are for --to log-lines and --to users")
@@ -71,10 +79,12 @@ def lineage(
 def rebuild(
     artefact: ArtefactArgument,
     lake: LakeOption = None,
-    recipe: Annotated[Path | None, typer.Option(
-        help="the recipe that made it", show_default="the one last run in the lake")] = None,
-    into: Annotated[Path | None, typer.Option(
-        help="a new or empty folder to make it in, which is kept", show_default="a temporary one")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="the recipe that made it", show_default="the one last run in the lake")
+    ] = None,
+    into: Annotated[
+        Path | None, typer.Option(help="a new or empty folder to make it in, which is kept", show_default="a temporary one")
+    ] = None,
     format: Annotated[OutputFormat, typer.Option(help="how to print the comparison")] = OutputFormat.table,
 ) -> None:
     """Makes an artefact again from its manifest, beside the lake, and says file by file whether the bytes match."""
@@ -110,12 +120,18 @@ def copy(
 
 @app.command(rich_help_panel=PANEL)
 def report(
-    what: Annotated[str, typer.Argument(help="a workload, or LAKE/WORKLOAD: its dashboard; or data: statistics of every table "
-                                             "and dataset", show_default="the lake's only workload")] = "",
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="a workload, or LAKE/WORKLOAD: its dashboard; or data: statistics of every table and dataset",
+            show_default="the lake's only workload",
+        ),
+    ] = "",
     lake: LakeOption = None,
     out: Annotated[Path | None, typer.Option(help="the HTML file to write", show_default="WORKLOAD.html, or data.html")] = None,
-    previews: Annotated[bool, typer.Option(
-        "--previews/--no-previews", help="of data: show some rows, cut, and values of text columns")] = True,
+    previews: Annotated[
+        bool, typer.Option("--previews/--no-previews", help="of data: show some rows, cut, and values of text columns")
+    ] = True,
 ) -> None:
     """Writes one HTML page without network: the dashboard of a workload, or statistics and previews of all data."""
     from pipelines.status import workloads_of

@@ -34,7 +34,9 @@ def checkout_revision(project: Path) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(project), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"],
-            capture_output=True, text=True, timeout=10,
+            capture_output=True,
+            text=True,
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -46,14 +46,16 @@ YES_NO = ("yes", "no", "on", "off")
 def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[RecipeProblem]:
     """All problems with the values of a recipe, unordered."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
-    found = [RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()]
+    found = [
+        RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()
+    ]
     said = {(problem.key, problem.line) for problem in text.problems}
     items = error.errors(include_url=False) if error else []
     unknown = [without_tags(model, item["loc"]) for item in items if item["type"] == "extra_forbidden"]
     for item in items:
         place = without_tags(model, item["loc"])
         misspelt = item["type"] == "missing" and any(_explains(model, text, other, place) for other in unknown)
-        if not misspelt and not any(place[:len(known)] == known for known in wrong):
+        if not misspelt and not any(place[: len(known)] == known for known in wrong):
             found.extend(_problems_of(model, text, place, item))
     return [problem for problem in found if (problem.key, problem.line) not in said]
 
@@ -106,8 +108,10 @@ def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: d
         yield RecipeProblem(f"is missing; {whose}", dotted(place), text.line_of(place[:-1]))
     elif place and place[-1] == "[key]":
         name = place[:-1]
-        sentence = "this is not a name; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a " \
-                   "letter or a digit"
+        sentence = (
+            "this is not a name; a name has a to z, 0 to 9, - and _, at most 63 of them, and begins and ends with a "
+            "letter or a digit"
+        )
         yield RecipeProblem(sentence, dotted(name), text.line_of(name))
     elif kind in ("value_error", "credentials"):
         sentence = item["msg"].removeprefix("Value error, ")
@@ -178,8 +182,9 @@ def _empty(kind: Kind, place: Place, value: Any, wanted: str) -> str:
     section = section_in(kind.annotation)
     if section is not None and value is None:
         if _has_switch(section):
-            return (f"is empty; write `{place[-1]}: {{enabled: false}}` to switch it off, or leave the key out to take its "
-                    "defaults")
+            return (
+                f"is empty; write `{place[-1]}: {{enabled: false}}` to switch it off, or leave the key out to take its defaults"
+            )
         return "is empty; give its keys below it, or leave the key out to take its defaults"
     if section is not None:
         return f"is empty; give a mapping of keys, {_known_below(section)}"

@@ -103,13 +103,18 @@ def _as_date(value: Any) -> Any:
 
 
 Day = Annotated[date, BeforeValidator(_as_date)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63),
-                 Words("a name of a to z, 0 to 9, - and _, at most 63 of them, that begins and ends with a letter or a digit")]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$", max_length=63),
+    Words("a name of a to z, 0 to 9, - and _, at most 63 of them, that begins and ends with a letter or a digit"),
+]
 
 
 DatasetName = Annotated[
-    str, StringConstraints(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=40),
-    Words("a name of a to z, 0 to 9 and single _, at most 40 of them, that begins with a letter")]
+    str,
+    StringConstraints(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$", max_length=40),
+    Words("a name of a to z, 0 to 9 and single _, at most 40 of them, that begins with a letter"),
+]
 
 
 class Datasets(Settings):
@@ -117,21 +122,25 @@ class Datasets(Settings):
 
     sft: DatasetSettings = Field(default_factory=DatasetSettings, description="Dataset of supervised fine-tuning")
     preference: PreferenceSettings | None = Field(
-        None, description="Pairs of a chosen and a rejected answer. Left out: not made")
-    rl_prompts: RlPromptSettings | None = Field(
-        None, description="Prompts with data to verify an answer. Left out: not made")
+        None, description="Pairs of a chosen and a rejected answer. Left out: not made"
+    )
+    rl_prompts: RlPromptSettings | None = Field(None, description="Prompts with data to verify an answer. Left out: not made")
     calibration: CalibrationSettings | None = Field(
-        None, description="Rows that quantization is calibrated with. Left out: rows of the dataset of supervised fine-tuning")
+        None, description="Rows that quantization is calibrated with. Left out: rows of the dataset of supervised fine-tuning"
+    )
     named: dict[DatasetName, NamedDataset] = Field(
-        default_factory=dict, description="Further datasets of conversations by name, which stages of training can name "
-        "(`sft.dataset`). Left out: none")
+        default_factory=dict,
+        description="Further datasets of conversations by name, which stages of training can name "
+        "(`sft.dataset`). Left out: none",
+    )
 
 
 class Retrain(Settings):
     """The schedule on which new logs are read and everything that depends on them is rebuilt."""
 
     cron: Annotated[str, Words('a cron schedule, such as "0 3 * * 1"')] = Field(
-        "0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week")
+        "0 3 * * *", description="Cron schedule of five fields: minute, hour, day, month, day of the week"
+    )
     enabled: bool = Field(False, description="true: the schedule runs as soon as the Dagster daemon does")
 
     _comes = field_validator("cron")(checked_cron)
@@ -143,7 +152,8 @@ class Automation(Settings):
     retrain: Retrain = Field(default_factory=Retrain, description="Schedule of retraining")
     watch_logs: bool = Field(False, description="true: a sensor reads new logs as soon as the Dagster daemon runs")
     decide: DecideSettings = Field(
-        default_factory=DecideSettings, description="What is retrained by itself, when, and within which budget")
+        default_factory=DecideSettings, description="What is retrained by itself, when, and within which budget"
+    )
 
 
 class RecipeFields(Settings):
@@ -151,49 +161,68 @@ class RecipeFields(Settings):
 
     workload: Name = Field(description="Name of the workload, in asset keys and in the lake")
     base_model: Annotated[str, Words("a Hugging Face id, a directory, or tiny")] = Field(
-        min_length=1, description="Model to start from: a Hugging Face id, a directory of a model or of a "
-        "PEFT adapter (merged into the model that it names), or `tiny` (a toy)")
+        min_length=1,
+        description="Model to start from: a Hugging Face id, a directory of a model or of a "
+        "PEFT adapter (merged into the model that it names), or `tiny` (a toy)",
+    )
     base_revision: str | None = Field(
-        None, min_length=1, max_length=200, pattern=r"^[\w][\w./+-]*$", description="Of a base_model on the Hugging Face Hub: "
-        "its branch, tag or commit. Left out: the default branch")
+        None,
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\w][\w./+-]*$",
+        description="Of a base_model on the Hugging Face Hub: its branch, tag or commit. Left out: the default branch",
+    )
     sources: dict[Name, SourceSettings] = Field(min_length=1, description="Logs and feedback by name, read in place")
     first_day: Day | None = Field(None, description="First day of traffic. Left out: the earliest day in the logs")
     last_day: Day | None = Field(None, description="Last day of traffic that has ended. Left out: today")
     seeds: dict[Name, SeedSettings] = Field(
-        default_factory=dict, description="Curated or synthetic training examples by name: files, or datasets of the lake",
-        json_schema_extra={"type": ["object", "null"]})
+        default_factory=dict,
+        description="Curated or synthetic training examples by name: files, or datasets of the lake",
+        json_schema_extra={"type": ["object", "null"]},
+    )
     evals: dict[Name, EvalSettings] = Field(
-        default_factory=dict, description="Evaluation suites by name: kept out of the training rows, and asked",
-        json_schema_extra={"type": ["object", "null"]})
+        default_factory=dict,
+        description="Evaluation suites by name: kept out of the training rows, and asked",
+        json_schema_extra={"type": ["object", "null"]},
+    )
     tiny: TinyBaseSettings = Field(
-        default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`")
+        default_factory=TinyBaseSettings, description="Size and training of the base model, where base_model is `tiny`"
+    )
     curation: CurationSettings = Field(default_factory=CurationSettings, description="Which rows are kept, and in what form")
     drift: DriftSettings = Field(default_factory=DriftSettings, description="Traffic compared with a reference window")
     datasets: Datasets = Field(default_factory=Datasets, description="How rows are sampled and split")
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
     second_sft: SecondSftSettings | None = Field(
-        None, description="Supervised fine-tuning of the fine-tuned model on a later dataset. Left out: one stage only")
+        None, description="Supervised fine-tuning of the fine-tuned model on a later dataset. Left out: one stage only"
+    )
     merge: MergeSettings | None = Field(
-        None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged")
+        None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged"
+    )
     teacher: TeacherSettings | None = Field(
-        None, description="A model, at an endpoint or in process, whose answers are learnt instead of the logged ones. Left "
-        "out: none")
+        None,
+        description="A model, at an endpoint or in process, whose answers are learnt instead of the logged ones. Left "
+        "out: none",
+    )
     student: StudentSettings = Field(default_factory=StudentSettings, description="Distillation into a shallower model")
     quantize: QuantizeSettings = Field(default_factory=QuantizeSettings, description="Quantization of the model that is served")
     speculator: AnySpeculatorSettings = Field(
-        default_factory=Eagle3Settings, description="Draft model for speculative decoding")
-    evaluation: EvaluationSettings = Field(
-        default_factory=EvaluationSettings, description="Measurements that the gates use")
+        default_factory=Eagle3Settings, description="Draft model for speculative decoding"
+    )
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings, description="Measurements that the gates use")
     release: ReleaseSettings = Field(default_factory=ReleaseSettings, description="Gates and approval")
     automation: Automation = Field(default_factory=Automation, description="Schedule and sensor")
     alerts: AlertSettings | None = Field(
-        None, description="What a person is told by webhook, Slack or mail while the Dagster daemon runs. Left out: nothing")
+        None, description="What a person is told by webhook, Slack or mail while the Dagster daemon runs. Left out: nothing"
+    )
     retention: RetentionSettings | None = Field(
-        None, description="For how many days the lake keeps rows, versions and old files. Left out: for ever")
+        None, description="For how many days the lake keeps rows, versions and old files. Left out: for ever"
+    )
     threads: int = Field(2, ge=1, le=1_024, description="CPU threads of a worker")
     tracking: TrackingKind = Field(
-        "none", description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking), wandb "
-        "or mlflow, which their own environment variables configure")
+        "none",
+        description="Also send the numbers of every training step to tensorboard (files under <lake>/tracking), wandb "
+        "or mlflow, which their own environment variables configure",
+    )
 
     @field_validator("seeds", "evals", mode="before")
     @classmethod
@@ -217,10 +246,12 @@ class RecipeFields(Settings):
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
         given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
         named = {name: dataset for name, dataset in given.items() if dataset is not None}
-        rowless = frozenset(found.name for found in STAGES
-                            if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True))
-        return ModelPolicy(off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named,
-                           rowless)
+        rowless = frozenset(
+            found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
+        )
+        return ModelPolicy(
+            off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named, rowless
+        )
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""
@@ -242,11 +273,19 @@ class RecipeFields(Settings):
         """What resources/deciding, which knows no recipe, needs to know of this one."""
         has_directory, retrain = Path(self.base_model).is_dir(), self.automation.retrain
         return RecipeFacts(
-            self.workload, self.policy, self.base_model if has_directory else "", retrain.cron if retrain.enabled else "",
-            self.speculator.architecture, list(self.datasets.named), self.evaluation.prompts, self.release.enabled,
+            self.workload,
+            self.policy,
+            self.base_model if has_directory else "",
+            retrain.cron if retrain.enabled else "",
+            self.speculator.architecture,
+            list(self.datasets.named),
+            self.evaluation.prompts,
+            self.release.enabled,
             as_adapter=self.release.enabled and self.release.form == "adapter",
             base_repository="" if self.base_model == "tiny" or has_directory else self.base_model,
-            base_branch=self.base_revision or "", decide=self.automation.decide)
+            base_branch=self.base_revision or "",
+            decide=self.automation.decide,
+        )
 
     @property
     def disabled(self) -> list[str]:

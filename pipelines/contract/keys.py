@@ -1,8 +1,8 @@
 """Every key that a recipe can have, what each accepts, and which key was probably meant.
 
-    keys_of(Recipe)                                   # Key(path=("sft", "lora", "rank"), ...), in the order of the schema
-    accepted(key.annotation, key.field.metadata)      # "a whole number of at least 1"
-    meant_by(Recipe, ("sft",), "rank")                # [Key(path=("sft", "lora", "rank"), ...)]
+keys_of(Recipe)                                   # Key(path=("sft", "lora", "rank"), ...), in the order of the schema
+accepted(key.annotation, key.field.metadata)      # "a whole number of at least 1"
+meant_by(Recipe, ("sft",), "rank")                # [Key(path=("sft", "lora", "rank"), ...)]
 """
 
 from __future__ import annotations
@@ -26,20 +26,62 @@ SHORTEST_SLIP = 3
 """Least letters of a name to look for typing errors; shorter names resemble too many keys."""
 
 OTHER_WORDS = {
-    "lr": "learning_rate", "epoch": "epochs", "num_epochs": "epochs", "num_train_epochs": "epochs", "max_steps": "steps",
-    "max_seq_length": "max_length", "max_seq_len": "max_length", "seq_len": "max_length", "context_length": "max_length",
-    "batch_size": "tokens_per_step", "micro_batch_size": "micro_batch_tokens", "warmup": "warmup_share",
-    "warmup_ratio": "warmup_share", "warmup_steps": "warmup_share", "lr_scheduler": "schedule",
-    "lr_scheduler_type": "schedule", "optim": "optimizer", "max_grad_norm": "gradient_clip", "grad_clip": "gradient_clip",
-    "dtype": "precision", "gradient_checkpointing": "activation_checkpointing", "r": "rank", "lora_r": "rank",
-    "lora_rank": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout", "target_modules": "targets", "name": "workload",
-    "model": "base_model", "base": "base_model", "logs": "sources", "data": "sources", "source": "sources",
-    "draft": "speculator", "drafter": "speculator", "distill": "student", "distillation": "student",
-    "quantization": "quantize", "quantise": "quantize", "eval": "evaluation", "dataset": "datasets",
-    "num_draft_tokens": "num_speculative_tokens", "draft_tokens": "num_speculative_tokens", "api_key": "api_key_env",
-    "url": "base_url", "path": "uri", "disabled": "enabled", "enable": "enabled",
-    "dedup": "near_duplicates", "start": "first_day", "start_date": "first_day", "end": "last_day", "end_date": "last_day",
-    "val_share": "validation_share", "num_threads": "threads", "type": "architecture",
+    "lr": "learning_rate",
+    "epoch": "epochs",
+    "num_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "max_steps": "steps",
+    "max_seq_length": "max_length",
+    "max_seq_len": "max_length",
+    "seq_len": "max_length",
+    "context_length": "max_length",
+    "batch_size": "tokens_per_step",
+    "micro_batch_size": "micro_batch_tokens",
+    "warmup": "warmup_share",
+    "warmup_ratio": "warmup_share",
+    "warmup_steps": "warmup_share",
+    "lr_scheduler": "schedule",
+    "lr_scheduler_type": "schedule",
+    "optim": "optimizer",
+    "max_grad_norm": "gradient_clip",
+    "grad_clip": "gradient_clip",
+    "dtype": "precision",
+    "gradient_checkpointing": "activation_checkpointing",
+    "r": "rank",
+    "lora_r": "rank",
+    "lora_rank": "rank",
+    "lora_alpha": "alpha",
+    "lora_dropout": "dropout",
+    "target_modules": "targets",
+    "name": "workload",
+    "model": "base_model",
+    "base": "base_model",
+    "logs": "sources",
+    "data": "sources",
+    "source": "sources",
+    "draft": "speculator",
+    "drafter": "speculator",
+    "distill": "student",
+    "distillation": "student",
+    "quantization": "quantize",
+    "quantise": "quantize",
+    "eval": "evaluation",
+    "dataset": "datasets",
+    "num_draft_tokens": "num_speculative_tokens",
+    "draft_tokens": "num_speculative_tokens",
+    "api_key": "api_key_env",
+    "url": "base_url",
+    "path": "uri",
+    "disabled": "enabled",
+    "enable": "enabled",
+    "dedup": "near_duplicates",
+    "start": "first_day",
+    "start_date": "first_day",
+    "end": "last_day",
+    "end_date": "last_day",
+    "val_share": "validation_share",
+    "num_threads": "threads",
+    "type": "architecture",
 }
 """Name of a key in other tools -> its name here."""
 
@@ -232,7 +274,8 @@ def _words(kind: Any, metadata: list[Any]) -> str:
         return f"a list, each item {accepted(inner[0])}"
     if origin is tuple:
         return f"a list of {len(inner)}: " + ", then ".join(
-            accepted(item) + (" or null" if takes_null(item) else "") for item in inner)
+            accepted(item) + (" or null" if takes_null(item) else "") for item in inner
+        )
     if origin is dict:
         section = section_in(inner[1])
         below = f"its own keys ({', '.join(section.model_fields)})" if section else accepted(inner[1])
@@ -264,8 +307,12 @@ def _written(value: Any) -> str:
 
 
 def _bounds(metadata: list[Any]) -> str:
-    given = {name: getattr(extra, name) for extra in metadata for name in ("ge", "gt", "le", "lt", "multiple_of")
-             if getattr(extra, name, None) is not None}
+    given = {
+        name: getattr(extra, name)
+        for extra in metadata
+        for name in ("ge", "gt", "le", "lt", "multiple_of")
+        if getattr(extra, name, None) is not None
+    }
     least, above, most, below = (given.get(name) for name in ("ge", "gt", "le", "lt"))
     several = f", a multiple of {given['multiple_of']}" if "multiple_of" in given else ""
     if least is not None and most is not None:
@@ -313,9 +360,11 @@ def _slips(name: str, keys: list[Key]) -> list[Key]:
 
 
 def _is_one_letter_off(one: str, other: str) -> bool:
-    at = next((place for place, (letter, same) in enumerate(zip(one, other, strict=False)) if letter != same),
-              min(len(one), len(other)))
-    return one[at + 1:] == other[at + 1:] or one[at:] == other[at + 1:] or one[at + 1:] == other[at:]
+    at = next(
+        (place for place, (letter, same) in enumerate(zip(one, other, strict=False)) if letter != same),
+        min(len(one), len(other)),
+    )
+    return one[at + 1 :] == other[at + 1 :] or one[at:] == other[at + 1 :] or one[at + 1 :] == other[at:]
 
 
 def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:
@@ -325,8 +374,8 @@ def _closest(name: str, keys: list[Key], cutoff: float) -> list[Key]:
 
 def _nearest_level(keys: list[Key], section: tuple[str, ...]) -> list[Key]:
     """The keys in the section or below it; else the keys above it; else all."""
-    inside = [key for key in keys if key.path[:len(section)] == section]
+    inside = [key for key in keys if key.path[: len(section)] == section]
     if section and inside:
         return inside
-    above = [key for key in keys if key.path[:-1] == section[:len(key.path) - 1]]
+    above = [key for key in keys if key.path[:-1] == section[: len(key.path) - 1]]
     return above or keys

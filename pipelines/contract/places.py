@@ -29,8 +29,7 @@ class _NoPathError(Exception):
 
 def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes the paths of `recipe` absolute, relative to `home`; yields problems."""
-    named: dict[str, Mapping[str, Any]] = {
-        "sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
+    named: dict[str, Mapping[str, Any]] = {"sources": recipe.sources, "seeds": recipe.seeds, "evals": recipe.evals}
     for section, settings_by_name in named.items():
         for name, settings in settings_by_name.items():
             for key in ("uri", "tokenizer"):
@@ -67,7 +66,8 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
             found["evals"][name]["answers"] = suite.answers
     for name, suite in _tasks(recipe).items():
         found["datasets"]["rl_prompts"]["tasks"][name] |= {
-            key: place for key in ("uri", "answers") if (place := getattr(suite, key))}
+            key: place for key in ("uri", "answers") if (place := getattr(suite, key))
+        }
     found["base_model"] = recipe.base_model
     if "model" in (semantic := (found.get("curation") or {}).get("semantic_duplicates") or {}):
         semantic["model"] = recipe.curation.semantic_duplicates.model
@@ -102,8 +102,10 @@ def _directories_of_drafter(recipe: RecipeFields) -> Iterator[tuple[str, str, st
 
 def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     semantic, drift = recipe.curation.semantic_duplicates, recipe.drift
-    for key, settings, is_used in (("curation.semantic_duplicates.model", semantic, semantic.enabled),
-                                   ("drift.embeddings.model", drift.embeddings, drift.enabled)):
+    for key, settings, is_used in (
+        ("curation.semantic_duplicates.model", semantic, semantic.enabled),
+        ("drift.embeddings.model", drift.embeddings, drift.enabled),
+    ):
         if not settings.model:
             continue
         try:
@@ -174,8 +176,13 @@ def _settle_base(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     if name.strip().lower() == "tiny":
         yield "base_model", f"it holds {name!r}; did you mean tiny?"
     elif not _HUB_ID.fullmatch(name) or len(name) > 200:
-        yield "base_model", ("this is neither a directory nor an id of the Hugging Face Hub; give a directory, an id such as "
-                             "Qwen/Qwen3-0.6B, or `tiny`")
+        yield (
+            "base_model",
+            (
+                "this is neither a directory nor an id of the Hugging Face Hub; give a directory, an id such as "
+                "Qwen/Qwen3-0.6B, or `tiny`"
+            ),
+        )
 
 
 def _settle_student(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
@@ -211,8 +218,10 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
             return
         refuse_unusable_base(Path(teacher.base))
         if not chat_templates(Path(teacher.base)):
-            yield "teacher.base", (f"{teacher.base} has no chat template, so it cannot be asked; put a chat_template.jinja "
-                                   "into the directory")
+            yield (
+                "teacher.base",
+                (f"{teacher.base} has no chat template, so it cannot be asked; put a chat_template.jinja into the directory"),
+            )
     except (_NoPathError, OSError):
         yield "teacher.base", f"this is not a path on this machine; give {wanted}"
     except ModelError as error:

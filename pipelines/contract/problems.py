@@ -1,8 +1,8 @@
 """The problems of a recipe: one sentence each, with line and key.
 
-    except RecipeError as error:
-        for problem in error.problems:
-            print(problem.line, problem.key, problem.sentence)
+except RecipeError as error:
+    for problem in error.problems:
+        print(problem.line, problem.key, problem.sentence)
 """
 
 from __future__ import annotations

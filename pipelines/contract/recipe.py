@@ -52,15 +52,19 @@ class Recipe(RecipeFields):
     @property
     def evaluate_settings(self) -> EvaluateSettings:
         """Settings of the evaluation job: `evaluation`, and the draft length that is served."""
-        return EvaluateSettings(**self.evaluation.model_dump(),
-                                num_speculative_tokens=self.speculator.num_speculative_tokens)
+        return EvaluateSettings(**self.evaluation.model_dump(), num_speculative_tokens=self.speculator.num_speculative_tokens)
 
     @property
     def trained(self) -> dict[str, TrainingSettings]:
         """Sections whose stages train in this recipe -> their settings, in order of execution."""
         sections = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: found for name, found in sections.items() if isinstance(found, TrainingSettings)
-                and getattr(found, "enabled", True) and (name != "tiny" or self.base_model == "tiny")}
+        return {
+            name: found
+            for name, found in sections.items()
+            if isinstance(found, TrainingSettings)
+            and getattr(found, "enabled", True)
+            and (name != "tiny" or self.base_model == "tiny")
+        }
 
     def as_text(self) -> str:
         """The recipe as JSON that can be read from any folder: the given keys, with absolute paths. Reading it gives the same

@@ -1,6 +1,6 @@
 """The reference of all recipe keys, generated from the settings models: docs/recipe.md.
 
-    millrace schema --markdown > docs/recipe.md
+millrace schema --markdown > docs/recipe.md
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from pipelines.contract.keys import (
 )
 from pipelines.contract.sections import CHANGED, INTRODUCTION, SECTIONS, TRAINING, Chapter
 
-TRAINED = tuple(name for name, field in RecipeFields.model_fields.items()
-                if any(issubclass(section, TrainingSettings) for section in sections_in(field.annotation)))
+TRAINED = tuple(
+    name
+    for name, field in RecipeFields.model_fields.items()
+    if any(issubclass(section, TrainingSettings) for section in sections_in(field.annotation))
+)
 """Sections that take the training keys."""
 LONGEST_DEFAULT = 60
 """Most characters of a default; a longer one is described, not shown."""
@@ -42,8 +45,11 @@ FEW = 5
 
 def reference(model: type[BaseModel]) -> str:
     """The whole page as Markdown."""
-    switches = "\n".join(f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(model, key) else ' (off by default)'}"
-                         for key in keys_of(model) if key.name == "enabled" and key.annotation is bool)
+    switches = "\n".join(
+        f"- `{'.'.join(key.path[:-1])}`{'' if _is_on(model, key) else ' (off by default)'}"
+        for key in keys_of(model)
+        if key.name == "enabled" and key.annotation is bool
+    )
     parts = ["# The recipe\n", INTRODUCTION.format(switches=switches), _contents()]
     for section in SECTIONS:
         parts.append(_chapter(model, section))
@@ -97,15 +103,20 @@ def _chapter(model: type[BaseModel], section: Chapter) -> str:
     return "\n".join(lines)
 
 
-def _tables_of_variants(model: type[BaseModel], section: Chapter, shared: dict[str, FieldInfo],
-                        variants: list[type[BaseModel]]) -> str:
+def _tables_of_variants(
+    model: type[BaseModel], section: Chapter, shared: dict[str, FieldInfo], variants: list[type[BaseModel]]
+) -> str:
     """Tables of the keys that not all variants of a section share: one table for each group of variants with the same keys."""
     tag = tag_of(model, _place(section))
     tables: dict[str, list[type[BaseModel]]] = {}
     for variant in variants:
-        own = {name: field for name, field in variant.model_fields.items()
-               if name != tag and (name not in shared or field.description != shared[name].description)
-               and not _is_training_key(section, name, field)}
+        own = {
+            name: field
+            for name, field in variant.model_fields.items()
+            if name != tag
+            and (name not in shared or field.description != shared[name].description)
+            and not _is_training_key(section, name, field)
+        }
         tables.setdefault(_table(own, section.key) if own else "", []).append(variant)
     parts = []
     for table, members in tables.items():
@@ -143,8 +154,14 @@ def _is_training_key(section: Chapter, name: str, field: FieldInfo) -> bool:
 def _table(fields: dict[str, FieldInfo], section: str) -> str:
     """The keys that are needed or that people change, and the others folded away, as GitHub and the site's Markdown show it."""
     changed = set(CHANGED.split())
-    shown = {name: field for name, field in fields.items() if field.is_required() or name in ("enabled", "architecture")
-             or (place := f"{section}.{name}".strip(".")) in changed or _chapter_of(place)}
+    shown = {
+        name: field
+        for name, field in fields.items()
+        if field.is_required()
+        or name in ("enabled", "architecture")
+        or (place := f"{section}.{name}".strip(".")) in changed
+        or _chapter_of(place)
+    }
     folded = {name: field for name, field in fields.items() if name not in shown}
     if not folded or len(folded) <= FEW:
         return _rows(fields, section)

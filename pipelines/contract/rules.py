@@ -38,24 +38,37 @@ def broken_rules(recipe: RecipeFields) -> Broken:
 def _what_is_decided(recipe: RecipeFields) -> Broken:
     decide = recipe.automation.decide
     if decide.budget.money_per_week is not None and decide.price_per_device_hour is None:
-        yield "automation.decide.budget.money_per_week", (
-            "no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out")
+        yield (
+            "automation.decide.budget.money_per_week",
+            ("no price is known, so no cost in money is either; set automation.decide.price_per_device_hour, or leave it out"),
+        )
     if decide.enabled and not decide.causes:
         yield "automation.decide.causes", "it is empty, so nothing would be looked at; name a cause, or set enabled to false"
     if decide.enabled and decide.causes == ["schedule"] and not recipe.automation.retrain.enabled:
-        yield "automation.decide.causes", ("it is schedule alone, and there is none; set automation.retrain.enabled to true, "
-                                           "or name another cause")
+        yield (
+            "automation.decide.causes",
+            ("it is schedule alone, and there is none; set automation.retrain.enabled to true, or name another cause"),
+        )
     if decide.enabled and "* * * * *" in decide.quiet:
-        yield "automation.decide.quiet", ("* * * * * is every minute, so nothing would ever be started; give the minutes in "
-                                          "which nothing may start, or set dry_run to true")
+        yield (
+            "automation.decide.quiet",
+            (
+                "* * * * * is every minute, so nothing would ever be started; give the minutes in "
+                "which nothing may start, or set dry_run to true"
+            ),
+        )
 
 
 def _what_is_made(recipe: RecipeFields) -> Broken:
     switches = [found.switch for found in STAGES if found.kind == "model" and found.switch]
     if recipe.policy.off >= set(switches):
-        yield f"{switches[0]}.enabled", (
-            f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
-            "them. To build the datasets only, leave one on and run with --select +sft_dataset")
+        yield (
+            f"{switches[0]}.enabled",
+            (
+                f"{', '.join(switches[:-1])} and {switches[-1]} are all switched off, so no model would be made; enable one of "
+                "them. To build the datasets only, leave one on and run with --select +sft_dataset"
+            ),
+        )
 
 
 def _what_is_released(recipe: RecipeFields) -> Broken:
@@ -67,24 +80,52 @@ def _what_is_released(recipe: RecipeFields) -> Broken:
         return
     sft, key = recipe.sft, "release.form"
     if recipe.policy.served != "sft_model" or sft.method == "full":
-        instead = f"the fine-tuned model with sft.method {sft.method}" if recipe.policy.served == "sft_model" else (
-            f"the {stage(recipe.policy.served).role} model")
-        yield key, (f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
-                    "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
-                    "to merged")
+        instead = (
+            f"the fine-tuned model with sft.method {sft.method}"
+            if recipe.policy.served == "sft_model"
+            else (f"the {stage(recipe.policy.served).role} model")
+        )
+        yield (
+            key,
+            (
+                f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
+                "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
+                "to merged"
+            ),
+        )
     elif sft.continue_from is not None:
-        yield "sft.continue_from", (f"it is {sft.continue_from}, and release.form is adapter: what is continued has the "
-                                    "earlier adapter merged in, so the new one is none on the base model; leave it out, or set "
-                                    "release.form to merged")
+        yield (
+            "sft.continue_from",
+            (
+                f"it is {sft.continue_from}, and release.form is adapter: what is continued has the "
+                "earlier adapter merged in, so the new one is none on the base model; leave it out, or set "
+                "release.form to merged"
+            ),
+        )
     elif (rank := (sft.lora or LoraSettings()).rank) > MAX_RANKS[-1]:
-        yield "sft.lora.rank", (f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {MAX_RANKS[-1]}; give "
-                                "less, or set release.form to merged")
+        yield (
+            "sft.lora.rank",
+            (
+                f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {MAX_RANKS[-1]}; give "
+                "less, or set release.form to merged"
+            ),
+        )
     if recipe.policy.speculator:
-        yield key, ("it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all "
-                    "its adapters; set speculator.enabled to false, or set release.form to merged")
+        yield (
+            key,
+            (
+                "it is adapter, and a drafter is trained for one model: a server on a shared base has one drafter for all "
+                "its adapters; set speculator.enabled to false, or set release.form to merged"
+            ),
+        )
     if recipe.release.serve_on and not recipe.release.serve_on.strip().lower().startswith("vllm"):
-        yield "release.serve_on", (f"it is {recipe.release.serve_on}, and adapters are served by vLLM only; name vllm, or set "
-                                   "release.form to merged")
+        yield (
+            "release.serve_on",
+            (
+                f"it is {recipe.release.serve_on}, and adapters are served by vLLM only; name vllm, or set "
+                "release.form to merged"
+            ),
+        )
 
 
 def _what_is_served(recipe: RecipeFields) -> Broken:
@@ -108,51 +149,86 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
     server = recipe.evaluation.server
     for scheme in recipe.quantize.schemes if server is not None and recipe.quantize.enabled else []:
         if server.kind not in SUPPORT[scheme]:
-            yield "evaluation.server", (
-                f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
-                f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme")
+            yield (
+                "evaluation.server",
+                (
+                    f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
+                    f"{', '.join(SUPPORT[scheme])}): leave evaluation.server out, or choose another quantize.scheme"
+                ),
+            )
     levels = recipe.release.drafting.concurrency or []
     measured = [] if server is None else server.concurrencies
     if recipe.release.enabled and (missing := sorted(set(levels) - set(measured))):
-        yield "release.drafting.concurrency", (
-            f"{', '.join(map(str, missing))} {'is' if len(missing) == 1 else 'are'} not measured: "
-            + ("evaluation.server names no server; add it, or leave release.drafting.concurrency out" if server is None else
-               f"evaluation.server.concurrencies is {server.concurrencies}; add it there"))
+        yield (
+            "release.drafting.concurrency",
+            (
+                f"{', '.join(map(str, missing))} {'is' if len(missing) == 1 else 'are'} not measured: "
+                + (
+                    "evaluation.server names no server; add it, or leave release.drafting.concurrency out"
+                    if server is None
+                    else f"evaluation.server.concurrencies is {server.concurrencies}; add it there"
+                )
+            ),
+        )
 
 
 def _what_drafts(recipe: RecipeFields) -> Broken:
     drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
     if recipe.policy.drafting_model == "student_model" and recipe.student.across_tokenizers is not None:
-        yield "student.across_tokenizers", (
-            f"it is {recipe.student.across_tokenizers} and speculator.architecture is {drafter.architecture}, which begins "
-            f"from the student, and a drafter needs its target's tokenizer; leave student.across_tokenizers out, or name a "
-            f"directory in speculator.{architecture.starts_from.key}")
+        yield (
+            "student.across_tokenizers",
+            (
+                f"it is {recipe.student.across_tokenizers} and speculator.architecture is {drafter.architecture}, which begins "
+                f"from the student, and a drafter needs its target's tokenizer; leave student.across_tokenizers out, or name a "
+                f"directory in speculator.{architecture.starts_from.key}"
+            ),
+        )
     begun = stage(recipe.drafter_from) if recipe.drafter_from else None
     if begun and begun.switch in recipe.policy.off:
-        yield "speculator.architecture", (
-            f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; enable "
-            f"the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}")
+        yield (
+            "speculator.architecture",
+            (
+                f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; "
+                f"enable the {begun.role}, or name a directory in speculator.{architecture.starts_from.key}"
+            ),
+        )
     if drafter.enabled and architecture.refuses_tiny_base and recipe.base_model == "tiny":
         yield "speculator.architecture", f"it is {drafter.architecture}, {architecture.refuses_tiny_base}"
-    if (drafter.enabled and architecture.unquantized_layer and "mtp_layer" in recipe.quantize.model_fields_set
-            and not recipe.quantize.mtp_layer):
-        yield "quantize.mtp_layer", (
-            f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for int8 "
-            "and draft badly; leave quantize.mtp_layer out")
+    if (
+        drafter.enabled
+        and architecture.unquantized_layer
+        and "mtp_layer" in recipe.quantize.model_fields_set
+        and not recipe.quantize.mtp_layer
+    ):
+        yield (
+            "quantize.mtp_layer",
+            (
+                f"it is false and speculator.architecture is {drafter.architecture}: vLLM would take the layer's floats for "
+                "int8 and draft badly; leave quantize.mtp_layer out"
+            ),
+        )
     gate = recipe.release.gates.acceptance_length
     if drafter.enabled and gate is not None and gate > drafter.num_speculative_tokens + 1:
-        yield "release.gates.acceptance_length", (
-            f"{gate:g} cannot be reached: {drafter.num_speculative_tokens} drafted tokens give at most "
-            f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens")
+        yield (
+            "release.gates.acceptance_length",
+            (
+                f"{gate:g} cannot be reached: {drafter.num_speculative_tokens} drafted tokens give at most "
+                f"{drafter.num_speculative_tokens + 1} a verification; give less, or raise speculator.num_speculative_tokens"
+            ),
+        )
     if drafter.previous_share is not None and drafter.continue_from is None:
-        yield "speculator.previous_share", (
-            "previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out")
+        yield (
+            "speculator.previous_share",
+            ("previous_share is set and nothing is continued: set speculator.continue_from, or leave previous_share out"),
+        )
 
 
 def _what_is_trained(recipe: RecipeFields) -> Broken:
     if recipe.second_sft is not None and recipe.second_sft.enabled and not recipe.sft.enabled:
-        yield "second_sft", (
-            "it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft")
+        yield (
+            "second_sft",
+            ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
+        )
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:
@@ -160,8 +236,10 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
     if merge is None:
         return
     if recipe.sft.enabled and TRAINED not in merge.listed:
-        yield "merge.models", (
-            f"{TRAINED} is missing, so the fine-tuned model would not be used; add it, or set sft.enabled to false")
+        yield (
+            "merge.models",
+            (f"{TRAINED} is missing, so the fine-tuned model would not be used; add it, or set sft.enabled to false"),
+        )
     if not recipe.sft.enabled and TRAINED in merge.listed:
         yield "merge.models", f"it lists {TRAINED}, and sft.enabled is false; take {TRAINED} out, or enable sft"
 
@@ -170,30 +248,48 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
     reads = recipe.student.enabled and recipe.student.teacher == "answers"
     gives = recipe.teacher is not None and recipe.teacher.logprobs is not None and recipe.teacher.trains != "sft"
     if reads and not gives:
-        yield "student.teacher", (
-            "it is answers, and no teacher gives the student log-probabilities; set teacher.logprobs, and teacher.trains to "
-            "student or both, or choose online or cache")
+        yield (
+            "student.teacher",
+            (
+                "it is answers, and no teacher gives the student log-probabilities; set teacher.logprobs, and teacher.trains "
+                "to student or both, or choose online or cache"
+            ),
+        )
     if recipe.teacher is None:
         return
     if reads and recipe.datasets.sft.thinking != "keep":
-        yield "datasets.sft.thinking", (
-            f"it is {recipe.datasets.sft.thinking}, and log-probabilities are those of the answers as the teacher gave them; "
-            "set it to keep, or set student.teacher to online or cache")
+        yield (
+            "datasets.sft.thinking",
+            (
+                f"it is {recipe.datasets.sft.thinking}, and log-probabilities are those of the answers as the teacher gave "
+                "them; set it to keep, or set student.teacher to online or cache"
+            ),
+        )
     if recipe.teacher.logprobs is not None and not reads:
-        yield "teacher.logprobs", (
-            "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "
-            "teacher.logprobs out")
+        yield (
+            "teacher.logprobs",
+            (
+                "nobody learns the log-probabilities, since student.teacher is not answers; set it to answers, or leave "
+                "teacher.logprobs out"
+            ),
+        )
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
     if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
-        yield "teacher.base", (
-            f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model")
+        yield (
+            "teacher.base",
+            (f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"),
+        )
     learners = TAUGHT_BY_BOTH if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
-        yield "teacher.trains", (
-            f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
-            f"{'is' if len(learners) == 1 else 'are'} false, so nobody would learn the answers; leave teacher out, or enable "
-            "one of them")
+        yield (
+            "teacher.trains",
+            (
+                f"it is {recipe.teacher.trains}, and {' and '.join(f'{name}.enabled' for name in learners)} "
+                f"{'is' if len(learners) == 1 else 'are'} false, so nobody would learn the answers; leave teacher out, or "
+                "enable one of them"
+            ),
+        )
 
 
 def _what_is_named(recipe: RecipeFields) -> Broken:
@@ -203,24 +299,35 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"
         if recipe.curation.judge is None and (settings.min_quality or settings.min_difficulty):
             key = "min_quality" if settings.min_quality else "min_difficulty"
-            yield ("datasets", "named", name, key), (
-                "no judge scores the rows, so none would be left; set curation.judge, or leave it out")
+            yield (
+                ("datasets", "named", name, key),
+                ("no judge scores the rows, so none would be left; set curation.judge, or leave it out"),
+            )
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
         dataset = settings and settings.dataset
         if dataset is not None and dataset not in named:
-            yield f"{section}.dataset", f"there is no dataset {dataset} under datasets.named; " + (
-                f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there")
+            yield (
+                f"{section}.dataset",
+                f"there is no dataset {dataset} under datasets.named; "
+                + (f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there"),
+            )
         elif dataset is not None and stage_name in recipe.policy.taught:
-            yield f"{section}.dataset", (
-                f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; leave "
-                "one of the two out")
+            yield (
+                f"{section}.dataset",
+                (
+                    f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; "
+                    "leave one of the two out"
+                ),
+            )
 
 
 def _the_data(recipe: RecipeFields) -> Broken:
     known = [*recipe.sources, *recipe.seeds, RATED]
-    mixtures = {("datasets", "sft"): recipe.datasets.sft,
-                **{("datasets", "named", name): named for name, named in recipe.datasets.named.items()}}
+    mixtures = {
+        ("datasets", "sft"): recipe.datasets.sft,
+        **{("datasets", "named", name): named for name, named in recipe.datasets.named.items()},
+    }
     for place, mixture in mixtures.items():
         for key in ("mix", "limits"):
             for name in getattr(mixture, key):
@@ -230,21 +337,29 @@ def _the_data(recipe: RecipeFields) -> Broken:
                     yield (*place, key, name), f"no source and no seed has this name; {meant}"
     for name, seed in recipe.seeds.items():
         if seed.dataset and seed.dataset.startswith(f"{recipe.workload}/") and not seed.version:
-            yield ("seeds", name, "dataset"), (
-                f"{seed.dataset} is of this recipe's own workload, where a current version could be made from itself; name an "
-                "earlier `version`, or a dataset of another workload")
+            yield (
+                ("seeds", name, "dataset"),
+                (
+                    f"{seed.dataset} is of this recipe's own workload, where a current version could be made from itself; name "
+                    "an earlier `version`, or a dataset of another workload"
+                ),
+            )
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
     for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
-            yield ("datasets", "rl_prompts", "tasks", name), (
-                "these items are under evals too, so a model would be trained on what it is measured by; name other tasks")
+            yield (
+                ("datasets", "rl_prompts", "tasks", name),
+                ("these items are under evals too, so a model would be trained on what it is measured by; name other tasks"),
+            )
     for name in recipe.retention.counts_only if recipe.retention else ():
         if name not in (*recipe.sources, RATED):
             yield "retention.counts_only", f"no source is called {name}; there are {', '.join(recipe.sources)}"
     if RATED in known[:-1]:
-        yield ("sources" if RATED in recipe.sources else "seeds", RATED), (
-            "answers that people rate in `millrace chat` have this name; give another one")
+        yield (
+            ("sources" if RATED in recipe.sources else "seeds", RATED),
+            ("answers that people rate in `millrace chat` have this name; give another one"),
+        )
     for name in set(recipe.sources) & set(recipe.seeds):
         yield ("seeds", name), "a source has this name too, and datasets.sft.mix could mean either; rename one of them"
     if recipe.first_day and recipe.last_day and recipe.last_day < recipe.first_day:

@@ -31,30 +31,49 @@ retention.raw_days retention.curated_days
 `training` are the keys of every training."""
 
 SECTIONS = (
-    Chapter("", "Top level", "Three keys are needed; everything else has a default that works. Tables show the keys "
-            "that people change, further ones fold.", """\
+    Chapter(
+        "",
+        "Top level",
+        "Three keys are needed; everything else has a default that works. Tables show the keys "
+        "that people change, further ones fold.",
+        """\
 workload: math-tutor
 base_model: Qwen/Qwen3-0.6B          # or ./models/mine, ./outputs/adapter, or tiny
 sources:
   gateway: {uri: s3://logs/gateway/}
 first_day: 2026-06-01
-"""),
-    Chapter("sources", "sources", "Logs and feedback, each under a name of your own. Relative paths start at the recipe's "
-            "folder. [data.md](data.md) lists the formats.", """\
+""",
+    ),
+    Chapter(
+        "sources",
+        "sources",
+        "Logs and feedback, each under a name of your own. Relative paths start at the recipe's "
+        "folder. [data.md](data.md) lists the formats.",
+        """\
 sources:
   gateway: {uri: s3://logs/gateway/, workloads: {prod-tutor: math-tutor}}
   thumbs: {uri: ./feedback/*.jsonl}
-"""),
-    Chapter("seeds", "seeds", "Training examples written by hand or by a model, each set under a name of your own: files in "
-            "any format that logs can have, or the training rows of another dataset of the lake.", """\
+""",
+    ),
+    Chapter(
+        "seeds",
+        "seeds",
+        "Training examples written by hand or by a model, each set under a name of your own: files in "
+        "any format that logs can have, or the training rows of another dataset of the lake.",
+        """\
 seeds:
   handmade: {uri: ./seeds.jsonl, licence: cc-by-4.0}
   generated: {uri: s3://seeds/generated/, synthetic: true}
   old: {dataset: old-tutor/sft_dataset}
-"""),
-    Chapter("sources.*.fields", "sources.fields", "For records of no known format; `millrace inspect` proposes a mapping. "
-            "Without a request, columns of records that a known format reads. A key with a dot is quoted, `[\"user.id\"]`, and "
-            "a path goes on inside a text that is JSON.", """\
+""",
+    ),
+    Chapter(
+        "sources.*.fields",
+        "sources.fields",
+        "For records of no known format; `millrace inspect` proposes a mapping. "
+        'Without a request, columns of records that a known format reads. A key with a dot is quoted, `["user.id"]`, and '
+        "a path goes on inside a text that is JSON.",
+        """\
 sources:
   app:
     uri: ./app/*.jsonl
@@ -65,31 +84,52 @@ sources:
   gateway:
     uri: ./gateway/*.jsonl
     fields: {user: actor.login, cost: billing.amount}
-"""),
-    Chapter("evals", "evals", "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
-            "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
-            "([evaluation.md](evaluation.md)).", """\
+""",
+    ),
+    Chapter(
+        "evals",
+        "evals",
+        "Evaluation suites under names of your own. Rows that hold one of their items are dropped "
+        "(`curation.decontamination`), and the evaluation asks items whose answers it can score "
+        "([evaluation.md](evaluation.md)).",
+        """\
 evals:
   gsm8k: {uri: ./evals/gsm8k.jsonl, format: gsm8k}
   extract: {uri: ./evals/extract.jsonl, task: json_schema}
-"""),
-    Chapter("tiny", "tiny", "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.", """\
+""",
+    ),
+    Chapter(
+        "tiny",
+        "tiny",
+        "Used only with `base_model: tiny`. It takes the [training keys](#training-keys) as well.",
+        """\
 base_model: tiny
 tiny: {layers: 10, steps: 400, learning_rate: 4e-3}
-"""),
-    Chapter("curation", "curation", "Each rule drops rows and records why; `millrace why` shows the decision on a row. "
-            "Set a rule to false to switch it off. [data.md](data.md) says how the rules work.", """\
+""",
+    ),
+    Chapter(
+        "curation",
+        "curation",
+        "Each rule drops rows and records why; `millrace why` shows the decision on a row. "
+        "Set a rule to false to switch it off. [data.md](data.md) says how the rules work.",
+        """\
 curation:
   pii: redact
   near_duplicates: {similarity: 0.8}
   decontamination: {enabled: false}
   language: {allow: [en, de]}
-"""),
+""",
+    ),
     Chapter("curation.near_duplicates", "curation.near_duplicates", "", ""),
-    Chapter("curation.semantic_duplicates", "curation.semantic_duplicates", "", """\
+    Chapter(
+        "curation.semantic_duplicates",
+        "curation.semantic_duplicates",
+        "",
+        """\
 curation:
   semantic_duplicates: {enabled: true, model: ./models/embedder}
-"""),
+""",
+    ),
     Chapter("curation.decontamination", "curation.decontamination", ""),
     Chapter("curation.status", "curation.status", ""),
     Chapter("curation.tools", "curation.tools", ""),
@@ -97,76 +137,133 @@ curation:
     Chapter("curation.repetition", "curation.repetition", ""),
     Chapter("curation.length", "curation.length", ""),
     Chapter("curation.feedback", "curation.feedback", ""),
-    Chapter("curation.judge", "curation.judge", "Leave the key out, or set it to null, to judge no row.", """\
+    Chapter(
+        "curation.judge",
+        "curation.judge",
+        "Leave the key out, or set it to null, to judge no row.",
+        """\
 curation:
   judge: {base_url: http://localhost:8000/v1, model: judge, api_key_env: JUDGE_API_KEY}
   min_quality: 6
-"""),
-    Chapter("drift", "drift", "`drift: {enabled: false}` switches the comparison off. [drift.md](drift.md) says what is "
-            "tested, and what the rate of false alarms means.", """\
+""",
+    ),
+    Chapter(
+        "drift",
+        "drift",
+        "`drift: {enabled: false}` switches the comparison off. [drift.md](drift.md) says what is "
+        "tested, and what the rate of false alarms means.",
+        """\
 drift:
   reference_days: 28
   false_alarms_per_1000_days: 1
-"""),
-    Chapter("drift.embeddings", "drift.embeddings", "[drift.md](drift.md#what-prompts-mean) says what is compared.", """\
+""",
+    ),
+    Chapter(
+        "drift.embeddings",
+        "drift.embeddings",
+        "[drift.md](drift.md#what-prompts-mean) says what is compared.",
+        """\
 drift:
   embeddings: {model: ./models/embedder}
-"""),
+""",
+    ),
     Chapter("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
-    Chapter("datasets.sft", "datasets.sft", "[data.md](data.md#datasets) explains mixing, splits and the card.", """\
+    Chapter(
+        "datasets.sft",
+        "datasets.sft",
+        "[data.md](data.md#datasets) explains mixing, splits and the card.",
+        """\
 datasets:
   sft:
     mix: {gateway: 0.9, handmade: {rows: 500}}
     limits: {handmade: {max_repeats: 3}}
     test_share: 0.1
     validation_share: 0.05
-"""),
+""",
+    ),
     Chapter("datasets.sft.mix", "datasets.sft.mix", ""),
     Chapter("datasets.sft.limits", "datasets.sft.limits", ""),
-    Chapter("datasets.preference", "datasets.preference", "Leave the key out to make none.", """\
+    Chapter(
+        "datasets.preference",
+        "datasets.preference",
+        "Leave the key out to make none.",
+        """\
 datasets:
   preference: {min_difference: 1}
-"""),
-    Chapter("datasets.rl_prompts", "datasets.rl_prompts", "Leave the key out to make none.", """\
+""",
+    ),
+    Chapter(
+        "datasets.rl_prompts",
+        "datasets.rl_prompts",
+        "Leave the key out to make none.",
+        """\
 datasets:
   rl_prompts:
     tasks:
       arithmetic: {uri: ./train/arithmetic.jsonl, task: number}
-"""),
-    Chapter("datasets.calibration", "datasets.calibration", "Leave the key out to calibrate with rows of `datasets.sft`.", """\
+""",
+    ),
+    Chapter(
+        "datasets.calibration",
+        "datasets.calibration",
+        "Leave the key out to calibrate with rows of `datasets.sft`.",
+        """\
 datasets:
   calibration: {rows: 256}
-"""),
-    Chapter("datasets.named", "datasets.named", "Each has a mixture and a choice of rows of its own, and the held-out rows of "
-            "`datasets.sft`. [data.md](data.md#named-datasets) explains them.", """\
+""",
+    ),
+    Chapter(
+        "datasets.named",
+        "datasets.named",
+        "Each has a mixture and a choice of rows of its own, and the held-out rows of "
+        "`datasets.sft`. [data.md](data.md#named-datasets) explains them.",
+        """\
 datasets:
   named:
     best: {min_feedback: 1, mix: {gateway: 0.5, handmade: 0.5}, max_rows: 2000}
 sft: {dataset: best}
-"""),
-    Chapter("sft", "sft", "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
-            "the [training keys](#training-keys) as well.", """\
+""",
+    ),
+    Chapter(
+        "sft",
+        "sft",
+        "`sft: {enabled: false}` switches the stage off: the next stage starts from the base model. It takes "
+        "the [training keys](#training-keys) as well.",
+        """\
 sft:
   method: lora
   lora: {rank: 32, alpha: 64}
   epochs: 2
   learning_rate: 2e-4
-"""),
+""",
+    ),
     Chapter("sft.lora", "sft.lora", ""),
-    Chapter("sft.early_end", "sft.early_end", "Off by default; `second_sft` takes the same keys. "
-            "[training.md](training.md#ending-early) has the rule.", """\
+    Chapter(
+        "sft.early_end",
+        "sft.early_end",
+        "Off by default; `second_sft` takes the same keys. [training.md](training.md#ending-early) has the rule.",
+        """\
 sft:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
-"""),
-    Chapter("second_sft", "second_sft", "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
-            "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.", """\
+""",
+    ),
+    Chapter(
+        "second_sft",
+        "second_sft",
+        "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
+        "well, and takes nothing over from `sft`. [training.md](training.md#a-second-stage) explains it.",
+        """\
 datasets:
   named:
     best: {min_feedback: 1, max_rows: 2000}
 second_sft: {dataset: best, epochs: 1, learning_rate: 5e-6}
-"""),
-    Chapter("teacher", "teacher", "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, "
-            "limits and failures.", """\
+""",
+    ),
+    Chapter(
+        "teacher",
+        "teacher",
+        "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, limits and failures.",
+        """\
 teacher:
   base_url: https://api.example.com/v1
   model: big-model
@@ -174,106 +271,188 @@ teacher:
   licence: apache-2.0
   price: {input: 0.5, output: 1.5}
   max_cost: 20
-"""),
+""",
+    ),
     Chapter("teacher.price", "teacher.price", ""),
-    Chapter("teacher.verify", "teacher.verify", "With `answers` above 1: rejection sampling.", """\
+    Chapter(
+        "teacher.verify",
+        "teacher.verify",
+        "With `answers` above 1: rejection sampling.",
+        """\
 teacher:
   base_url: http://localhost:8000/v1
   model: big-model
   licence: apache-2.0
   answers: 4
   verify: {kind: number}
-"""),
-    Chapter("merge", "merge", "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.", """\
+""",
+    ),
+    Chapter(
+        "merge",
+        "merge",
+        "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.",
+        """\
 merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
-"""),
-    Chapter("student", "student", "`student: {enabled: false}` switches the stage off. It takes the "
-            "[training keys](#training-keys) as well. [distillation.md](distillation.md) explains the choices.", """\
+""",
+    ),
+    Chapter(
+        "student",
+        "student",
+        "`student: {enabled: false}` switches the stage off. It takes the "
+        "[training keys](#training-keys) as well. [distillation.md](distillation.md) explains the choices.",
+        """\
 student: {layers: 0.5, label_weight: 0.3, epochs: 2}
-"""),
+""",
+    ),
     Chapter("student.on_policy", "student.on_policy", ""),
-    Chapter("quantize", "quantize", "`quantize: {enabled: false}` switches the stage off. [quantization.md](quantization.md) "
-            "compares the schemes.", """\
+    Chapter(
+        "quantize",
+        "quantize",
+        "`quantize: {enabled: false}` switches the stage off. [quantization.md](quantization.md) compares the schemes.",
+        """\
 quantize: {enabled: false}
-"""),
-    Chapter("quantize.distil", "quantize.distil", "Off by default. It takes the [training keys](#training-keys) as well.", """\
+""",
+    ),
+    Chapter(
+        "quantize.distil",
+        "quantize.distil",
+        "Off by default. It takes the [training keys](#training-keys) as well.",
+        """\
 quantize:
   scheme: w4a16
   distil: {enabled: true, epochs: 1}
-"""),
-    Chapter("speculator", "speculator", "`speculator: {enabled: false}` switches the stage off. It takes the "
-            "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
-            "refused. [speculators.md](speculators.md) compares the architectures.", """\
+""",
+    ),
+    Chapter(
+        "speculator",
+        "speculator",
+        "`speculator: {enabled: false}` switches the stage off. It takes the "
+        "[training keys](#training-keys) as well. Each architecture has keys of its own; a key of another one is "
+        "refused. [speculators.md](speculators.md) compares the architectures.",
+        """\
 speculator:
   architecture: eagle3
   num_speculative_tokens: 3
   answers: {prompts: 20000, temperature: 1.0, max_new_tokens: 256}
-"""),
-    Chapter("speculator.early_end", "speculator.early_end", "Off by default. [training.md](training.md#ending-early) has the "
-            "rule, and says where each number comes from that is left out.", """\
+""",
+    ),
+    Chapter(
+        "speculator.early_end",
+        "speculator.early_end",
+        "Off by default. [training.md](training.md#ending-early) has the "
+        "rule, and says where each number comes from that is left out.",
+        """\
 speculator:
   early_end: {enabled: true, serves_days: 14}
-"""),
+""",
+    ),
     Chapter("speculator.answers", "speculator.answers", ""),
-    Chapter("speculator.answers.endpoint", "speculator.answers.endpoint", "Leave the key out to answer with the project's own "
-            "generator.", """\
+    Chapter(
+        "speculator.answers.endpoint",
+        "speculator.answers.endpoint",
+        "Leave the key out to answer with the project's own generator.",
+        """\
 speculator:
   answers:
     endpoint: {base_url: http://localhost:8000/v1, model: tutor, api_key_env: TUTOR_API_KEY}
-"""),
+""",
+    ),
     Chapter("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
     Chapter("evaluation.student_drafts", "evaluation.student_drafts", ""),
-    Chapter("evaluation.server", "evaluation.server", "Leave the key out to start no server. "
-            "[evaluation.md](evaluation.md#in-a-real-server) says what is asked and compared.", """\
+    Chapter(
+        "evaluation.server",
+        "evaluation.server",
+        "Leave the key out to start no server. "
+        "[evaluation.md](evaluation.md#in-a-real-server) says what is asked and compared.",
+        """\
 evaluation:
   server: {kind: vllm, arguments: ["--max-model-len", "8192"]}
-"""),
-    Chapter("evaluation.server.drafting", "evaluation.server.drafting",
-            "[speculators.md](speculators.md#what-a-release-drafts-with) says how the release chooses.", """\
+""",
+    ),
+    Chapter(
+        "evaluation.server.drafting",
+        "evaluation.server.drafting",
+        "[speculators.md](speculators.md#what-a-release-drafts-with) says how the release chooses.",
+        """\
 evaluation:
   server:
     kind: vllm
     concurrencies: [1, 4, 16]
     drafting: {methods: [ngram, drafter], num_speculative_tokens: [1, 3, 5]}
-"""),
+""",
+    ),
     Chapter("evaluation.tasks", "evaluation.tasks", ""),
-    Chapter("evaluation.tasks.judge", "evaluation.tasks.judge", "", """\
+    Chapter(
+        "evaluation.tasks.judge",
+        "evaluation.tasks.judge",
+        "",
+        """\
 evaluation:
   tasks:
     judge: {base_url: http://localhost:8000/v1, model: Qwen/Qwen3-32B}
-"""),
-    Chapter("release", "release", "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) "
-            "says what approval does.", """\
+""",
+    ),
+    Chapter(
+        "release",
+        "release",
+        "`release: {enabled: false}` switches release and endpoint off. [releases.md](releases.md) says what approval does.",
+        """\
 release:
   approval: person
   gates: {recovery: 0.99, acceptance_length: 1.5}
-"""),
-    Chapter("release.serving", "release.serving", "[releases.md](releases.md#files-of-a-release) lists the files.", """\
+""",
+    ),
+    Chapter(
+        "release.serving",
+        "release.serving",
+        "[releases.md](releases.md#files-of-a-release) lists the files.",
+        """\
 release:
   zero_retention: true
   serving: {gpus: 2, memory_gib: 128, images: {vllm: "registry.example.com/vllm:v0.32.0"}}
-"""),
+""",
+    ),
     Chapter("release.serving.images", "release.serving.images", ""),
-    Chapter("release.gates", "release.gates", "All but `erased_rows` are on by default; "
-            "[evaluation.md](evaluation.md#gates) explains them."),
-    Chapter("release.drafting", "release.drafting", "[speculators.md](speculators.md#what-a-release-drafts-with) explains the "
-            "choice.", """\
+    Chapter(
+        "release.gates",
+        "release.gates",
+        "All but `erased_rows` are on by default; [evaluation.md](evaluation.md#gates) explains them.",
+    ),
+    Chapter(
+        "release.drafting",
+        "release.drafting",
+        "[speculators.md](speculators.md#what-a-release-drafts-with) explains the choice.",
+        """\
 evaluation: {server: {kind: vllm, concurrencies: [1, 16]}}
 release:
   drafting: {choose: measured, concurrency: [16]}
-"""),
-    Chapter("release.watch", "release.watch", "Leave the key out to watch no release. [watch.md](watch.md) says what is "
-            "compared, and what the rate of false alarms means.", """\
+""",
+    ),
+    Chapter(
+        "release.watch",
+        "release.watch",
+        "Leave the key out to watch no release. [watch.md](watch.md) says what is "
+        "compared, and what the rate of false alarms means.",
+        """\
 release:
   watch: {hours: 48, acceptance_drop: 0.1, false_alarm: 0.01}
-"""),
+""",
+    ),
     Chapter("automation", "automation", ""),
-    Chapter("automation.retrain", "automation.retrain", "", """\
+    Chapter(
+        "automation.retrain",
+        "automation.retrain",
+        "",
+        """\
 automation:
   retrain: {enabled: true, cron: "0 3 * * 1"}     # every Monday at 3:00
-"""),
-    Chapter("automation.decide", "automation.decide", "Off by default. [automation.md](automation.md) says what is decided, "
-            "and how.", """\
+""",
+    ),
+    Chapter(
+        "automation.decide",
+        "automation.decide",
+        "Off by default. [automation.md](automation.md) says what is decided, and how.",
+        """\
 automation:
   watch_logs: true
   decide:
@@ -281,10 +460,15 @@ automation:
     quiet: ["* 8-19 * * 1-5"]        # nothing starts on working days from 8:00 to 20:00
     timezone: Europe/Amsterdam
     budget: {runs_per_week: 3, device_hours_per_week: 20}
-"""),
+""",
+    ),
     Chapter("automation.decide.budget", "automation.decide.budget", ""),
-    Chapter("alerts", "alerts", "Leave the key out to be told nothing. Addresses with secrets and passwords are named by their "
-            "environment variables. [alerts.md](alerts.md) says what is told, and in which form.", """\
+    Chapter(
+        "alerts",
+        "alerts",
+        "Leave the key out to be told nothing. Addresses with secrets and passwords are named by their "
+        "environment variables. [alerts.md](alerts.md) says what is told, and in which form.",
+        """\
 alerts:
   webhook: {url_env: ALERT_WEBHOOK_URL}
   email:
@@ -293,18 +477,28 @@ alerts:
     to: [team@example.com]
     user: millrace
     password_env: SMTP_PASSWORD
-"""),
+""",
+    ),
     Chapter("alerts.webhook", "alerts.webhook", ""),
-    Chapter("alerts.slack", "alerts.slack", "", """\
+    Chapter(
+        "alerts.slack",
+        "alerts.slack",
+        "",
+        """\
 alerts:
   slack: {url_env: SLACK_WEBHOOK_URL}
   kinds: [approval, failed_run, rollback]
-"""),
+""",
+    ),
     Chapter("alerts.email", "alerts.email", ""),
-    Chapter("retention", "retention", "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is "
-            "never removed.", """\
+    Chapter(
+        "retention",
+        "retention",
+        "Leave the key out to keep everything. [erasure.md](erasure.md#retention) says what is never removed.",
+        """\
 retention: {raw_days: 30, curated_days: 365, versions_days: 30, old_files_days: 7}
-"""),
+""",
+    ),
 )
 """In the order of the graph."""
 

@@ -86,7 +86,9 @@ def _as_written(value: Any) -> str:
 def parse_text(text: str, origin: Path | str) -> RecipeText:
     """Reads a recipe's text. origin: its name in messages. Raises RecipeError if it is not a YAML mapping."""
     if len(text) > LARGEST_FILE:
-        raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")])
+        raise RecipeProblemsError(
+            origin, [RecipeProblem(f"holds no recipe: it has {len(text) / 1e6:,.1f} MB, and a recipe has a few kB")]
+        )
     try:
         loader = _Loader(text)
         documents = []
@@ -104,8 +106,10 @@ def parse_text(text: str, origin: Path | str) -> RecipeText:
     if not held:
         raise RecipeProblemsError(origin, [RecipeProblem(f"holds no recipe: it is empty, and {NEEDED}")])
     if len(held) > 1:
-        second = RecipeProblem("a second document begins here; a recipe is one document, so remove the `---` above",
-                         line=held[1].start_mark.line + 1)
+        second = RecipeProblem(
+            "a second document begins here; a recipe is one document, so remove the `---` above",
+            line=held[1].start_mark.line + 1,
+        )
         raise RecipeProblemsError(origin, [second])
     if not isinstance(held[0], yaml.MappingNode):
         what = "a list" if isinstance(held[0], yaml.SequenceNode) else "a single value"
@@ -158,7 +162,9 @@ def _decoded(path: Path, content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeProblemsError(path, [RecipeProblem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]) from error
+        raise RecipeProblemsError(
+            path, [RecipeProblem("cannot be read as text: this is no UTF-8; save it as UTF-8", line=line)]
+        ) from error
 
 
 def _is_empty(node: yaml.Node) -> bool:
@@ -174,8 +180,12 @@ class _Loader(yaml.SafeLoader):
 for _name, _pattern, _first in (
     ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     ("int", r"^[-+]?(?:0x[0-9a-fA-F_]+|0o[0-7_]+|[0-9][0-9_]*)$", "-+0123456789"),
-    ("float", r"^(?:[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
-     r"|\.(?:nan|NaN|NAN))$", "-+.0123456789"),
+    (
+        "float",
+        r"^(?:[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN))$",
+        "-+.0123456789",
+    ),
     ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
     ("merge", r"^<<$", "<"),
 ):
@@ -315,8 +325,10 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> RecipeProblem:
     elif found := re.search(r"found character '(.)' that cannot start any token", said):
         what = f"a value that begins with {found.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
-        what = ("there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its "
-                "neighbours, and check whether the line above lacks its colon")
+        what = (
+            "there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its "
+            "neighbours, and check whether the line above lacks its colon"
+        )
     elif "could not find expected ':'" in said:
         what, line = "this line has no colon and space after its key; write `key: value`", (error.context_mark or mark).line + 1
     elif "expected ',' or" in said or "expected the node content" in said:

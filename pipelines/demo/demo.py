@@ -116,12 +116,18 @@ def _say(choice: FittedSteps, size: DemoSize, was_chosen: bool, console: Console
     total = sum(choice.seconds.values())
     rows = [[stage, f"{seconds:.0f}"] for stage, seconds in (choice.seconds | {"in all": total}).items()]
     console.print(_as_table(ReportSection("About how long", ["stage", "about seconds"], rows, "")))
-    console.print(f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
-                  soft_wrap=True, highlight=False)
+    console.print(
+        f"Predicted from {choice.speed.gflops:,.0f} GFLOP/s in {choice.speed.precision}, measured on this machine.",
+        soft_wrap=True,
+        highlight=False,
+    )
     budget = duration(size.budget)
     if choice.left_out:
-        why = "as chosen when this lake was new" if was_chosen else \
-            f"because all of the recipe would take about {duration(choice.whole)} here, and the budget is {budget}"
+        why = (
+            "as chosen when this lake was new"
+            if was_chosen
+            else f"because all of the recipe would take about {duration(choice.whole)} here, and the budget is {budget}"
+        )
         console.print(f"[yellow]Left out[/], {why}: {', '.join(choice.left_out)}.", soft_wrap=True, highlight=False)
     if total > size.budget:
         console.print(f"[yellow]Longer than {budget}[/]: nothing more can be left out.", soft_wrap=True, highlight=False)
@@ -169,9 +175,16 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
         console.print(f'  millrace sql {option} "{query}"', soft_wrap=True, markup=False, highlight=False)
     console.print(f"[bold]Where it came from[/] millrace lineage {summary.workload}/speculator {option}", soft_wrap=True)
     console.print(f"[bold]See the graph[/]      millrace ui {option}", soft_wrap=True)
-    record = {"seconds": outcome.seconds, "predicted": choice.seconds, "budget": size.budget,
-              "share_of_steps": choice.share, "left_out": choice.left_out, "peak_memory_mb": outcome.peak_memory_mb,
-              "step_peak_memory_mb": outcome.step_peak_memory_mb, "reused": sorted(outcome.reused)}
+    record = {
+        "seconds": outcome.seconds,
+        "predicted": choice.seconds,
+        "budget": size.budget,
+        "share_of_steps": choice.share,
+        "left_out": choice.left_out,
+        "peak_memory_mb": outcome.peak_memory_mb,
+        "step_peak_memory_mb": outcome.step_peak_memory_mb,
+        "reused": sorted(outcome.reused),
+    }
     write_json(lake / "demo-run.json", json.loads(json.dumps(record)))
 
 
@@ -196,8 +209,7 @@ def _time_section(outcome: Outcome, predicted: dict[str, float], budget: float) 
 
 
 def _as_table(section: ReportSection) -> Table:
-    table = Table(title=section.title, title_justify="left", title_style="bold", caption=section.note,
-                  caption_justify="left")
+    table = Table(title=section.title, title_justify="left", title_style="bold", caption=section.note, caption_justify="left")
     for column in section.columns:
         words = column in ("stage", "rule", "model", "drafter", "version", "gate", "state", "wanted", "of", "suite", "sampling")
         table.add_column(column, justify="left" if words else "right")

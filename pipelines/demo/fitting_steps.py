@@ -19,8 +19,14 @@ from model_ops.files import write_json
 from pipelines.contract import Recipe, read_recipe
 from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 
-SHORTENED = (("tiny", "steps"), ("sft", "steps"), ("student", "steps"), ("speculator", "steps"), ("speculator", "prompts"),
-             ("evaluation", "prompts"))
+SHORTENED = (
+    ("tiny", "steps"),
+    ("sft", "steps"),
+    ("student", "steps"),
+    ("speculator", "steps"),
+    ("speculator", "prompts"),
+    ("evaluation", "prompts"),
+)
 """(section of the recipe, key): what a slow machine does less of. The first such key of the section counts. Rows of the
 evaluation stay: on a few of them the intervals of the gates are too wide to hold."""
 SHARES = tuple(round(1 - 0.05 * step, 2) for step in range(19))
@@ -46,7 +52,9 @@ class FittedSteps:
     speed: Speed
 
 
-def fit_steps(path: Path, budget: float, traffic: TrafficSize, speed: Speed | None = None, share: float | None = None) -> FittedSteps:
+def fit_steps(
+    path: Path, budget: float, traffic: TrafficSize, speed: Speed | None = None, share: float | None = None
+) -> FittedSteps:
     """The largest share of the recipe's steps that is predicted to end within `budget` seconds, or the given one."""
     text = path.read_text(encoding="utf-8")
     whole = _read(text, path)
@@ -67,7 +75,7 @@ def shortened(text: str, share: float) -> tuple[str, list[str]]:
         found = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
         before = int(found[1])
         after = min(before, max(FEWEST[key], round(before * share)))
-        text = text[:found.start(1)] + str(after) + text[found.end(1):]
+        text = text[: found.start(1)] + str(after) + text[found.end(1) :]
         left_out += [f"{section} {after} of {before} {key}"] if after < before else []
     return text, left_out
 
@@ -81,8 +89,16 @@ def kept_share(lake: Path) -> float | None:
 
 
 def keep(lake: Path, choice: FittedSteps) -> None:
-    write_json(lake / KEPT, {"share": choice.share, "seconds": choice.seconds, "gflops": choice.speed.gflops,
-                             "precision": choice.speed.precision, "left_out": choice.left_out})
+    write_json(
+        lake / KEPT,
+        {
+            "share": choice.share,
+            "seconds": choice.seconds,
+            "gflops": choice.speed.gflops,
+            "precision": choice.speed.precision,
+            "left_out": choice.left_out,
+        },
+    )
 
 
 def _read(text: str, path: Path) -> Recipe:

@@ -1,8 +1,8 @@
 """One exchange of the demo's traffic, in the shapes that gateways log.
 
-    gateway_pair(exchange)      {timestamp, workload_id, client_id, request, response}, as in OpenAI's API
-    litellm_payload(exchange)   LiteLLM's StandardLoggingPayload, as its S3 logger writes it
-    feedback_record(...)        a thumb for a response or a session
+gateway_pair(exchange)      {timestamp, workload_id, client_id, request, response}, as in OpenAI's API
+litellm_payload(exchange)   LiteLLM's StandardLoggingPayload, as its S3 logger writes it
+feedback_record(...)        a thumb for a response or a session
 """
 
 from __future__ import annotations
@@ -48,8 +48,12 @@ class DemoExchange:
 
     def request(self) -> dict[str, Any]:
         return {
-            "model": MODEL, "messages": self.messages, "temperature": self.temperature, "max_tokens": 512,
-            "user": self.user, "metadata": {"session_id": self.session_id},
+            "model": MODEL,
+            "messages": self.messages,
+            "temperature": self.temperature,
+            "max_tokens": 512,
+            "user": self.user,
+            "metadata": {"session_id": self.session_id},
         }
 
     def usage(self) -> dict[str, int]:
@@ -59,9 +63,13 @@ class DemoExchange:
 
     def response(self) -> dict[str, Any]:
         return {
-            "id": self.response_id, "object": "chat.completion", "created": int(self.ts.timestamp()), "model": MODEL,
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": self.answer},
-                         "finish_reason": self.finish_reason}],
+            "id": self.response_id,
+            "object": "chat.completion",
+            "created": int(self.ts.timestamp()),
+            "model": MODEL,
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": self.answer}, "finish_reason": self.finish_reason}
+            ],
             "usage": self.usage(),
         }
 
@@ -69,12 +77,18 @@ class DemoExchange:
 def gateway_pair(exchange: DemoExchange) -> bytes:
     """One line of a gateway's log. A failed request has an error body where the completion would be."""
     record: dict[str, Any] = {
-        "timestamp": int(exchange.ts.timestamp()), "workload_id": exchange.workload, "client_id": exchange.client,
-        "latency_ms": exchange.latency_ms, "ttft_ms": exchange.ttft_ms, "request": exchange.request(),
+        "timestamp": int(exchange.ts.timestamp()),
+        "workload_id": exchange.workload,
+        "client_id": exchange.client,
+        "latency_ms": exchange.latency_ms,
+        "ttft_ms": exchange.ttft_ms,
+        "request": exchange.request(),
     }
     if exchange.failed:
-        record["response"] = {"id": exchange.response_id,
-                              "error": {"message": "upstream overloaded", "type": "server_error", "code": 503}}
+        record["response"] = {
+            "id": exchange.response_id,
+            "error": {"message": "upstream overloaded", "type": "server_error", "code": 503},
+        }
     else:
         record["response"] = exchange.response()
     return json.dumps(record).encode()
@@ -85,17 +99,32 @@ def litellm_payload(exchange: DemoExchange) -> bytes:
     start = exchange.ts.timestamp()
     end = start + exchange.latency_ms / 1000
     record: dict[str, Any] = {
-        "id": exchange.response_id, "trace_id": exchange.session_id, "call_type": "acompletion", "stream": True,
-        "response_cost": round(exchange.usage()["total_tokens"] * 2e-7, 8), "cost_breakdown": None,
-        "status": "failure" if exchange.failed else "success", "custom_llm_provider": "openai",
+        "id": exchange.response_id,
+        "trace_id": exchange.session_id,
+        "call_type": "acompletion",
+        "stream": True,
+        "response_cost": round(exchange.usage()["total_tokens"] * 2e-7, 8),
+        "cost_breakdown": None,
+        "status": "failure" if exchange.failed else "success",
+        "custom_llm_provider": "openai",
         **({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0} if exchange.failed else exchange.usage()),
-        "startTime": start, "endTime": end, "completionStartTime": start + exchange.ttft_ms / 1000,
-        "response_time": exchange.latency_ms / 1000, "model": MODEL, "model_id": "f3b1", "model_group": MODEL,
+        "startTime": start,
+        "endTime": end,
+        "completionStartTime": start + exchange.ttft_ms / 1000,
+        "response_time": exchange.latency_ms / 1000,
+        "model": MODEL,
+        "model_id": "f3b1",
+        "model_group": MODEL,
         "api_base": "http://upstream/v1",
-        "metadata": {"user_api_key_alias": exchange.client,
-                     "spend_logs_metadata": {"workload_id": exchange.workload},
-                     "requester_metadata": {"session_id": exchange.session_id}},
-        "cache_hit": False, "request_tags": [exchange.client], "end_user": exchange.user, "messages": exchange.messages,
+        "metadata": {
+            "user_api_key_alias": exchange.client,
+            "spend_logs_metadata": {"workload_id": exchange.workload},
+            "requester_metadata": {"session_id": exchange.session_id},
+        },
+        "cache_hit": False,
+        "request_tags": [exchange.client],
+        "end_user": exchange.user,
+        "messages": exchange.messages,
         "response": None if exchange.failed else exchange.response(),
         "error_str": "upstream overloaded" if exchange.failed else None,
         "model_parameters": {"temperature": exchange.temperature, "max_tokens": 512, "stream": True},
@@ -107,8 +136,14 @@ def litellm_payload(exchange: DemoExchange) -> bytes:
 def feedback_record(exchange: DemoExchange, up: bool, on_session: bool, when: datetime) -> str:
     """A thumb: value 1 or -1, on one response or on the whole session."""
     target = {"session_id": exchange.session_id} if on_session else {"response_id": exchange.response_id}
-    record = {**target, "timestamp": when.isoformat(), "name": "thumbs", "value": 1 if up else -1,
-              "label": "up" if up else "down", "source": exchange.client}
+    record = {
+        **target,
+        "timestamp": when.isoformat(),
+        "name": "thumbs",
+        "value": 1 if up else -1,
+        "label": "up" if up else "down",
+        "source": exchange.client,
+    }
     return json.dumps(record)
 
 

@@ -121,20 +121,30 @@ def write_traffic(
 
     leaked_answers = [turn.answer for turn in leaked]
     report = TrafficReport(
-        interactions=len(log), records=len(log) + plan.repeats + sum(malformed.values()), sessions=plan.sessions,
+        interactions=len(log),
+        records=len(log) + plan.repeats + sum(malformed.values()),
+        sessions=plan.sessions,
         functions=len({turn.function for turns in sessions for turn in turns}),
-        retried_duplicates=plan.retried, repeated_lines=plan.repeats, near_copies=plan.near_copies,
+        retried_duplicates=plan.retried,
+        repeated_lines=plan.repeats,
+        near_copies=plan.near_copies,
         failed=sum(exchange.failed for exchange in log),
         truncated=sum(exchange.finish_reason == "length" and not exchange.failed for exchange in log),
-        malformed=malformed, late=late,
-        email_interactions=_holding(log, plan.emails), card_interactions=_holding(log, plan.cards),
+        malformed=malformed,
+        late=late,
+        email_interactions=_holding(log, plan.emails),
+        card_interactions=_holding(log, plan.cards),
         contaminated_interactions=_holding(log, leaked_answers),
-        leaked_evals=[_eval_id(index) for index in range(len(leaked))], feedback=feedback, seeds=len(seeds),
+        leaked_evals=[_eval_id(index) for index in range(len(leaked))],
+        feedback=feedback,
+        seeds=len(seeds),
         evals=len(evals),
         by_day=dict(sorted(Counter(exchange.ts.date().isoformat() for exchange in log).items())),
         by_workload=dict(sorted(Counter(exchange.workload for exchange in log).items())),
         by_layout=dict(Counter("litellm" if e.ts.date() == plan.litellm_day else "gateway" for e in log)),
-        litellm_day=plan.litellm_day.isoformat(), emails=plan.emails, cards=plan.cards,
+        litellm_day=plan.litellm_day.isoformat(),
+        emails=plan.emails,
+        cards=plan.cards,
     )
     write_json(directory / "planted.json", report.model_dump())
     return report
@@ -223,8 +233,15 @@ class _Plan:
             messages = [*messages, {"role": "user", "content": question}]
             exchanges.append(
                 DemoExchange(
-                    ts=now, client=client, workload=workload, session_id=session_id, user=user, messages=messages,
-                    answer=turn.answer, response_id=self.identity("chatcmpl-"), temperature=0.7 if chat else 0.2,
+                    ts=now,
+                    client=client,
+                    workload=workload,
+                    session_id=session_id,
+                    user=user,
+                    messages=messages,
+                    answer=turn.answer,
+                    response_id=self.identity("chatcmpl-"),
+                    temperature=0.7 if chat else 0.2,
                     latency_ms=round(200 + 9.0 * len(turn.answer) / 4 + self.rng.expovariate(1 / 150), 1),
                     ttft_ms=round(60 + self.rng.expovariate(1 / 40), 1),
                 )
@@ -246,11 +263,13 @@ class _Plan:
 
     def mess(self, log: list[DemoExchange], asked: int) -> list[DemoExchange]:
         """Adds faults to the conversations; truncation changes last turns in place."""
+
         def amount(share: float) -> int:
             return max(2, round(asked * share))
 
-        last_turns = [e for e, after in zip(log, [*log[1:], None], strict=True)
-                      if after is None or after.session_id != e.session_id]
+        last_turns = [
+            e for e, after in zip(log, [*log[1:], None], strict=True) if after is None or after.session_id != e.session_id
+        ]
         extra: list[DemoExchange] = []
         for exchange in self.rng.sample(last_turns, amount(TRUNCATED)):
             exchange.answer = exchange.answer[: len(exchange.answer) * 2 // 3]
@@ -374,14 +393,20 @@ def _eval_id(index: int) -> str:
 
 def _write_examples(directory: Path, seeds: list[DemoTurn], evals: list[DemoTurn]) -> None:
     seed_lines = [
-        json.dumps({"id": f"seed-{index:04d}", "messages": [
-            {"role": "system", "content": CLIENTS["chat-web" if turn.kind == "explain" else "ide-plugin"][1]},
-            {"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]})
+        json.dumps(
+            {
+                "id": f"seed-{index:04d}",
+                "messages": [
+                    {"role": "system", "content": CLIENTS["chat-web" if turn.kind == "explain" else "ide-plugin"][1]},
+                    {"role": "user", "content": turn.question},
+                    {"role": "assistant", "content": turn.answer},
+                ],
+            }
+        )
         for index, turn in enumerate(seeds)
     ]
     eval_lines = [
-        json.dumps({"id": _eval_id(index), "prompt": turn.question, "answer": turn.answer})
-        for index, turn in enumerate(evals)
+        json.dumps({"id": _eval_id(index), "prompt": turn.question, "answer": turn.answer}) for index, turn in enumerate(evals)
     ]
     write_text(directory / "seeds.jsonl", "\n".join(seed_lines) + "\n")
     write_text(directory / "evals" / "heldout_functions.jsonl", "\n".join(eval_lines) + "\n")

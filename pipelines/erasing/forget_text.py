@@ -22,8 +22,11 @@ MOST_SHOWN = 20
 
 def as_json(plan: ErasurePlan) -> str:
     """Everything, with stable keys."""
-    content = {**asdict(plan), "answers": [{"path": path, **asdict(found)} for path, found in plan.answers.items()],
-               "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted]}
+    content = {
+        **asdict(plan),
+        "answers": [{"path": path, **asdict(found)} for path, found in plan.answers.items()],
+        "tainted": [{"node": taint.node, "rows": taint.rows, "at": taint.at} for taint in plan.tainted],
+    }
     return json.dumps(content, indent=2, default=_plain)
 
 
@@ -33,8 +36,11 @@ def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
     if plan.completed:
         say(console, f"Completed first: {counted(plan.completed, 'erasure')} that had been stopped.")
     if plan.is_empty:
-        said = ("Nothing was written; --apply --even-unseen writes a tombstone for records that are read later."
-                if not plan.is_known else "It was erased before, and its records are not read again.")
+        said = (
+            "Nothing was written; --apply --even-unseen writes a tombstone for records that are read later."
+            if not plan.is_known
+            else "It was erased before, and its records are not read again."
+        )
         if applied:
             said = "A tombstone was written: its records will not be read."
         say(console, f"No row of {lake.place} belongs to this {plan.kind}. {said}")
@@ -61,20 +67,30 @@ def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
 
 def _sections(plan: ErasurePlan, lake: LakeLayout) -> Iterator[tuple[str, list[str]]]:
     yield "Rows of tables", [f"{table}: {rows:,}{_kept(table)}" for table, rows in plan.tables.items()]
-    yield "Rows of datasets", [
-        f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
+    yield "Rows of datasets", [f"{hit.node.removeprefix('dataset:')} {hit.path}: {hit.rows:,}" for hit in plan.files]
     yield "Interactions that stay and lose their cleaned rows, which go on from an erased response", plan.later
-    yield "Kept answers of teachers", [
-        f"{_inside(path, lake)}: {found.theirs:,} of these rows, {found.unattributed:,} that no finished dataset names"
-        for path, found in plan.answers.items()]
-    yield "Reports, logs and Dagster's history", [
-        _inside(page.path, lake) + (" (a model's file, which is not changed)" if page.model else "") for page in plan.pages]
-    yield "Tainted: weights that learnt erased rows", [
-        f"{taint.node}: {counted(taint.rows, 'row')}" for taint in plan.tainted]
+    yield (
+        "Kept answers of teachers",
+        [
+            f"{_inside(path, lake)}: {found.theirs:,} of these rows, {found.unattributed:,} that no finished dataset names"
+            for path, found in plan.answers.items()
+        ],
+    )
+    yield (
+        "Reports, logs and Dagster's history",
+        [_inside(page.path, lake) + (" (a model's file, which is not changed)" if page.model else "") for page in plan.pages],
+    )
+    yield "Tainted: weights that learnt erased rows", [f"{taint.node}: {counted(taint.rows, 'row')}" for taint in plan.tainted]
     yield "Endpoints that name a tainted release", plan.endpoints
-    yield "Source objects, which a person has to clean", [
-        f"{place.uri}: {counted(place.records, 'record')}, line{'s' if len(place.lines) > 1 else ''} "
-        + ", ".join(map(str, place.lines)) + (", ..." if place.records > len(place.lines) else "") for place in plan.places]
+    yield (
+        "Source objects, which a person has to clean",
+        [
+            f"{place.uri}: {counted(place.records, 'record')}, line{'s' if len(place.lines) > 1 else ''} "
+            + ", ".join(map(str, place.lines))
+            + (", ..." if place.records > len(place.lines) else "")
+            for place in plan.places
+        ],
+    )
 
 
 def _remarks(plan: ErasurePlan) -> Iterator[str]:
@@ -84,17 +100,23 @@ def _remarks(plan: ErasurePlan) -> Iterator[str]:
         yield f"Unfinished work of stopped runs was removed, since it may have held the rows: {folders}."
     sessions, rows = plan.shared
     if rows:
-        yield (f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
-               "the text: forget these sessions too if they must go.")
+        yield (
+            f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
+            "the text: forget these sessions too if they must go."
+        )
     yield from (f"{sentence}." for sentence in plan.unmapped)
     if plan.tainted:
-        yield ("Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "
-               "release.gates.erased_rows: 0, tainted releases are refused.")
+        yield (
+            "Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "
+            "release.gates.erased_rows: 0, tainted releases are refused."
+        )
     if plan.vacuumed and applied:
         yield "Old files of the tables were removed: earlier versions of the tables can no longer be read."
     elif applied and plan.old_bytes:
-        yield (f"Old files of the tables ({size(plan.old_bytes)}) still hold the rows: the same command with --apply --vacuum "
-               "removes them, after which earlier versions of the tables can no longer be read.")
+        yield (
+            f"Old files of the tables ({size(plan.old_bytes)}) still hold the rows: the same command with --apply --vacuum "
+            "removes them, after which earlier versions of the tables can no longer be read."
+        )
     elif not applied:
         yield "Old files of the tables keep the rows until they are removed: --vacuum does it, and ends time travel."
 

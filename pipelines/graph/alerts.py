@@ -41,7 +41,9 @@ def alert_sensors(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
         return []
 
     @dg.sensor(
-        name="alerts", minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING,
+        name="alerts",
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Every minute: tells drift, releases that wait for a person, failed runs, missed gates, used budgets and "
         "rollbacks by the watch, each once, through the channels of the recipe's `alerts`.",
     )
@@ -75,7 +77,8 @@ def _of_the_lake(context: dg.SensorEvaluationContext, lake: LakeLayout, recipe: 
 def _of_runs(instance: dg.DagsterInstance, workload: str, location: str) -> list[Alert]:
     after = datetime.now(UTC) - 2 * LOOKS_BACK
     failed = instance.get_run_records(
-        dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after), limit=MOST_RUNS)
+        dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after), limit=MOST_RUNS
+    )
     found = [_failed(instance, record) for record in failed if _belongs(record.dagster_run, workload, location)]
     for record in instance.get_run_records(dg.RunsFilter(statuses=IN_PROGRESS), limit=MOST_RUNS):
         process = record.dagster_run.tags.get(PROCESS_TAG)

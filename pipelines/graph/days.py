@@ -31,11 +31,17 @@ def daily_partitions(recipe: Recipe, place: Path) -> dg.DailyPartitionsDefinitio
     read, today = _days_read(recipe, place), datetime.now(UTC).date()
     start, last = recipe.first_day or min(read, default=today), recipe.last_day or today
     known = [day for day in read if start <= day <= last]
-    pauses = [earlier + timedelta(days=ahead) for earlier, later in pairwise([*known, *({last - PAUSE} if known else ())])
-              if later - earlier > PAUSE for ahead in range(1, (later - earlier).days)]
+    pauses = [
+        earlier + timedelta(days=ahead)
+        for earlier, later in pairwise([*known, *({last - PAUSE} if known else ())])
+        if later - earlier > PAUSE
+        for ahead in range(1, (later - earlier).days)
+    ]
     return dg.DailyPartitionsDefinition(
-        start_date=start.isoformat(), exclusions=[datetime.combine(day, time(), UTC) for day in pauses] or None,
-        **({"end_offset": 1} if recipe.last_day is None else {"end_date": (recipe.last_day + timedelta(days=1)).isoformat()}))
+        start_date=start.isoformat(),
+        exclusions=[datetime.combine(day, time(), UTC) for day in pauses] or None,
+        **({"end_offset": 1} if recipe.last_day is None else {"end_date": (recipe.last_day + timedelta(days=1)).isoformat()}),
+    )
 
 
 def _days_read(recipe: Recipe, place: Path) -> list[date]:

@@ -57,7 +57,10 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
     status = dg.DefaultSensorStatus.RUNNING if facts.decide.enabled else dg.DefaultSensorStatus.STOPPED
 
     @dg.sensor(
-        name="decide", job=train_job, minimum_interval_seconds=60, default_status=status,
+        name="decide",
+        job=train_job,
+        minimum_interval_seconds=60,
+        default_status=status,
         description="Every minute: looks for causes of a retraining (requests, new logs, drift, acceptance, feedback, a new "
         "base, the schedule) and starts the least that helps, within the budget of `automation.decide`. Every decision is in "
         "the table retraining_decisions. On where the recipe says `automation.decide: {enabled: true}`, or when switched on "
@@ -72,7 +75,9 @@ def deciding(recipe: Recipe, place: Path, train_job) -> dg.SensorDefinition:
     return sensor
 
 
-def tick(lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance, cursor: str | None, now: datetime) -> dg.SensorResult:
+def tick(
+    lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance, cursor: str | None, now: datetime
+) -> dg.SensorResult:
     """One tick: settles, then decides. The cursor holds what was seen, so that an unchanged lake is not looked at again."""
     before, settings = _read(cursor), facts.decide
     seen = pulse(lake, facts)
@@ -80,27 +85,35 @@ def tick(lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance, cur
         return dg.SensorResult(skip_reason=before.get("said") or "nothing changed", cursor=cursor)
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, instance)
-    unstarted = [each for each in decisions
-                 if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
-    wanted = [run_request(each, work_decided(each, facts, settings)) for each in unstarted
-              if quiet_hold(settings, now, despite_of(each)) is None]
+    unstarted = [each for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
+    wanted = [
+        run_request(each, work_decided(each, facts, settings))
+        for each in unstarted
+        if quiet_hold(settings, now, despite_of(each)) is None
+    ]
     if wanted:
         return dg.SensorResult(run_requests=wanted, cursor=_cursor(seen, True, now, "a run was asked for"))
     if unstarted:
         return dg.SensorResult(
             skip_reason=f"the run of decision {unstarted[0].decision_id} is asked for when quiet hours end "
-            "(automation.decide.quiet)", cursor=_cursor(seen, True, now, "quiet hours"))
+            "(automation.decide.quiet)",
+            cursor=_cursor(seen, True, now, "quiet hours"),
+        )
     made = decide(lake, facts, settings, decisions, now)
     still_open = any(each.is_open for each in decisions)
     if made.decision is None:
-        return dg.SensorResult(skip_reason="no cause that was not decided on", cursor=_cursor(
-            seen, still_open, made.again_at, "nothing changed"))
+        return dg.SensorResult(
+            skip_reason="no cause that was not decided on", cursor=_cursor(seen, still_open, made.again_at, "nothing changed")
+        )
     if not ledger.record(replace(made.decision, evidence=made.decision.evidence | ({"history": history} if history else {}))):
-        return dg.SensorResult(skip_reason=f"another process has decided {made.decision.decision_id}", cursor=_cursor(
-            "", still_open, now, ""))
+        return dg.SensorResult(
+            skip_reason=f"another process has decided {made.decision.decision_id}", cursor=_cursor("", still_open, now, "")
+        )
     if made.work is None:
-        return dg.SensorResult(skip_reason=f"{made.decision.cause_text}: {made.decision.why}", cursor=_cursor(
-            "", still_open, made.again_at, made.decision.why))
+        return dg.SensorResult(
+            skip_reason=f"{made.decision.cause_text}: {made.decision.why}",
+            cursor=_cursor("", still_open, made.again_at, made.decision.why),
+        )
     return dg.SensorResult(run_requests=[run_request(made.decision, made.work)], cursor=_cursor("", True, now, ""))
 
 
@@ -120,7 +133,9 @@ def _asks(decision: Decision, history: str, now: datetime) -> bool:
 def _settled(ledger: Decisions, lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance) -> list[Decision]:
     """All decisions, open ones with what came of them since."""
     decisions = ledger.all()
-    found = [settle_decision(each, run_of(instance, each), lake, facts, facts.decide) if each.is_open else each for each in decisions]
+    found = [
+        settle_decision(each, run_of(instance, each), lake, facts, facts.decide) if each.is_open else each for each in decisions
+    ]
     changed = [after for before, after in zip(decisions, found, strict=True) if after != before]
     ledger.settle(*changed)
     return found
@@ -135,14 +150,20 @@ def run_of(instance: dg.DagsterInstance, decision: Decision) -> DecisionRun | No
     run, status = newest.dagster_run, newest.dagster_run.status.value
     if status == "FAILURE" and _is_tried_again(newest):
         status = "STARTED"
-    return DecisionRun(run.run_id, status, _seconds(newest.start_time), _seconds(newest.end_time),
-                   sum(each.end_time - each.start_time for each in earlier if each.start_time and each.end_time))
+    return DecisionRun(
+        run.run_id,
+        status,
+        _seconds(newest.start_time),
+        _seconds(newest.end_time),
+        sum(each.end_time - each.start_time for each in earlier if each.start_time and each.end_time),
+    )
 
 
 def _is_tried_again(record: dg.RunRecord) -> bool:
     """Whether the daemon is about to start a failed run again, under the same decision: it was killed, say."""
     return record.dagster_run.tags.get("dagster/will_retry") == "true" and (
-        time.time() - (record.end_time or 0.0) < STARTED_AGAIN_S)
+        time.time() - (record.end_time or 0.0) < STARTED_AGAIN_S
+    )
 
 
 def _seconds(at: float | None) -> datetime | None:
@@ -180,11 +201,17 @@ LONGEST = 255
 def run_request(decision: Decision, work: Work) -> dg.RunRequest:
     """The request. Dagster starts one run for a key, however often it is asked for."""
     return dg.RunRequest(
-        run_key=decision.decision_id, job_name=TRAIN,
+        run_key=decision.decision_id,
+        job_name=TRAIN,
         asset_selection=[dg.AssetKey([decision.workload, name]) for name in work.stages],
         run_config=_run_config(work),
-        tags={DECISION_TAG: decision.decision_id, CAUSE_TAG: decision.cause, WHY_TAG: decision.cause_text[:LONGEST],
-              **({KEPT_TAG: ",".join(work.kept)} if work.kept else {})})
+        tags={
+            DECISION_TAG: decision.decision_id,
+            CAUSE_TAG: decision.cause,
+            WHY_TAG: decision.cause_text[:LONGEST],
+            **({KEPT_TAG: ",".join(work.kept)} if work.kept else {}),
+        },
+    )
 
 
 def kept_in(run: dg.DagsterRun | None) -> frozenset[str]:

@@ -88,13 +88,24 @@ def actor_of(name: str, reason: str, context: dg.OpExecutionContext) -> Actor:
     return Actor.of_form(name, f"Dagster UI, run {context.run_id[:8]}", reason)
 
 
-REFUSALS = (ReleaseError, EndpointError, EndpointLogError, ManifestError, LakeError, ActorError, UnsureNameError,
-            KeyProblemError)
+REFUSALS = (
+    ReleaseError,
+    EndpointError,
+    EndpointLogError,
+    ManifestError,
+    LakeError,
+    ActorError,
+    UnsureNameError,
+    KeyProblemError,
+)
 CHAMPION = "champion"
 REASON = Field(default="", description="One line that is recorded with the decision")
 RELEASE = Field(default="", description=f"Version of the release, at least {SHORTEST_SURE} characters of it; needed")
-DIGEST = Field(default="", description="Beginning of the digest that you read on the approval page or in the release's "
-               "metadata: a release with another digest is refused. Empty: not compared")
+DIGEST = Field(
+    default="",
+    description="Beginning of the digest that you read on the approval page or in the release's "
+    "metadata: a release with another digest is refused. Empty: not compared",
+)
 
 
 class ApproveForm(dg.Config):
@@ -104,8 +115,11 @@ class ApproveForm(dg.Config):
     name: str = NAME
     reason: str = REASON
     digest: str = DIGEST
-    alias: str = Field(default=CHAMPION, description="champion: approve the release, and serve it once enough people have. A "
-                       "further alias, such as canary: let it name a release that is approved already")
+    alias: str = Field(
+        default=CHAMPION,
+        description="champion: approve the release, and serve it once enough people have. A "
+        "further alias, such as canary: let it name a release that is approved already",
+    )
 
 
 class RejectForm(dg.Config):
@@ -122,10 +136,14 @@ class RollbackForm(dg.Config):
 
     name: str = NAME
     reason: str = REASON
-    to: str = Field(default="", description="Version of the release to return to. Empty: the last champion that was not "
-                    "withdrawn")
-    champion: str = Field(default="", description="Version of the champion that you want replaced: if another release is "
-                          "champion by now, nothing is rolled back. Empty: not compared")
+    to: str = Field(
+        default="", description="Version of the release to return to. Empty: the last champion that was not withdrawn"
+    )
+    champion: str = Field(
+        default="",
+        description="Version of the champion that you want replaced: if another release is "
+        "champion by now, nothing is rolled back. Empty: not compared",
+    )
     though_tainted: bool = Field(default=False, description="Yes, also to weights that learnt rows which were erased since")
 
 
@@ -148,12 +166,19 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             done = approve_release(lake, directory, by, seen)
             if done.aliases is None:
                 people = ", ".join(done.approvals.people) or "nobody"
-                waits = (f"release {directory.name} is approved by {people}; {done.approvals.needed} must approve it; no alias "
-                         "moved")
+                waits = (
+                    f"release {directory.name} is approved by {people}; {done.approvals.needed} must approve it; no alias moved"
+                )
                 _told(context, lake, None, "; ".join([waits, *done.approvals.refused]))
                 return
-            _told(context, lake, done.aliases, f"champion moved from {seen.champion or 'none'} to {done.aliases.champion}"
-                  if done.aliases.champion != seen.champion else f"release {directory.name} is the champion already")
+            _told(
+                context,
+                lake,
+                done.aliases,
+                f"champion moved from {seen.champion or 'none'} to {done.aliases.champion}"
+                if done.aliases.champion != seen.champion
+                else f"release {directory.name} is the champion already",
+            )
 
     @dg.op(name="reject_release", description="Records the refusal of a candidate, or the withdrawal of an approval.")
     def rejecting(context: dg.OpExecutionContext, config: RejectForm) -> None:
@@ -171,19 +196,37 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             _, seen = Endpoint(lake, recipe.workload).seen()
             wanted = config.champion.strip()
             if wanted and not (seen.champion or "").startswith(wanted):
-                raise EndpointError(f"{recipe.workload}: release {seen.champion or 'none'} is the champion, not {wanted}: "
-                                    "nothing was rolled back")
+                raise EndpointError(
+                    f"{recipe.workload}: release {seen.champion or 'none'} is the champion, not {wanted}: "
+                    "nothing was rolled back"
+                )
             named = find_release(lake, config.to.strip() or rollback_target(lake, recipe.workload), recipe.workload)
             aliases = roll_back(lake, _sure(named), by, seen, config.though_tainted)
             _told(context, lake, aliases, f"champion moved from {seen.champion} back to {aliases.champion}")
 
     return [
-        form_job("approve", approving, ApproveForm, "Approves a release, as `millrace approve` does: the form asks for its "
-                 "version, your name and a reason. Or lets a further alias name an approved release.", release=waiting),
-        form_job("reject", rejecting, RejectForm, "Refuses a candidate, or withdraws an approval, as `millrace reject` does. "
-                 "No run serves the release by itself then.", release=waiting),
-        form_job("rollback", rolling_back, RollbackForm, "Makes an earlier release champion again, as `millrace rollback` "
-                 "does, and withdraws the release that it replaces."),
+        form_job(
+            "approve",
+            approving,
+            ApproveForm,
+            "Approves a release, as `millrace approve` does: the form asks for its "
+            "version, your name and a reason. Or lets a further alias name an approved release.",
+            release=waiting,
+        ),
+        form_job(
+            "reject",
+            rejecting,
+            RejectForm,
+            "Refuses a candidate, or withdraws an approval, as `millrace reject` does. "
+            "No run serves the release by itself then.",
+            release=waiting,
+        ),
+        form_job(
+            "rollback",
+            rolling_back,
+            RollbackForm,
+            "Makes an earlier release champion again, as `millrace rollback` does, and withdraws the release that it replaces.",
+        ),
     ]
 
 
@@ -208,8 +251,10 @@ def _read(lake: LakeLayout, workload: str, release: str, digest: str) -> tuple[P
 
 def _sure(named: NamedRelease) -> Path:
     if not named.sure:
-        raise UnsureNameError(f"{named.given!r} is only the beginning of release {named.directory.name}, and nothing was "
-                              f"changed: give at least {SHORTEST_SURE} characters of it")
+        raise UnsureNameError(
+            f"{named.given!r} is only the beginning of release {named.directory.name}, and nothing was "
+            f"changed: give at least {SHORTEST_SURE} characters of it"
+        )
     return named.directory
 
 
@@ -238,8 +283,9 @@ class RetrainForm(dg.Config):
 class WithdrawForm(dg.Config):
     """Takes back a request for a retraining that is not decided yet."""
 
-    request: str = Field(default="", description="Id of the request: the job `retrain` says it, `millrace decisions` lists it; "
-                         "needed")
+    request: str = Field(
+        default="", description="Id of the request: the job `retrain` says it, `millrace decisions` lists it; needed"
+    )
     name: str = NAME
     because: str = Field(default="", description="Why it is not wanted any more, in one line that is recorded")
 
@@ -252,7 +298,10 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
         with in_one_sentence(REQUEST_REFUSALS):
             lake, now = LakeLayout.open(place, create=False), datetime.now(UTC)
             by = actor_of(config.name, config.because, context)
-            wanted, settings = RetrainingRequest.of(recipe.workload, by, config.action, config.despite), recipe.automation.decide
+            wanted, settings = (
+                RetrainingRequest.of(recipe.workload, by, config.action, config.despite),
+                recipe.automation.decide,
+            )
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
                 said = preview_sentences(*preview(wanted, lake, recipe.facts, settings, decisions, now))
@@ -268,11 +317,20 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             _request_job_told(context, withdrawn_sentence(withdrawn))
 
     return [
-        form_job("retrain", asking, RetrainForm, "Asks for a retraining, as `millrace retrain` does: the form asks for your "
-                 "name, the reason, and what is to be made again. The sensor `decide` starts it at its next tick, within "
-                 "the budget, the quiet hours and the cool-down, unless the request says otherwise."),
-        form_job("withdraw_request", withdrawing, WithdrawForm, "Takes back a request for a retraining that is not decided "
-                 "yet, as `millrace retrain --withdraw` does."),
+        form_job(
+            "retrain",
+            asking,
+            RetrainForm,
+            "Asks for a retraining, as `millrace retrain` does: the form asks for your "
+            "name, the reason, and what is to be made again. The sensor `decide` starts it at its next tick, within "
+            "the budget, the quiet hours and the cool-down, unless the request says otherwise.",
+        ),
+        form_job(
+            "withdraw_request",
+            withdrawing,
+            WithdrawForm,
+            "Takes back a request for a retraining that is not decided yet, as `millrace retrain --withdraw` does.",
+        ),
     ]
 
 

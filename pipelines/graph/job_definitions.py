@@ -29,13 +29,17 @@ def jobs(
     observed = dg.AssetSelection.assets([workload, "logs"])
     return [
         dg.define_asset_job(
-            "logs", of_logs, hooks={failure_in_one_sentence},
+            "logs",
+            of_logs,
+            hooks={failure_in_one_sentence},
             description="Reads new log files, cleans their rows and compares them with the reference window, one partition per "
             "UTC day; any range of days is one run.",
             tags={JOB_TAG: f"{workload}/logs"},
         ),
         dg.define_asset_job(
-            TRAIN, dg.AssetSelection.all() - of_logs - observed, hooks={failure_in_one_sentence},
+            TRAIN,
+            dg.AssetSelection.all() - of_logs - observed,
+            hooks={failure_in_one_sentence},
             description="From cleaned rows to a release candidate: datasets, models, drafter, evaluation, gates. Steps whose "
             "inputs did not change are reused. Moves the endpoint where the release is approved.",
             tags={JOB_TAG: f"{workload}/{TRAIN}"},

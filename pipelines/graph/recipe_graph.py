@@ -61,8 +61,12 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
         asset_checks=checks,
         jobs=[*both, *removing, *decision_jobs(recipe, place), *request_jobs(recipe, place)],
         schedules=[*schedules(recipe, *both), *nightly],
-        sensors=[new_logs(recipe, place, both[0]), deciding(recipe, place, both[1]), *release_watch(recipe, place),
-                 *alert_sensors(recipe, place)],
+        sensors=[
+            new_logs(recipe, place, both[0]),
+            deciding(recipe, place, both[1]),
+            *release_watch(recipe, place),
+            *alert_sensors(recipe, place),
+        ],
         resources={name: given for name, given in resources(recipe, place).items() if name in asked},
         executor=dg.in_process_executor,  # one worker stays warm from step to step
     )
@@ -71,8 +75,9 @@ def definitions(recipe_path: Path, lake: str | Path | None = None) -> dg.Definit
 def recipe_assets(recipe: Recipe, place: Path) -> list[Any]:
     """The assets of a recipe, as they are connected on the lake at `place`."""
     assets = _enabled_assets(recipe)
-    reads = {spec.key: list(_reads(spec, recipe)) for asset in assets if not isinstance(asset, dg.AssetSpec)
-             for spec in asset.specs}
+    reads = {
+        spec.key: list(_reads(spec, recipe)) for asset in assets if not isinstance(asset, dg.AssetSpec) for spec in asset.specs
+    }
     watching = behind_traffic(recipe.workload, {key: [dep.asset_key for dep in deps] for key, deps in reads.items()})
     digest = dg.AssetDep(dg.AssetKey([recipe.workload, TRAFFIC_DIGEST]))
     reads |= {key: [*reads[key], digest] for key in watching}
@@ -99,8 +104,10 @@ def resources(recipe: Recipe, place: Path) -> dict[str, Any]:
             resource_fn=workshop,
             description="The lake and the worker process: makes each artefact once, and reuses it for the same inputs.",
         ),
-        **{name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
-           for name, (value, text) in recipe_parts(recipe).items()},
+        **{
+            name: dg.ResourceDefinition.hardcoded_resource(value, description=text)
+            for name, (value, text) in recipe_parts(recipe).items()
+        },
     }
 
 
@@ -152,9 +159,14 @@ def _enabled_assets(recipe: Recipe) -> list[Any]:
 def _enabled_checks(recipe: Recipe) -> list[dg.AssetChecksDefinition]:
     """The checks of this recipe's assets, without those that compare a model which the recipe does not make."""
     loaded = dg.load_asset_checks_from_modules(_modules(), asset_key_prefix=recipe.workload)
-    enabled = [check for check in loaded if not any(
-        spec.asset_key.path[-1] in recipe.disabled or spec.metadata.get(COMPARES) in recipe.disabled
-        for spec in check.check_specs)]
+    enabled = [
+        check
+        for check in loaded
+        if not any(
+            spec.asset_key.path[-1] in recipe.disabled or spec.metadata.get(COMPARES) in recipe.disabled
+            for spec in check.check_specs
+        )
+    ]
     return [*enabled, *(check for name in recipe.datasets.named for check in named_dataset_checks([recipe.workload], name))]
 
 
@@ -162,9 +174,7 @@ def _name(asset: Any) -> str:
     return asset.key.path[-1] if isinstance(asset, dg.AssetSpec) else next(iter(asset.keys)).path[-1]
 
 
-def _fitted(
-    asset: Any, recipe: Recipe, days: dg.PartitionsDefinition, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]
-) -> Any:
+def _fitted(asset: Any, recipe: Recipe, days: dg.PartitionsDefinition, reads: Mapping[dg.AssetKey, list[dg.AssetDep]]) -> Any:
     """Adapts an asset to this recipe: rewires or removes dependencies on disabled stages, and begins partitions with the
     recipe's first day."""
     if isinstance(asset, dg.AssetSpec):
@@ -173,7 +183,8 @@ def _fitted(
     def dated(spec: dg.AssetSpec) -> dg.AssetSpec:
         dated = {"partitions_def": days} if spec.partitions_def is not None else {}
         return spec.replace_attributes(
-            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated)
+            tags=_tags(spec, recipe), freshness_policy=freshness_of(recipe, spec.key.path[-1]), **dated
+        )
 
     return rewired(asset.map_asset_specs(dated), lambda spec: reads[spec.key])
 
@@ -214,9 +225,7 @@ def rewired(asset: dg.AssetsDefinition, reads: Callable[[dg.AssetSpec], Iterable
     return dg.AssetsDefinition(
         keys_by_input_name=inputs,
         keys_by_output_name=asset.node_keys_by_output_name,
-        node_def=asset.op.with_replaced_properties(
-            name=asset.op.name, ins={name: dg.In(dg.Nothing) for name in inputs}
-        ),
+        node_def=asset.op.with_replaced_properties(name=asset.op.name, ins={name: dg.In(dg.Nothing) for name in inputs}),
         specs=specs,
         can_subset=asset.can_subset,
         resource_defs=asset.resource_defs,

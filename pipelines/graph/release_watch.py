@@ -34,7 +34,9 @@ def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
         return []
 
     @dg.sensor(
-        name="release_watch", minimum_interval_seconds=60, default_status=dg.DefaultSensorStatus.RUNNING,
+        name="release_watch",
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Every minute, for {settings.hours:g} hours after a promotion: compares what the new champion does in "
         "service with the champion before it, and rolls back once if it is worse than `release.watch` tolerates.",
     )
@@ -57,8 +59,13 @@ def _moved(workload: str, look: Look) -> list[dg.AssetMaterialization]:
     """The endpoint's entry in Dagster's history after a rollback, as `millrace rollback` writes it."""
     if (aliases := look.rolled_back) is None:
         return []
-    return [dg.AssetMaterialization(asset_key=[workload, "endpoint"], description=look.sentence, metadata={
-        "champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by})]
+    return [
+        dg.AssetMaterialization(
+            asset_key=[workload, "endpoint"],
+            description=look.sentence,
+            metadata={"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by},
+        )
+    ]
 
 
 def _known(cursor: str | None) -> WatchedSessions:

@@ -39,7 +39,9 @@ def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition
     return [
         _daily_logs(recipe, logs_job, status),
         dg.ScheduleDefinition(
-            name="retraining", job=train_job, cron_schedule=recipe.automation.retrain.cron,
+            name="retraining",
+            job=train_job,
+            cron_schedule=recipe.automation.retrain.cron,
             default_status=dg.DefaultScheduleStatus.STOPPED if decides else status,
             description="Runs the job train at the times of `automation.retrain.cron`: rebuilds datasets, models and drafter "
             "from the traffic so far; steps whose inputs did not change are reused.",
@@ -49,7 +51,10 @@ def schedules(recipe: Recipe, logs_job, train_job) -> list[dg.ScheduleDefinition
 
 def _daily_logs(recipe: Recipe, logs_job, status: dg.DefaultScheduleStatus) -> dg.ScheduleDefinition:
     @dg.schedule(
-        name="daily_logs", job=logs_job, cron_schedule="0 1 * * *", default_status=status,
+        name="daily_logs",
+        job=logs_job,
+        cron_schedule="0 1 * * *",
+        default_status=status,
         description="Runs the job logs every day at 01:00 UTC over the day before: reads what the gateway wrote, and cleans "
         "every day that late lines belong to.",
     )
@@ -62,8 +67,9 @@ def _daily_logs(recipe: Recipe, logs_job, status: dg.DefaultScheduleStatus) -> d
     return daily_logs
 
 
-def clear_after(context: dg.InitResourceContext, lake: LakeLayout, workload: str, keep_s: float | None,
-                everything: Collection[str]) -> None:
+def clear_after(
+    context: dg.InitResourceContext, lake: LakeLayout, workload: str, keep_s: float | None, everything: Collection[str]
+) -> None:
     """Removes leftovers older than `keep_s` seconds (None: nothing) and reports it on the terminal and in the run's log.
 
     `everything` names the assets of a whole `train` run.
@@ -108,15 +114,24 @@ def retention(recipe: Recipe, place: Path) -> tuple[list[dg.JobDefinition], list
     def remove_what_is_old(context: dg.OpExecutionContext) -> None:
         """Removes rows, versions and table files that are older than the recipe's `retention`."""
         found = remove_old_data(LakeLayout.open(place), recipe.workload, settings)
-        context.log.info(f"rows removed by table: {found.rows or 'none'}; emptied: {found.emptied or 'none'}; versions: "
-                         f"{len(found.versions)}; bytes of old table files: {found.old_bytes:,}")
+        context.log.info(
+            f"rows removed by table: {found.rows or 'none'}; emptied: {found.emptied or 'none'}; versions: "
+            f"{len(found.versions)}; bytes of old table files: {found.old_bytes:,}"
+        )
 
-    @dg.job(name="retention", description="Removes rows, versions and old table files that are older than the recipe's "
-            "`retention`. Keeps whatever a release or a current artefact was made from.")
+    @dg.job(
+        name="retention",
+        description="Removes rows, versions and old table files that are older than the recipe's "
+        "`retention`. Keeps whatever a release or a current artefact was made from.",
+    )
     def job() -> None:
         remove_what_is_old()
 
     schedule = dg.ScheduleDefinition(
-        name="nightly_retention", job=job, cron_schedule=AT, default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Runs the job retention every night at 02:30 UTC, while the Dagster daemon runs.")
+        name="nightly_retention",
+        job=job,
+        cron_schedule=AT,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Runs the job retention every night at 02:30 UTC, while the Dagster daemon runs.",
+    )
     return [job], [schedule]

@@ -39,7 +39,10 @@ def new_logs(recipe: Recipe, place: Path, logs_job) -> dg.SensorDefinition:
     status = dg.DefaultSensorStatus.RUNNING if recipe.automation.watch_logs else dg.DefaultSensorStatus.STOPPED
 
     @dg.sensor(
-        name="new_logs", job=logs_job, minimum_interval_seconds=60, default_status=status,
+        name="new_logs",
+        job=logs_job,
+        minimum_interval_seconds=60,
+        default_status=status,
         description="Every minute: looks for log objects that were never read and runs the job logs over their days, once for "
         "the same objects. On where the recipe says `automation.watch_logs: true`, or when switched on here.",
     )

@@ -101,8 +101,10 @@ def check_uri(uri: str) -> None:
 
 def check_name(name: str) -> None:
     if not NAME.match(name) or len(name) > 63:
-        raise InitError(f"workload {name!r}: a name has small letters, digits, - and _, begins and ends with a letter or "
-                        "digit, and has at most 63 of them")
+        raise InitError(
+            f"workload {name!r}: a name has small letters, digits, - and _, begins and ends with a letter or "
+            "digit, and has at most 63 of them"
+        )
 
 
 def check_output(path: Path, force: bool) -> None:
@@ -138,9 +140,14 @@ def _inspected(found: list[SourceProposal], wanted: RecipeWishes, limit: int, te
         raise InitError(f"no log of a known format lies under {where}{detail}. docs/data.md lists the formats")
     uris = [each.uri for each in found if each.kind in ("logs", "feedback")]
     try:
-        inspection = inspect(uris, "auto", wanted.sample, limit,
-                             lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
-                             {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed})
+        inspection = inspect(
+            uris,
+            "auto",
+            wanted.sample,
+            limit,
+            lambda doing: tell("reading the logs" if doing.startswith("reading") else doing),
+            {each.uri: FieldMapping(**each.look.proposed) for each in found if each.look.proposed},
+        )
     except (SourceError, InspectError) as error:
         raise InitError(str(error)) from error
     if not inspection.totals["rows"]:
@@ -161,5 +168,3 @@ def _write_checked(path: Path, text: str) -> None:
         write_text(path, text)
     except OSError as error:
         raise InitError(f"{path} cannot be written: {error.strerror or error}; give another --output") from error
-
-

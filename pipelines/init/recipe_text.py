@@ -37,8 +37,13 @@ TINY_SIZES = {
     "tiny": {"steps": 300, "learning_rate": 4.0e-3, "tokens_per_step": 2_048, "max_length": 512},
     "sft": {"steps": 100, "learning_rate": 4.0e-3, "tokens_per_step": 4_096},
     "student": {"steps": 40, "learning_rate": 2.0e-3, "tokens_per_step": 4_096},
-    "speculator": {"steps": 80, "learning_rate": 1.5e-3, "tokens_per_step": 4_096, "ttt_steps": 3,
-                   "answers": {"prompts": 400, "max_new_tokens": 64}},
+    "speculator": {
+        "steps": 80,
+        "learning_rate": 1.5e-3,
+        "tokens_per_step": 4_096,
+        "ttt_steps": 3,
+        "answers": {"prompts": 400, "max_new_tokens": 64},
+    },
     "evaluation": {"rows": 200, "prompts": 100, "max_new_tokens": 64},
 }
 """Sizes that two CPU cores train in minutes."""
@@ -97,8 +102,14 @@ class _Text:
     def note(self, words: str, indent: int = 0) -> None:
         """A comment, wrapped."""
         head = " " * indent + "# "
-        self.lines += textwrap.wrap(plain(words, 2_000), WIDTH, initial_indent=head, subsequent_indent=head,
-                                    break_long_words=False, break_on_hyphens=False)
+        self.lines += textwrap.wrap(
+            plain(words, 2_000),
+            WIDTH,
+            initial_indent=head,
+            subsequent_indent=head,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
     def put(self, key: str, value: Any = None, indent: int = 0, off: bool = False) -> None:
         """Writes a key and its value. off: as a comment."""
@@ -115,8 +126,9 @@ class _Text:
 def scalar(value: Any) -> str:
     """A value as YAML on one line, quoted if needed."""
     odd = isinstance(value, str) and not value.isprintable()
-    text = yaml.safe_dump(value, allow_unicode=not odd, width=10**9, default_flow_style=True, sort_keys=False,
-                          default_style='"' if odd else None)
+    text = yaml.safe_dump(
+        value, allow_unicode=not odd, width=10**9, default_flow_style=True, sort_keys=False, default_style='"' if odd else None
+    )
     return text.removesuffix("...\n").rstrip("\n").removesuffix("\n...")
 
 
@@ -150,16 +162,20 @@ def _head(contents: Contents, text: _Text) -> None:
     seen, base = contents.seen, contents.base
     rows = f"{seen.totals['rows']:,} requests"
     rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
-    text.note(f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
-              "All other keys have defaults (docs/recipe.md, or `millrace schema --markdown`). Paths are relative to this "
-              "file.")
+    text.note(
+        f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
+        "All other keys have defaults (docs/recipe.md, or `millrace schema --markdown`). Paths are relative to this "
+        "file."
+    )
     text.blank()
     text.put("workload", contents.workload)
     text.blank()
     if base.kind == "tiny":
-        text.note("tiny is a toy, built by the run: it needs no download and no GPU, shows that these logs reach a release, "
-                  "and is useless otherwise. For a useful model, name a Hugging Face directory or id here and delete "
-                  "everything below that is marked (tiny).")
+        text.note(
+            "tiny is a toy, built by the run: it needs no download and no GPU, shows that these logs reach a release, "
+            "and is useless otherwise. For a useful model, name a Hugging Face directory or id here and delete "
+            "everything below that is marked (tiny)."
+        )
     elif base.kind == "directory":
         size = f", about {base.parameters / 1e9:.2g} billion parameters" if base.parameters else ""
         context = f", context {base.context:,} tokens" if base.context else ""
@@ -187,8 +203,11 @@ def _sources(contents: Contents, text: _Text) -> None:
         _fields(source, text)
         _unread(source, contents, text)
         if mapping and source.kind == "logs":
-            text.note("Records of other workloads are left for their own recipes; without this line all count as "
-                      f"{contents.workload}.", 4)
+            text.note(
+                "Records of other workloads are left for their own recipes; without this line all count as "
+                f"{contents.workload}.",
+                4,
+            )
             text.put("workloads", mapping, 4)
     own = sum(item["records"] for item in seen.feedback)
     if contents.of("feedback"):
@@ -197,13 +216,19 @@ def _sources(contents: Contents, text: _Text) -> None:
     elif own:
         text.note(f"Feedback comes with the records themselves ({own:,} values), so it needs no source of its own.", 2)
     else:
-        text.note("No feedback was found. To add thumbs or scores, name one more source with lines of "
-                  "{response_id, value} (docs/data.md).", 2)
+        text.note(
+            "No feedback was found. To add thumbs or scores, name one more source with lines of "
+            "{response_id, value} (docs/data.md).",
+            2,
+        )
     names = _names(contents)
     if len(names) > 1 and not mapping:
         shown = ", ".join(plain(name, 40) for name in names[:6])
-        text.note(f"The records name {len(names)} workloads ({shown}{', ...' if len(names) > 6 else ''}); all count as "
-                  f"{contents.workload}. To separate them, map their names to recipes' workloads under a source:", 2)
+        text.note(
+            f"The records name {len(names)} workloads ({shown}{', ...' if len(names) > 6 else ''}); all count as "
+            f"{contents.workload}. To separate them, map their names to recipes' workloads under a source:",
+            2,
+        )
         example = {plain(name, 40): _slug(name) for name in names[:3]}
         text.put("workloads", example, 2, off=True)
     models = [plain(item["name"], 40) for item in seen.models if item["name"]]
@@ -252,20 +277,26 @@ def _days(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     days = [item["day"] for item in seen.days]
     if seen.totals["at_midnight"] == seen.totals["rows"]:
-        text.note("The records have no time: their day comes from the file's name, or its modification time. first_day and "
-                  "last_day stay open: from the earliest day in the logs until today.")
+        text.note(
+            "The records have no time: their day comes from the file's name, or its modification time. first_day and "
+            "last_day stay open: from the earliest day in the logs until today."
+        )
         return
     if contents.saw_everything:
         looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
         first = min([days[0], *(look.days[0] for look in looks)])
         span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
-        text.note(f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
-                  f"{span}: one partition a day. Without last_day, days continue until today.")
+        text.note(
+            f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
+            f"{span}: one partition a day. Without last_day, days continue until today."
+        )
         text.put("first_day", first)
         text.put("last_day", days[-1], off=True)
     else:
-        text.note(f"The part of the logs that was read has days from {days[0]} to {days[-1]}; first_day stays open: the "
-                  "earliest day in all logs.")
+        text.note(
+            f"The part of the logs that was read has days from {days[0]} to {days[-1]}; first_day stays open: the "
+            "earliest day in all logs."
+        )
 
 
 def _seeds_and_evals(contents: Contents, text: _Text) -> None:
@@ -294,10 +325,14 @@ def _curation(contents: Contents, text: _Text) -> None:
     seen = contents.seen
     about = "about " if seen.sampled or not contents.saw_everything else ""
     frequent = [item for item in seen.decisions if item["rule"] != "kept" and item["rows"] * 200 >= seen.sample_rows][:6]
-    dropped = [f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:z.0%}"
-               for item in (frequent if seen.sample_rows else [])]
-    text.note(f"With the defaults {about}{seen.usable_share:z.0%} of the requests stay ({contents.trainable:,})"
-              + (f"; the others: {', '.join(dropped)}." if dropped else "."))
+    dropped = [
+        f"{plain(item['rule'].replace('_', ' '), 40)} {item['rows'] / seen.sample_rows:z.0%}"
+        for item in (frequent if seen.sample_rows else [])
+    ]
+    text.note(
+        f"With the defaults {about}{seen.usable_share:z.0%} of the requests stay ({contents.trainable:,})"
+        + (f"; the others: {', '.join(dropped)}." if dropped else ".")
+    )
     text.put("curation")
     if seen.pii:
         kinds = ", ".join(f"{plain(item['kind'], 20)} {item['rows']:,}" for item in seen.pii[:5])
@@ -313,8 +348,11 @@ def _curation(contents: Contents, text: _Text) -> None:
     least = FeedbackRules().least
     rewarded = [item["name"] for item in seen.feedback if item["name"] in least]
     if rewarded:
-        text.note(f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
-                  "down; `prefer` also writes preference pairs of them.", 2)
+        text.note(
+            f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
+            "down; `prefer` also writes preference pairs of them.",
+            2,
+        )
         text.put("feedback", {"least": {name: least[name] for name in rewarded}, "thumbs_down": "drop"}, 2)
     elif any(item["below_zero"] for item in seen.feedback):
         text.note("Answers with a thumb down are left out; `prefer` also writes preference pairs of them.", 2)
@@ -334,16 +372,18 @@ def _datasets(contents: Contents, text: _Text) -> None:
 def _training(contents: Contents, text: _Text) -> None:
     base, seen = contents.base, contents.seen
     cut = contents.tokens_of_longest > contents.max_length
-    fitted = (f"99 % of requests with their answers have at most about {contents.tokens_of_longest:,} tokens"
-              + (f"; the model's context holds {contents.max_length:,}, and longer ones are cut and counted." if cut else "."))
+    fitted = f"99 % of requests with their answers have at most about {contents.tokens_of_longest:,} tokens" + (
+        f"; the model's context holds {contents.max_length:,}, and longer ones are cut and counted." if cut else "."
+    )
     length = {"max_length": contents.max_length}
     drafter, student = _worth(seen.verdicts, "a drafter"), _worth(seen.verdicts, "a student")
     if base.kind == "tiny":
         text.note("(tiny) Sizes for two CPU cores and some minutes; no advice for a real model.")
         text.put("tiny", TINY_SIZES["tiny"])
     text.note(fitted)
-    text.note("To keep the base model's weights as they are, and only quantize it or train a drafter for it: "
-              "`sft: {enabled: false}`.")
+    text.note(
+        "To keep the base model's weights as they are, and only quantize it or train a drafter for it: `sft: {enabled: false}`."
+    )
     text.put("sft", {**_sft(contents, text), **length})
     text.blank()
     text.note(f"A smaller model, distilled from the fine-tuned one: {_judgement(seen.verdicts, 'a student')}")
@@ -374,8 +414,10 @@ def _sft(contents: Contents, text: _Text) -> dict[str, Any]:
         text.note(f"preset quick: about {tokens / 1e6:.1f} million tokens are too few for the larger steps of `balanced`.")
         settings["preset"] = "quick"
     if base.parameters and base.parameters > ADAPTERS_ABOVE:
-        text.note("method lora: full fine-tuning takes about 18 bytes a parameter, more than one accelerator of 80 GB holds. "
-                  "`millrace plan` says what fits yours.")
+        text.note(
+            "method lora: full fine-tuning takes about 18 bytes a parameter, more than one accelerator of 80 GB holds. "
+            "`millrace plan` says what fits yours."
+        )
         settings["method"] = "lora"
     return settings
 
@@ -394,9 +436,26 @@ def _release(contents: Contents, text: _Text) -> None:
     text.put("release", None)
     text.put("approval", "person", 2)
     if contents.base.kind == "tiny":
-        text.note("(tiny) A toy's figures mean nothing, so its gates are low. Without `gates`, the defaults hold: the served "
-                  "model may not be worse than its base, its teacher and the champion, nor its drafter.", 2)
-        text.put("gates", {"recovery": 0.9, "recovery_long_context": 0.9, "accuracy_kept": 0.5, "accuracy_kept_each": 0.1,
-                           "loss_above_base": 1.0, "loss_above_champion": 1.0, "loss_above_teacher": 1.0,
-                           "accuracy_below_base": 1.0, "accuracy_below_champion": 1.0, "acceptance_length": 1.0,
-                           "acceptance_gain": -1.0, "acceptance_below_champion": 1.0}, 2)
+        text.note(
+            "(tiny) A toy's figures mean nothing, so its gates are low. Without `gates`, the defaults hold: the served "
+            "model may not be worse than its base, its teacher and the champion, nor its drafter.",
+            2,
+        )
+        text.put(
+            "gates",
+            {
+                "recovery": 0.9,
+                "recovery_long_context": 0.9,
+                "accuracy_kept": 0.5,
+                "accuracy_kept_each": 0.1,
+                "loss_above_base": 1.0,
+                "loss_above_champion": 1.0,
+                "loss_above_teacher": 1.0,
+                "accuracy_below_base": 1.0,
+                "accuracy_below_champion": 1.0,
+                "acceptance_length": 1.0,
+                "acceptance_gain": -1.0,
+                "acceptance_below_champion": 1.0,
+            },
+            2,
+        )

@@ -1,8 +1,8 @@
 """What `millrace ui` and `millrace up` need to run Dagster's webserver and daemon on a lake.
 
-    home = writable_home(lake)
-    workspace = write_workspace(folder, recipes)
-    webserver_command(workspace, host, port), daemon_command(workspace), server_environment(home, lake)
+home = writable_home(lake)
+workspace = write_workspace(folder, recipes)
+webserver_command(workspace, host, port), daemon_command(workspace), server_environment(home, lake)
 """
 
 from __future__ import annotations
@@ -59,8 +59,17 @@ def code_locations(recipes: Sequence[Path]) -> list[dict[str, dict[str, str]]]:
         name = location_name(path)
         if places.setdefault(name, path) != path:
             raise UiError(f"{places[name]} and {path} would have the same name in the UI: rename one of the files")
-    return [{"python_module": {"module_name": "pipelines.definitions", "attribute": str(path), "location_name": name,
-                               "working_directory": str(PROJECT)}} for name, path in places.items()]
+    return [
+        {
+            "python_module": {
+                "module_name": "pipelines.definitions",
+                "attribute": str(path),
+                "location_name": name,
+                "working_directory": str(PROJECT),
+            }
+        }
+        for name, path in places.items()
+    ]
 
 
 def write_workspace(folder: Path, recipes: Sequence[Path]) -> Path:

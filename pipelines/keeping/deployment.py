@@ -67,13 +67,33 @@ def write_deployment(folder: Path, settings: UpSettings, version: str, gpus: boo
     unit, words = f"{name}.service", _words(settings, lake, settings.host)
     stop_s = int(CHECKPOINT_S + (DRAIN_S + 40) * (len(settings.serve) + bool(settings.to)) + 90)
     values: dict[str, Any] = {
-        "what": f"millrace up for {', '.join(workloads)}", "unit": unit, "description": f"millrace: {', '.join(workloads)}",
-        "account": getpass.getuser(), "folder": Path(settings.recipes[0]).resolve().parent, "environment": _environment(),
-        "secrets": f"/etc/millrace/{name}.env", "command": [*_program(), *words], "stop_s": stop_s, "version": version,
+        "what": f"millrace up for {', '.join(workloads)}",
+        "unit": unit,
+        "description": f"millrace: {', '.join(workloads)}",
+        "account": getpass.getuser(),
+        "folder": Path(settings.recipes[0]).resolve().parent,
+        "environment": _environment(),
+        "secrets": f"/etc/millrace/{name}.env",
+        "command": [*_program(), *words],
+        "stop_s": stop_s,
+        "version": version,
         "typed": shlex.join(["deploy", str(folder.absolute()), *words[1:], *(["--gpus"] if gpus else [])]),
-        "check": shlex.join(["up", "--check", "--lake", lake]), "uid": os.getuid(), "variables": _named_variables(settings)}
-    compose = compose_file(name, settings, _words(settings, lake, EVERYWHERE), lake, sorted(_read(settings)),
-                           sorted(_written(settings, lake)), stop_s, version, gpus, dict(_chosen()))
+        "check": shlex.join(["up", "--check", "--lake", lake]),
+        "uid": os.getuid(),
+        "variables": _named_variables(settings),
+    }
+    compose = compose_file(
+        name,
+        settings,
+        _words(settings, lake, EVERYWHERE),
+        lake,
+        sorted(_read(settings)),
+        sorted(_written(settings, lake)),
+        stop_s,
+        version,
+        gpus,
+        dict(_chosen()),
+    )
     files = {
         unit: _rendered("millrace.service", user=False, **values),
         f"user/{unit}": _rendered("millrace.service", user=True, **{**values, "secrets": f"%h/.config/millrace/{name}.env"}),
@@ -106,8 +126,9 @@ def systemd_text(text: str) -> str:
 
 
 def _rendered(name: str, **values: Any) -> str:
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True,
-                              keep_trailing_newline=True, autoescape=False)
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
+    )
     environment.filters |= {"word": systemd_word, "assignment": systemd_assignment, "line": systemd_text}
     return environment.get_template(f"{name}.j2").render(**values)
 
@@ -138,8 +159,16 @@ def _environment() -> list[tuple[str, str]]:
 
 def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
     """The arguments of `millrace` that mean these settings, with absolute paths."""
-    words = ["up", *(str(Path(path).resolve()) for path in settings.recipes), "--lake", lake, "--host", host, "--port",
-             str(settings.port)]
+    words = [
+        "up",
+        *(str(Path(path).resolve()) for path in settings.recipes),
+        "--lake",
+        lake,
+        "--host",
+        host,
+        "--port",
+        str(settings.port),
+    ]
     for serving in settings.serve:
         words += ["--serve", f"{serving.workload}:{serving.port}"]
     if settings.capture:
@@ -195,7 +224,7 @@ def _values_of_env_keys(value: Any) -> Iterator[str]:
 
 def _folder(place: str) -> Path:
     """The folder to mount for a path, which may be a pattern."""
-    path = Path(place[:match.start()].rpartition("/")[0] or "/") if (match := _GLOB.search(place)) else Path(place)
+    path = Path(place[: match.start()].rpartition("/")[0] or "/") if (match := _GLOB.search(place)) else Path(place)
     return path if path.is_dir() else path.parent
 
 
@@ -214,8 +243,18 @@ EVERYWHERE = "0.0.0.0"
 """The address inside of the container; outside, ports are published on the address that was asked for."""
 
 
-def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, read: list[Path], written: list[Path],
-                 stop_s: int, version: str, gpus: bool, environment: Mapping[str, str]) -> dict[str, Any]:
+def compose_file(
+    name: str,
+    settings: UpSettings,
+    words: list[str],
+    lake: str,
+    read: list[Path],
+    written: list[Path],
+    stop_s: int,
+    version: str,
+    gpus: bool,
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
     """words: arguments of `millrace`. lake: where it is, as --lake takes it. read, written: folders of this machine.
     environment: variables that are no secret."""
     ports = [settings.port, *(serving.port for serving in settings.serve), *([settings.capture_port] if settings.to else [])]
@@ -230,25 +269,39 @@ def compose_file(name: str, settings: UpSettings, words: list[str], lake: str, r
         "environment": {
             "MILLRACE_POSTGRES": "postgresql://millrace@postgres:5432/millrace",
             "PGPASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",  # some letters would not be right in an address
-            **{name: _escaped(value) for name, value in environment.items()}},
+            **{name: _escaped(value) for name, value in environment.items()},
+        },
         "volumes": volumes,
         "ports": [f"{settings.host}:{port}:{port}" for port in ports],
         "depends_on": {"postgres": {"condition": "service_healthy"}},
         "restart": "unless-stopped",
         "stop_grace_period": f"{stop_s}s",
-        "healthcheck": {"test": ["CMD", "millrace", "up", "--check", "--lake", _escaped(lake)], "interval": "60s",
-                        "timeout": "30s", "start_period": "180s", "retries": 3},
+        "healthcheck": {
+            "test": ["CMD", "millrace", "up", "--check", "--lake", _escaped(lake)],
+            "interval": "60s",
+            "timeout": "30s",
+            "start_period": "180s",
+            "retries": 3,
+        },
     }
     if gpus:
-        service["deploy"] = {"resources": {"reservations": {"devices": [
-            {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}}}
+        service["deploy"] = {
+            "resources": {"reservations": {"devices": [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]}}
+        }
     postgres = {
         "image": "postgres:17",
-        "environment": {"POSTGRES_USER": "millrace", "POSTGRES_DB": "millrace",
-                        "POSTGRES_PASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}"},
+        "environment": {
+            "POSTGRES_USER": "millrace",
+            "POSTGRES_DB": "millrace",
+            "POSTGRES_PASSWORD": "${MILLRACE_POSTGRES_PASSWORD:?set it in .env}",
+        },
         "volumes": [{"type": "volume", "source": "history", "target": "/var/lib/postgresql/data"}],
-        "healthcheck": {"test": ["CMD-SHELL", "pg_isready --username millrace --dbname millrace"], "interval": "10s",
-                        "timeout": "5s", "retries": 10},
+        "healthcheck": {
+            "test": ["CMD-SHELL", "pg_isready --username millrace --dbname millrace"],
+            "interval": "10s",
+            "timeout": "5s",
+            "retries": 10,
+        },
         "restart": "unless-stopped",
         "stop_grace_period": "60s",
     }

@@ -77,8 +77,17 @@ class Keeper:
 
     def states(self) -> tuple[ServerState, ...]:
         """What runs, in the order in which it was named."""
-        return tuple(ServerState(kept.server.name, kept.process.stamp if kept.process.is_running else "", kept.since,
-                                 max(0, kept.starts - 1), kept.why_not, str(kept.server.log)) for kept in self._kept)
+        return tuple(
+            ServerState(
+                kept.server.name,
+                kept.process.stamp if kept.process.is_running else "",
+                kept.since,
+                max(0, kept.starts - 1),
+                kept.why_not,
+                str(kept.server.log),
+            )
+            for kept in self._kept
+        )
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
         """Returns when `stop` is set and all servers have ended. hurry: set to end them without waiting."""
@@ -133,8 +142,10 @@ class Keeper:
         if kept.ends_in_a_row.count == 1:
             self._say(f"{kept.server.name} {what} and is started again{why}")
         elif kept.ends_in_a_row.count == TOLD_AGAIN:
-            self._say(f"{kept.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
-                      f"to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})")
+            self._say(
+                f"{kept.server.name} {what}, the {TOLD_AGAIN}th time in a row, and is started again after pauses of up "
+                f"to {LONGEST_PAUSE_S:g} s{why} (log: {kept.server.log})"
+            )
         self._changed()
 
     def _wait(self, kept: _Kept, reason: str) -> None:

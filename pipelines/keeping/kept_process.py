@@ -40,8 +40,13 @@ class ManagedProcess:
     """held: file descriptors that stay open until everything of the process has ended: locks. log: None for this process's
     standard error."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, log: RotatedLog | None = None,
-                 held: Sequence[int] = ()):
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        log: RotatedLog | None = None,
+        held: Sequence[int] = (),
+    ):
         self._command, self._environment, self._log, self._held = list(command), environment, log, tuple(held)
         self._guard: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -55,9 +60,17 @@ class ManagedProcess:
         if self._log is not None:
             self._log.forget_lines()
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", server_guard.__file__, *self._command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=None if self._log is None else subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
-            env=None if self._environment is None else dict(self._environment), start_new_session=True, pass_fds=self._held)
+            [sys.executable, "-P", server_guard.__file__, *self._command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if self._log is None else subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env=None if self._environment is None else dict(self._environment),
+            start_new_session=True,
+            pass_fds=self._held,
+        )
         self._code = None
         first_line = self._guard.stdout.readline().strip()
         self.pid = int(first_line) if first_line.isdigit() else None

@@ -91,8 +91,10 @@ def untold_channels(recipes: Sequence[Path]) -> Iterator[str]:
             alerts = load_recipe(path).alerts
             for channel, variable in (alerts.variables if alerts else {}).items():
                 if not os.environ.get(variable):
-                    yield (f"{path.name}: nothing can be told through alerts.{channel}: the environment variable {variable} is "
-                           "not set here")
+                    yield (
+                        f"{path.name}: nothing can be told through alerts.{channel}: the environment variable {variable} is "
+                        "not set here"
+                    )
 
 
 class _Told:
@@ -108,16 +110,19 @@ class _Told:
 
 
 def _keep(servers: list[Server], say: _Told, lake: LakeLayout, home: Path, settings: UpSettings) -> None:
-    began = UpState(this_process(), socket.gethostname(), now(), lake.place,
-                    ui=f"http://{own_host(settings.host)}:{settings.port}")
+    began = UpState(
+        this_process(), socket.gethostname(), now(), lake.place, ui=f"http://{own_host(settings.host)}:{settings.port}"
+    )
 
     def changed() -> None:
         with suppress(OSError):  # servers go on where the disk is full
             write_state(home, replace(began, servers=keeper.states()))
 
     keeper = Keeper(servers, say, changed)
-    say(f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "
-        f"http://{settings.host}:{settings.port}; logs are in {servers[0].log.parent}; Ctrl-C stops it")
+    say(
+        f"keeps {', '.join(server.name for server in servers)} running for the lake {lake.place}; the UI is on "
+        f"http://{settings.host}:{settings.port}; logs are in {servers[0].log.parent}; Ctrl-C stops it"
+    )
     with _told_to_stop() as (stop, hurry):
         threading.Thread(target=_tell_location_errors, args=(began.ui, say, stop), name="locations", daemon=True).start()
         keeper.run(stop, hurry)
@@ -156,8 +161,10 @@ def _only_one(lock: IO[str], lake: LakeLayout, home: Path, say: Callable[[str], 
     while not try_lock(lock):
         state = read_state(home)
         if state is not None and state.is_running:
-            raise UiError(f"millrace up already runs on {lake.place} (process {state.process.partition('@')[0]}, since "
-                          f"{state.since}): millrace up --check shows it, SIGTERM stops it")
+            raise UiError(
+                f"millrace up already runs on {lake.place} (process {state.process.partition('@')[0]}, since "
+                f"{state.since}): millrace up --check shows it, SIGTERM stops it"
+            )
         if time.monotonic() > until:
             raise UiError(f"another millrace up on {lake.place} has just been started, or its servers do not end: try again")
         if not told:
@@ -166,8 +173,10 @@ def _only_one(lock: IO[str], lake: LakeLayout, home: Path, say: Callable[[str], 
         time.sleep(0.5)
 
 
-QUERY = ("{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus "
-         "locationOrLoadError { __typename ... on PythonError { message } } } } } }")
+QUERY = (
+    "{ workspaceOrError { ... on Workspace { locationEntries { name loadStatus "
+    "locationOrLoadError { __typename ... on PythonError { message } } } } } }"
+)
 TIMEOUT_S = 5.0
 MOST_CHARACTERS = 300
 
@@ -178,8 +187,11 @@ def location_errors(url: str) -> dict[str, str] | None:
         answer = urllib3.request("POST", f"{url}/graphql", json={"query": QUERY}, timeout=TIMEOUT_S, retries=False)
         entries = json.loads(answer.data)["data"]["workspaceOrError"]["locationEntries"]
         if all(entry["loadStatus"] == "LOADED" for entry in entries):
-            return {entry["name"]: _first_line(found["message"]) for entry in entries
-                    if (found := entry["locationOrLoadError"])["__typename"] == "PythonError"}
+            return {
+                entry["name"]: _first_line(found["message"])
+                for entry in entries
+                if (found := entry["locationOrLoadError"])["__typename"] == "PythonError"
+            }
     return None
 
 

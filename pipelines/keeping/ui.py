@@ -64,8 +64,11 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
             while all(server.is_running for server in servers) and not _answers(host, port):
                 time.sleep(0.5)
             if all(server.is_running for server in servers):
-                console.print(f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it\n"
-                              f"Its graph, unfolded: {graph_address(host, port)}", soft_wrap=True)
+                console.print(
+                    f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it\n"
+                    f"Its graph, unfolded: {graph_address(host, port)}",
+                    soft_wrap=True,
+                )
             while all(server.is_running for server in servers):
                 time.sleep(0.5)
         except KeyboardInterrupt:

@@ -114,8 +114,10 @@ def require_known_workloads(settings: UpSettings, recipes: Sequence[Path], lake:
     place = f" {lake.place}" if lake is not None else ""
     for serving in settings.serve:
         if serving.workload not in known:
-            raise UiError(f"--serve {serving.workload}: neither the recipes nor the lake{place} have this workload; there are "
-                          f"{', '.join(sorted(known)) or 'none yet'}")
+            raise UiError(
+                f"--serve {serving.workload}: neither the recipes nor the lake{place} have this workload; there are "
+                f"{', '.join(sorted(known)) or 'none yet'}"
+            )
 
 
 def require_free_ports(settings: UpSettings) -> None:
@@ -124,8 +126,16 @@ def require_free_ports(settings: UpSettings) -> None:
         require_port(settings.host, port, option)
 
 
-def up_servers(settings: UpSettings, lake: LakeLayout, home: Path, logs: Path, workspace: Path, up_lock: int,
-               daemon_locks: Sequence[int], why_no_daemon: Callable[[], str]) -> list[Server]:
+def up_servers(
+    settings: UpSettings,
+    lake: LakeLayout,
+    home: Path,
+    logs: Path,
+    workspace: Path,
+    up_lock: int,
+    daemon_locks: Sequence[int],
+    why_no_daemon: Callable[[], str],
+) -> list[Server]:
     """up_lock, daemon_locks: descriptors of locks that end with the servers. why_no_daemon: says why the daemon may not run
     now, "" if it may."""
     environment = {**server_environment(home, lake), "PYTHONUNBUFFERED": "1"}
@@ -134,19 +144,39 @@ def up_servers(settings: UpSettings, lake: LakeLayout, home: Path, logs: Path, w
         more = {"held": (up_lock,), **more}
         return Server(name, command, environment, logs / f"{name}.log", **more)
 
-    found = [server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
-             for serving in settings.serve]
+    found = [
+        server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
+        for serving in settings.serve
+    ]
     if settings.to:
         found.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
-    found.append(server("daemon", daemon_command(workspace), held=(up_lock, *daemon_locks), ends_first=end_launched_runs,
-                        may_run=why_no_daemon))
+    found.append(
+        server(
+            "daemon",
+            daemon_command(workspace),
+            held=(up_lock, *daemon_locks),
+            ends_first=end_launched_runs,
+            may_run=why_no_daemon,
+        )
+    )
     found.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
     return found
 
 
 def _serve_command(settings: UpSettings, serving: WorkloadServer, lake: LakeLayout) -> list[str]:
-    words = ["serve", serving.workload, "--watch", "--lake", lake.place, "--host", settings.host, "--port", str(serving.port),
-             "--drain", f"{DRAIN_S:g}"]
+    words = [
+        "serve",
+        serving.workload,
+        "--watch",
+        "--lake",
+        lake.place,
+        "--host",
+        settings.host,
+        "--port",
+        str(serving.port),
+        "--drain",
+        f"{DRAIN_S:g}",
+    ]
     if settings.program:
         words += ["--program", settings.program]
     if settings.capture:
@@ -163,8 +193,20 @@ def _store_of(settings: UpSettings, name: str) -> str:
 
 
 def _capture_command(settings: UpSettings) -> list[str]:
-    return python_module("pipelines.cli", "capture", _store_of(settings, "captured"), "--to", settings.to, "--host",
-                         settings.host, "--port", str(settings.capture_port), "--drain", f"{DRAIN_S:g}", *_keys_of(settings))
+    return python_module(
+        "pipelines.cli",
+        "capture",
+        _store_of(settings, "captured"),
+        "--to",
+        settings.to,
+        "--host",
+        settings.host,
+        "--port",
+        str(settings.capture_port),
+        "--drain",
+        f"{DRAIN_S:g}",
+        *_keys_of(settings),
+    )
 
 
 def _keys_of(settings: UpSettings) -> list[str]:

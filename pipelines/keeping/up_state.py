@@ -1,8 +1,8 @@
 """What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors.
 
-    write_state(home, UpState(...))
-    read_state(home)                     # None if `millrace up` was never started there
-    shown_state(state)                   # for `millrace up --check`
+write_state(home, UpState(...))
+read_state(home)                     # None if `millrace up` was never started there
+shown_state(state)                   # for `millrace up --check`
 """
 
 from __future__ import annotations
@@ -94,8 +94,22 @@ def read_state(home: Path) -> UpState | None:
 
 def shown_state(state: UpState) -> dict[str, Any]:
     """The state for programs: what --check --format json prints."""
-    return {"lake": state.lake, "running": state.is_running, "pid": int(state.process.partition("@")[0]), "host": state.host,
-            "since": state.since,
-            "servers": [{"name": server.name, "running": server.is_running, "pid": server.pid, "since": server.since,
-                         "restarts": server.restarts, "why_not": "" if server.is_running else server.why_not, "log": server.log}
-                        for server in state.servers]}
+    return {
+        "lake": state.lake,
+        "running": state.is_running,
+        "pid": int(state.process.partition("@")[0]),
+        "host": state.host,
+        "since": state.since,
+        "servers": [
+            {
+                "name": server.name,
+                "running": server.is_running,
+                "pid": server.pid,
+                "since": server.since,
+                "restarts": server.restarts,
+                "why_not": "" if server.is_running else server.why_not,
+                "log": server.log,
+            }
+            for server in state.servers
+        ],
+    }

@@ -1,6 +1,6 @@
 """The stage that `millrace plan` and `millrace sweep` work on: the one asked for, or the first that the recipe trains.
 
-    chosen_stage(recipe, None)          # "sft", or "student" in a recipe whose sft is switched off
+chosen_stage(recipe, None)          # "sft", or "student" in a recipe whose sft is switched off
 """
 
 from __future__ import annotations

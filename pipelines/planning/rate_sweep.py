@@ -85,9 +85,15 @@ class Report:
     def tied(self) -> list[RateResult]:
         """Rates whose loss is within the noise of the best rate's."""
         best = self.best
-        return [] if best is None else [
-            one for one in self.tried
-            if one.loss is not None and one is not best and one.loss - best.loss <= math.hypot(one.wobble, best.wobble)]
+        return (
+            []
+            if best is None
+            else [
+                one
+                for one in self.tried
+                if one.loss is not None and one is not best and one.loss - best.loss <= math.hypot(one.wobble, best.wobble)
+            ]
+        )
 
     @property
     def at_the_edge(self) -> bool:
@@ -129,8 +135,14 @@ def swept_stage(recipe: Recipe, asked: str | None) -> str:
         raise SweepError(str(error)) from error
 
 
-def sweep(recipe: Recipe, lake: LakeLayout, stage: str, rates: Sequence[float], steps: int | None,
-          say: Callable[[str], None] = lambda _: None) -> Report:
+def sweep(
+    recipe: Recipe,
+    lake: LakeLayout,
+    stage: str,
+    rates: Sequence[float],
+    steps: int | None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Report:
     """Trains once at every rate. Raises SweepError if the dataset or the model is not in the lake yet."""
     from resources.launching import LocalLauncher
 
@@ -147,12 +159,16 @@ def sweep(recipe: Recipe, lake: LakeLayout, stage: str, rates: Sequence[float], 
         try:
             inputs[name] = registry.current(kind, asset)
         except ManifestError as error:
-            raise SweepError(f"{recipe.workload} has no {asset} in {lake.place} yet: millrace run RECIPE --lake {lake.place} "
-                             f"--select +{asset} makes it") from error
+            raise SweepError(
+                f"{recipe.workload} has no {asset} in {lake.place} yet: millrace run RECIPE --lake {lake.place} "
+                f"--select +{asset} makes it"
+            ) from error
     places = {name: registry.directory(manifest) for name, manifest in inputs.items()}
     if not (places["dataset"] / "validation.parquet").exists():
-        raise SweepError("the dataset holds no validation rows, so no rate could be called better: set "
-                         "datasets.sft.validation_share above 0 and run again")
+        raise SweepError(
+            "the dataset holds no validation rows, so no rate could be called better: set "
+            "datasets.sft.validation_share above 0 and run again"
+        )
     home = lake.root / "sweeps" / recipe.workload / stage
     tried = []
     with at_work(lake), LocalLauncher(worker_log=home / "worker.log") as launcher:
@@ -161,20 +177,36 @@ def sweep(recipe: Recipe, lake: LakeLayout, stage: str, rates: Sequence[float], 
             config = trial_settings(settings, rate, steps).model_dump(mode="json")
             digests = {name: manifest.digest for name, manifest in inputs.items()}
             named = hashlib.sha256(json.dumps([operation, config, digests], sort_keys=True).encode()).hexdigest()[:12]
-            tried.append(_try(launcher, lake, Job(operation=operation, output=home / named, inputs=places, settings=config,
-                                                  threads=recipe.threads), rate))
+            tried.append(
+                _try(
+                    launcher,
+                    lake,
+                    Job(operation=operation, output=home / named, inputs=places, settings=config, threads=recipe.threads),
+                    rate,
+                )
+            )
     report = Report(stage, steps, tried, home)
-    write_json(home / "report.json", {"stage": stage, "steps": steps, "best": report.best and report.best.learning_rate,
-                                      "tied": [one.learning_rate for one in report.tied],
-                                      "tried": [asdict(one) for one in tried]})
+    write_json(
+        home / "report.json",
+        {
+            "stage": stage,
+            "steps": steps,
+            "best": report.best and report.best.learning_rate,
+            "tied": [one.learning_rate for one in report.tied],
+            "tried": [asdict(one) for one in tried],
+        },
+    )
     return report
 
 
 def trial_settings(settings: TrainingSettings, rate: float, steps: int) -> TrainingSettings:
     """The settings of one training: none ends early, because trainings of different lengths cannot be compared."""
     changed: dict[str, Any] = {
-        "learning_rate": rate, "steps": steps, "epochs": None,
-        "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS}  # it is what a sweep compares
+        "learning_rate": rate,
+        "steps": steps,
+        "epochs": None,
+        "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS,
+    }  # it is what a sweep compares
     stop = getattr(settings, "early_end", None)
     return settings.model_copy(update=changed | ({} if stop is None else {"early_end": type(stop)()}))
 
@@ -194,12 +226,17 @@ def _try(launcher: LocalLauncher, lake: LakeLayout, job: Job, rate: float) -> Ra
             return RateResult(rate, None, 0.0, None, broke="the loss is not finite")
         lines = [json.loads(line) for line in (job.output / "metrics.jsonl").read_text().splitlines()]
         shutil.rmtree(job.output / SCRATCH, ignore_errors=True)  # checkpoints of a finished training
-        write_json(result, {"validation": [line["validation_loss"] for line in lines if "validation_loss" in line],
-                            "training": [line["loss"] for line in lines]})
+        write_json(
+            result,
+            {
+                "validation": [line["validation_loss"] for line in lines if "validation_loss" in line],
+                "training": [line["loss"] for line in lines],
+            },
+        )
         _drop_weights(job.output)
     found: dict[str, Any] = json.loads(result.read_text())
     validation, training = found["validation"], found["training"]
-    tail = training[-max(1, len(training) // 10):]
+    tail = training[-max(1, len(training) // 10) :]
     return RateResult(rate, validation[-1], pstdev(validation[-2:]) if len(validation) > 1 else 0.0, fmean(tail))
 
 
@@ -226,12 +263,19 @@ def print_sweep(report: Report, console: Console) -> None:
         console.print("every rate diverged: try lower ones", style="red")
         return
     if tied:
-        console.print(f"{', '.join(f'{one.learning_rate:g}' for one in tied)} cannot be told from the best: the difference is "
-                      "within what validation moved over its last two points.", highlight=False, soft_wrap=True)
+        console.print(
+            f"{', '.join(f'{one.learning_rate:g}' for one in tied)} cannot be told from the best: the difference is "
+            "within what validation moved over its last two points.",
+            highlight=False,
+            soft_wrap=True,
+        )
     if report.at_the_edge:
         console.print("The best rate is the lowest or highest tried; a better one may be outside.", soft_wrap=True)
-    console.print(f"[dim]One seed and a short schedule. Report: {escape(str(report.folder))}. To paste:[/]",
-                  highlight=False, soft_wrap=True)
+    console.print(
+        f"[dim]One seed and a short schedule. Report: {escape(str(report.folder))}. To paste:[/]",
+        highlight=False,
+        soft_wrap=True,
+    )
     console.print(f"{report.stage}:\n  learning_rate: {_yaml_number(best.learning_rate)}", highlight=False)
 
 

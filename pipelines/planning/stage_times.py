@@ -76,8 +76,9 @@ def stage_seconds(recipe: Recipe, gflops: float, traffic: TrafficSize) -> dict[s
         if stage.kind == "outside" or stage.module or stage.name in recipe.disabled:
             continue
         operations, overhead = work.of(stage.name)
-        found[stage.name] = (stage.fixed_seconds + stage.record_seconds * traffic.records + operations / (gflops * 1e9)
-                             + overhead)
+        found[stage.name] = (
+            stage.fixed_seconds + stage.record_seconds * traffic.records + operations / (gflops * 1e9) + overhead
+        )
     return found | {"around the steps": AROUND_S}
 
 
@@ -113,15 +114,18 @@ class _Work:
         answers = self.recipe.speculator.answers
         if answers.endpoint is not None:
             return 0.0, 0.0
-        return self._decoding(min(answers.prompts or self.traffic.records, self.traffic.records), answers.max_new_tokens,
-                              answers.batch_size, 1)
+        return self._decoding(
+            min(answers.prompts or self.traffic.records, self.traffic.records), answers.max_new_tokens, answers.batch_size, 1
+        )
 
     def _speculator(self) -> tuple[float, float]:
         settings = self.recipe.speculator.resolved()
         tokens, steps = self._tokens(settings), settings.ttt_steps or 1
         operations = tokens * STEP * FORWARD * DRAFTER_BLOCKS * self.sizes.block * steps / REACHED
-        return (operations + self._forward(self.sizes.served, tokens, self.traffic.tokens),
-                tokens / settings.tokens_per_step * steps * PASS_SECONDS)
+        return (
+            operations + self._forward(self.sizes.served, tokens, self.traffic.tokens),
+            tokens / settings.tokens_per_step * steps * PASS_SECONDS,
+        )
 
     def _evaluation_report(self) -> tuple[float, float]:
         settings, records = self.recipe.evaluation, self.traffic.records
@@ -159,8 +163,10 @@ class _Work:
     def _decoding(self, prompts: int, new_tokens: int, batch: int, ways: float) -> tuple[float, float]:
         rounds = ways * ceil(prompts / batch) * new_tokens
         read = self._forward(self.sizes.served, ways * prompts * self.traffic.tokens, self.traffic.tokens)
-        return (read + ways * prompts * new_tokens * FORWARD * self.sizes.served / REACHED_DECODING,
-                rounds * self.student_layers * ROUND_SECONDS)
+        return (
+            read + ways * prompts * new_tokens * FORWARD * self.sizes.served / REACHED_DECODING,
+            rounds * self.student_layers * ROUND_SECONDS,
+        )
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,8 @@ def model_sizes(recipe: Recipe, base: Base) -> ModelSizes:
         tiny = recipe.tiny
         hidden, vocabulary, layers, width = tiny.hidden_size, tiny.vocab_size, tiny.layers, tiny.heads * tiny.head_dim
         parameters = vocabulary * hidden + layers * (
-            2 * hidden * tiny.head_dim * (tiny.heads + tiny.kv_heads) + 3 * hidden * tiny.mlp_size)
+            2 * hidden * tiny.head_dim * (tiny.heads + tiny.kv_heads) + 3 * hidden * tiny.mlp_size
+        )
     else:
         hidden, vocabulary = (int(base.config.get(name) or 0) for name in ("hidden_size", "vocab_size"))
         parameters, layers, width = base.parameters or 0, base.layers or 1, hidden
@@ -193,9 +200,14 @@ def model_sizes(recipe: Recipe, base: Base) -> ModelSizes:
     heads = 2 * vocabulary * hidden
     block = max(0, parameters - heads) / layers
     return ModelSizes(
-        parameters, parameters * share if recipe.student.enabled else 0,
-        parameters * (share if recipe.student.enabled else 1), block + heads if recipe.speculator.enabled else 0, layers, block,
-        width)
+        parameters,
+        parameters * share if recipe.student.enabled else 0,
+        parameters * (share if recipe.student.enabled else 1),
+        block + heads if recipe.speculator.enabled else 0,
+        layers,
+        block,
+        width,
+    )
 
 
 def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:

@@ -39,9 +39,15 @@ from resources.manifests import ManifestError
 
 BAR = 28
 SAID = {
-    "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "kept": "activations, kept",
-    "at_work": "activations, at work", "gathered": "gathered blocks", "teacher": "teacher",
-    "device": "context, libraries", "spare": "fragmentation",
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "kept": "activations, kept",
+    "at_work": "activations, at work",
+    "gathered": "gathered blocks",
+    "teacher": "teacher",
+    "device": "context, libraries",
+    "spare": "fragmentation",
 }
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 
@@ -95,33 +101,45 @@ def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
     except ValueError as error:
         raise PlanError(str(error)) from error
     if getattr(teacher, "layer_types", None):
-        teacher.layer_types = teacher.layer_types[:teacher.num_hidden_layers]
-    return narrower_config(teacher, widths_of(teacher, recipe.student.mlp_width, recipe.student.heads,
-                                              recipe.student.hidden_size)), name
+        teacher.layer_types = teacher.layer_types[: teacher.num_hidden_layers]
+    return narrower_config(
+        teacher, widths_of(teacher, recipe.student.mlp_width, recipe.student.heads, recipe.student.hidden_size)
+    ), name
 
 
 def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, tokens: float | None = None) -> None:
     """Prints the table, the reasons, and YAML to paste. tokens: of the dataset's training rows; None if unknown."""
     needs, setup, device = plan.needs, plan.setup, plan.device
     devices = "this machine's CPU" if device.is_cpu else f"{plan.count}x{device.name}"
-    console.print(Text.assemble(
-        (f"{recipe.workload} · {stage}", "bold"), f"   {METHODS[needs.method]} of {needs.name}, ",
-        f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}"))
+    console.print(
+        Text.assemble(
+            (f"{recipe.workload} · {stage}", "bold"),
+            f"   {METHODS[needs.method]} of {needs.name}, ",
+            f"{_count(needs.counts.all)} weights, rows of {needs.max_length:,} tokens, on {devices}",
+        )
+    )
     console.print(Padding(_memory_table(plan.memory, device.memory_gib), (1, 0, 1, 2)))
     if plan.tokens_per_second is not None:
         used = setup.mesh.processes
         each = f" ({_two_digits(plan.tokens_per_second / used):,} a device)" if used > 1 else ""
         share = plan.tokens_per_second * needs.flops_per_token / (used * device.bf16_tflops * 1e12)
         whose = "the devices'" if used > 1 else "the device's"
-        console.print(f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
-                      f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
-                      "bf16 peak", highlight=False)
+        console.print(
+            f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
+            f"{_flops(needs.flops_per_token)} a token at an assumed {share:.{0 if share >= 0.1 else 1}%} of {whose} "
+            "bf16 peak",
+            highlight=False,
+        )
         settings = getattr(recipe, stage).resolved()
         seconds = estimated_seconds(plan, settings, tokens)
         epochs = f", for {settings.epochs:g} epochs of about {tokens:,.0f} tokens" if tokens and settings.steps is None else ""
-        console.print(f"  cost: about {duration(seconds)} on {counted(used, 'device')}{epochs}" if seconds is not None else
-                      "  [dim]cost unknown: epochs depend on the dataset, which the lake does not hold yet; millrace run "
-                      "RECIPE --select +sft_dataset makes it without training[/]", highlight=False)
+        console.print(
+            f"  cost: about {duration(seconds)} on {counted(used, 'device')}{epochs}"
+            if seconds is not None
+            else "  [dim]cost unknown: epochs depend on the dataset, which the lake does not hold yet; millrace run "
+            "RECIPE --select +sft_dataset makes it without training[/]",
+            highlight=False,
+        )
     else:
         console.print("  [dim]no estimate of speed: this device's peak is not known[/]", highlight=False)
     grid = Table.grid(padding=(0, 1))
@@ -129,8 +147,11 @@ def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, t
         grid.add_row(" [green]•[/]", Text(reason))
     console.print(Padding(grid, (1, 0, 1, 1)))
     console.print(f"[dim]to paste into the recipe ({setup.mesh}):[/]", highlight=False)
-    console.print(yaml.safe_dump({stage: settings_of(plan)}, sort_keys=False, default_flow_style=False).rstrip(),
-                  markup=False, highlight=False)
+    console.print(
+        yaml.safe_dump({stage: settings_of(plan)}, sort_keys=False, default_flow_style=False).rstrip(),
+        markup=False,
+        highlight=False,
+    )
 
 
 def estimated_seconds(plan: MemoryPlan, settings: TrainingSettings, tokens: float | None = None) -> float | None:
@@ -157,16 +178,26 @@ def settings_of(plan: MemoryPlan) -> dict[str, Any]:
 
 def as_json(plan: MemoryPlan, recipe: Recipe, stage: str, tokens: float | None = None) -> str:
     """The plan as JSON. tokens: of the dataset's training rows; None if unknown."""
-    return json.dumps({
-        "workload": recipe.workload, "stage": stage, "model": plan.needs.name, "method": plan.needs.method,
-        "weights": plan.needs.counts.all, "devices": plan.count, "devices_used": plan.setup.mesh.processes,
-        "device": plan.device.name,
-        "device_gib": round(plan.device.memory_gib, 3), "memory_gib": plan.memory.as_gib(),
-        "settings": settings_of(plan), "tokens_per_second_estimate": plan.tokens_per_second,
-        "seconds_estimate": estimated_seconds(plan, getattr(recipe, stage).resolved(), tokens),
-        "dataset_tokens_estimate": None if tokens is None else round(tokens),
-        "flops_per_token": plan.needs.flops_per_token, "reasons": list(plan.reasons),
-    })
+    return json.dumps(
+        {
+            "workload": recipe.workload,
+            "stage": stage,
+            "model": plan.needs.name,
+            "method": plan.needs.method,
+            "weights": plan.needs.counts.all,
+            "devices": plan.count,
+            "devices_used": plan.setup.mesh.processes,
+            "device": plan.device.name,
+            "device_gib": round(plan.device.memory_gib, 3),
+            "memory_gib": plan.memory.as_gib(),
+            "settings": settings_of(plan),
+            "tokens_per_second_estimate": plan.tokens_per_second,
+            "seconds_estimate": estimated_seconds(plan, getattr(recipe, stage).resolved(), tokens),
+            "dataset_tokens_estimate": None if tokens is None else round(tokens),
+            "flops_per_token": plan.needs.flops_per_token,
+            "reasons": list(plan.reasons),
+        }
+    )
 
 
 def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
@@ -182,8 +213,11 @@ def _memory_table(memory: MemoryOf, room_gib: float) -> Group:
         table.add_row(said, f"{size:,.2f}", _bar(before, size, room_gib))
         before += size
     table.add_section()
-    table.add_row(Text("in all", style="bold"), Text(f"{before:,.2f}", style="bold"),
-                  Text(f"{before / room_gib:z.0%}", style="bold green" if before < 0.9 * room_gib else "bold yellow"))
+    table.add_row(
+        Text("in all", style="bold"),
+        Text(f"{before:,.2f}", style="bold"),
+        Text(f"{before / room_gib:z.0%}", style="bold green" if before < 0.9 * room_gib else "bold yellow"),
+    )
     return Group(table)
 
 
@@ -213,10 +247,17 @@ def _config_of(recipe: Recipe) -> tuple[Any, str]:
 
         tiny = recipe.tiny.resolved()
         return AutoConfig.for_model(
-            "qwen3", vocab_size=tiny.vocab_size, hidden_size=tiny.hidden_size, num_hidden_layers=tiny.layers,
-            num_attention_heads=tiny.heads, num_key_value_heads=tiny.kv_heads, head_dim=tiny.head_dim,
-            intermediate_size=tiny.mlp_size, max_position_embeddings=tiny.max_position_embeddings,
-            tie_word_embeddings=True), "tiny"
+            "qwen3",
+            vocab_size=tiny.vocab_size,
+            hidden_size=tiny.hidden_size,
+            num_hidden_layers=tiny.layers,
+            num_attention_heads=tiny.heads,
+            num_key_value_heads=tiny.kv_heads,
+            head_dim=tiny.head_dim,
+            intermediate_size=tiny.mlp_size,
+            max_position_embeddings=tiny.max_position_embeddings,
+            tie_word_embeddings=True,
+        ), "tiny"
     return _read_config(recipe.base_model, "base_model", recipe.base_revision)
 
 
@@ -235,10 +276,13 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
             if (known := known_config(name)) is not None:
                 return AutoConfig.for_model(**known), name.rpartition("/")[2]
             of = f" at revision {at}" if at else ""
-            raise PlanError(f"{key} {name}{of} is an id on a hub, neither in the local cache nor among common models; "
-                            "a plan fetches nothing: name a directory instead, its config.json is enough") from error
-        raise PlanError(f"{key} {name} holds no config.json of a causal language model: "
-                        f"{str(error).strip().splitlines()[0]}") from error
+            raise PlanError(
+                f"{key} {name}{of} is an id on a hub, neither in the local cache nor among common models; "
+                "a plan fetches nothing: name a directory instead, its config.json is enough"
+            ) from error
+        raise PlanError(
+            f"{key} {name} holds no config.json of a causal language model: {str(error).strip().splitlines()[0]}"
+        ) from error
     return config, name.rstrip("/").rpartition("/")[2]
 
 

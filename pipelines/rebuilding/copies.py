@@ -103,14 +103,17 @@ def _copy_whole(lake: LakeLayout, manifest: Manifest, to: LakeLayout, copied: Co
     source, there = _place(lake, manifest), _place(to, manifest)
     named = f"{manifest.name}@{manifest.version}"
     if (source / ELSEWHERE).exists():
-        raise ManifestError(f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} "
-                            "names")
+        raise ManifestError(
+            f"{lake.place} has only the manifest of {named}: copy it from the lake that {source / ELSEWHERE} names"
+        )
     if not (there / "manifest.json").exists():
         to.mirror.pull_version(there)
     if (there / "manifest.json").exists() and not (there / ELSEWHERE).exists():
         if read_manifest(there).digest != manifest.digest:
-            raise LakeError(f"{to.place} has {named} with other content: the same inputs gave other bytes there, or rows were "
-                            "erased from one of both; remove one, or copy to another lake")
+            raise LakeError(
+                f"{to.place} has {named} with other content: the same inputs gave other bytes there, or rows were "
+                "erased from one of both; remove one, or copy to another lake"
+            )
         copied.there.append(named)
         return
     lake.mirror.fetch(source)
@@ -138,11 +141,14 @@ def _copy_file(source: Path, there: Path, file: File, named: str) -> None:
                 target.write(chunk)
             target.flush()
             if digest.hexdigest() != file.sha256:
-                raise ManifestError(f"{source} is not the file that the manifest of {named} names: it was changed; restore it "
-                                    "from a copy, or make the artefact again")
+                raise ManifestError(
+                    f"{source} is not the file that the manifest of {named} names: it was changed; restore it "
+                    "from a copy, or make the artefact again"
+                )
     except FileNotFoundError as error:
-        raise ManifestError(f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the "
-                            "artefact again") from error
+        raise ManifestError(
+            f"{source} is missing, and the manifest of {named} names it: restore it from a copy, or make the artefact again"
+        ) from error
 
 
 def _is_there(path: Path, file: File) -> bool:

@@ -92,8 +92,10 @@ def _recipe(lake: LakeLayout, manifest: Manifest, given: Path | None) -> Recipe:
     workload = manifest.name.split("/")[0]
     place = given or last_run(lake, workload)
     if place is None or not place.is_file():
-        raise RebuildError(f"the recipe that made {manifest.name} is not where it was{f' ({place})' if place else ''}: give it "
-                           "with --recipe FILE")
+        raise RebuildError(
+            f"the recipe that made {manifest.name} is not where it was{f' ({place})' if place else ''}: give it "
+            "with --recipe FILE"
+        )
     recipe = load_recipe(place)
     if recipe.workload != workload:
         raise RebuildError(f"{place} is the recipe of {recipe.workload}: give the one of {workload} with --recipe FILE")
@@ -129,7 +131,9 @@ def _run(recipe: Recipe, step: str, side: LakeLayout, first: Manifest) -> None:
         workshop = Workshop(registry, launcher, recipe.threads)
         parts = {name: value for name, (value, _) in recipe_parts(recipe).items()}
         dg.materialize(
-            assets, selection=dg.AssetSelection.assets(wanted).without_checks(), instance=instance,
+            assets,
+            selection=dg.AssetSelection.assets(wanted).without_checks(),
+            instance=instance,
             resources={"workshop": workshop, **parts},
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )
@@ -139,18 +143,28 @@ def _difference(first: Manifest, op: str, config: Mapping[str, Any], inputs: lis
     """Why a version would be another one, as a sentence."""
     now = {(item.kind, item.name): item.digest for item in inputs}
     then = {(item.kind, item.name): item.digest for item in first.inputs}
-    parts = [f"the {kind} {name} is another" for kind, name in sorted(now.keys() | then.keys())
-             if now.get((kind, name)) != then.get((kind, name))]
+    parts = [
+        f"the {kind} {name} is another"
+        for kind, name in sorted(now.keys() | then.keys())
+        if now.get((kind, name)) != then.get((kind, name))
+    ]
     here, there = _flat(config), _flat(first.config)
-    parts += [f"the setting {key} is {here.get(key)!r} and was {there.get(key)!r}"
-              for key in sorted(here.keys() | there.keys()) if here.get(key) != there.get(key)]
+    parts += [
+        f"the setting {key} is {here.get(key)!r} and was {there.get(key)!r}"
+        for key in sorted(here.keys() | there.keys())
+        if here.get(key) != there.get(key)
+    ]
     if op != first.op:
         parts.append(f"the operation is {op} and was {first.op}")
     if not parts:
-        parts.append(f"the code is another: it was made by revision {first.code.revision[:12]}"
-                     f"{', with uncommitted changes' if first.code.dirty else ''}")
-    return (f"{first.name}@{first.version} cannot be made again, because it would be another version: {'; '.join(parts)}. Use "
-            "the code, recipe and files of that time")
+        parts.append(
+            f"the code is another: it was made by revision {first.code.revision[:12]}"
+            f"{', with uncommitted changes' if first.code.dirty else ''}"
+        )
+    return (
+        f"{first.name}@{first.version} cannot be made again, because it would be another version: {'; '.join(parts)}. Use "
+        "the code, recipe and files of that time"
+    )
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -187,7 +201,10 @@ def print_rebuilt(rebuilt: Rebuilt, format: str, console: Console, kept: bool) -
         name = f"{rebuilt.first.name}@{rebuilt.first.version}"
         compared = [file for file in rebuilt.files if file.comparison != "record of the run"]
         others = sum(file.comparison != "same" for file in compared)
-        said = (f"{name} was made again: {counted(len(compared), 'file')}, every byte the same" if rebuilt.matches else
-                f"{name} was made again, and {counted(others, 'file')} of {len(compared)} are not the same")
+        said = (
+            f"{name} was made again: {counted(len(compared), 'file')}, every byte the same"
+            if rebuilt.matches
+            else f"{name} was made again, and {counted(others, 'file')} of {len(compared)} are not the same"
+        )
         console.print(Text(visible(f"{said}. It is in {rebuilt.directory}" if kept else f"{said}.")), soft_wrap=True)
     return rebuilt.matches

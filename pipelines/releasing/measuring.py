@@ -64,8 +64,9 @@ def read_prompts(source: Path, count: int, seed: int = 0) -> list[ServedPrompt]:
     prompts = []
     for place, row in enumerate(rows):
         try:
-            messages, tools = (json.loads(value) if isinstance(value, str) else value
-                               for value in (row["messages"], row.get("tools")))
+            messages, tools = (
+                json.loads(value) if isinstance(value, str) else value for value in (row["messages"], row.get("tools"))
+            )
             last = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MeasureError(f"{path}: row {place} has no messages in OpenAI's form") from error
@@ -87,8 +88,15 @@ def read_concurrency(text: str) -> list[int]:
     return levels
 
 
-def measure_servers(servers: Sequence[str], prompts: Sequence[ServedPrompt], levels: Sequence[int], max_tokens: int,
-            temperature: float, model: str | None = None, api_key_env: str | None = None) -> list[Level]:
+def measure_servers(
+    servers: Sequence[str],
+    prompts: Sequence[ServedPrompt],
+    levels: Sequence[int],
+    max_tokens: int,
+    temperature: float,
+    model: str | None = None,
+    api_key_env: str | None = None,
+) -> list[Level]:
     """Every server at every concurrency. Raises MeasureError for a missing API key, ModelError if a server fails."""
     try:
         key = key_in(api_key_env)
@@ -99,8 +107,13 @@ def measure_servers(servers: Sequence[str], prompts: Sequence[ServedPrompt], lev
         with ServedModel(url, model, key) as server:
             for concurrency in levels:
                 measured = measure_served(
-                    server, [prompt.messages for prompt in prompts], tools=[prompt.tools for prompt in prompts],
-                    concurrency=concurrency, max_tokens=max_tokens, temperature=temperature)
+                    server,
+                    [prompt.messages for prompt in prompts],
+                    tools=[prompt.tools for prompt in prompts],
+                    concurrency=concurrency,
+                    max_tokens=max_tokens,
+                    temperature=temperature,
+                )
                 if not measured.tokens:
                     raise ModelError(f"{url} answered every prompt with no token at all")
                 found.append(Level(url, server.model, concurrency, measured))
@@ -112,19 +125,28 @@ def as_rows(found: Sequence[Level]) -> list[dict[str, Any]]:
     rows = []
     for level in found:
         measured, acceptance = level.measured, level.measured.acceptance
-        other = next((one.measured for one in found
-                      if one.server != level.server and one.concurrency == level.concurrency), None)
-        rows.append({
-            "server": level.server, "model": level.model, "concurrency": level.concurrency,
-            "requests": len(measured.replies), "tokens": measured.tokens, "tokens_per_second": measured.tokens_per_second,
-            "latency_s": measured.latency_s,
-            "tau": acceptance.tau if acceptance else None,
-            "accepted_by_position": [count / max(1, acceptance.drafts) for count in acceptance.accepted_at]
-            if acceptance else None,
-            "speed_ratio": measured.tokens_per_second / other.tokens_per_second
-            if other and level.server == found[0].server else None,
-            "first_answer": measured.replies[0].text,
-        })
+        other = next(
+            (one.measured for one in found if one.server != level.server and one.concurrency == level.concurrency), None
+        )
+        rows.append(
+            {
+                "server": level.server,
+                "model": level.model,
+                "concurrency": level.concurrency,
+                "requests": len(measured.replies),
+                "tokens": measured.tokens,
+                "tokens_per_second": measured.tokens_per_second,
+                "latency_s": measured.latency_s,
+                "tau": acceptance.tau if acceptance else None,
+                "accepted_by_position": [count / max(1, acceptance.drafts) for count in acceptance.accepted_at]
+                if acceptance
+                else None,
+                "speed_ratio": measured.tokens_per_second / other.tokens_per_second
+                if other and level.server == found[0].server
+                else None,
+                "first_answer": measured.replies[0].text,
+            }
+        )
     return rows
 
 
@@ -139,10 +161,15 @@ def print_speeds(found: Sequence[Level], console: Console) -> None:
         table.add_column(name, justify="left" if name == "server" else "right")
     rows = as_rows(found)
     for row in rows:
-        table.add_row(escape(row["server"]), str(row["concurrency"]), str(row["requests"]), f"{row['tokens_per_second']:,.1f}",
-                      *(f"{row['latency_s'][name]:.3f}" for name in ("p50", "p90", "p99")),
-                      f"{row['tau']:.2f}" if row["tau"] is not None else "no drafts counted",
-                      f"{row['speed_ratio']:.2f}" if row["speed_ratio"] is not None else "")
+        table.add_row(
+            escape(row["server"]),
+            str(row["concurrency"]),
+            str(row["requests"]),
+            f"{row['tokens_per_second']:,.1f}",
+            *(f"{row['latency_s'][name]:.3f}" for name in ("p50", "p90", "p99")),
+            f"{row['tau']:.2f}" if row["tau"] is not None else "no drafts counted",
+            f"{row['speed_ratio']:.2f}" if row["speed_ratio"] is not None else "",
+        )
     console.print(table)
     for server in dict.fromkeys(row["server"] for row in rows):
         said = next(row["first_answer"] for row in rows if row["server"] == server)

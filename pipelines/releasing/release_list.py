@@ -40,13 +40,19 @@ def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
                 continue
             misses = [gate.name for gate in release.gates if missed(gate)]
             back = rollback_of(entries, path.parent.name)
-            found.append({
-                "workload": name, "version": path.parent.name, "made": made.created_at.isoformat(timespec="minutes"),
-                "decision": standing(entries, ReleaseRef.of(path.parent)) or "none yet",
-                "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
-                "gates_missed": misses, "signed": is_signed(path.parent),
-                "erased_rows": erased_rows(lake, release),
-                "rolled_back": back and {"by": back.by, "at": back.at.isoformat(timespec="seconds"), "reason": back.reason}})
+            found.append(
+                {
+                    "workload": name,
+                    "version": path.parent.name,
+                    "made": made.created_at.isoformat(timespec="minutes"),
+                    "decision": standing(entries, ReleaseRef.of(path.parent)) or "none yet",
+                    "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
+                    "gates_missed": misses,
+                    "signed": is_signed(path.parent),
+                    "erased_rows": erased_rows(lake, release),
+                    "rolled_back": back and {"by": back.by, "at": back.at.isoformat(timespec="seconds"), "reason": back.reason},
+                }
+            )
     return sorted(found, key=lambda row: (row["workload"], row["made"]), reverse=True)
 
 
@@ -64,8 +70,17 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
         remarks = [f"rolled back by {row['rolled_back']['by']}"] if row["rolled_back"] else []
         remarks += ["signed"] if row["signed"] else []
         remarks += [counted(row["erased_rows"], "erased row")] if row["erased_rows"] else []
-        rows.append([row["workload"], row["version"], row["made"][:10], row["decision"], ", ".join(row["aliases"]),
-                     f"missed: {missing}" if missing else "hold", ", ".join(remarks)])
+        rows.append(
+            [
+                row["workload"],
+                row["version"],
+                row["made"][:10],
+                row["decision"],
+                ", ".join(row["aliases"]),
+                f"missed: {missing}" if missing else "hold",
+                ", ".join(remarks),
+            ]
+        )
     names = ("workload", "release", "made", "decision", "aliases", "gates", "remarks")
     print_table(text_table(names, rows, box=None, header_style="bold"), console)
 

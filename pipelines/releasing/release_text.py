@@ -58,8 +58,11 @@ def say_approved(
 def say_waiting(console: Console, directory: Path, approvals: Approvals) -> None:
     """Prints that an approval is recorded and others are missing."""
     people = ", ".join(approvals.people) or "nobody"
-    _print(console, f"{directory.parent.name}: release {directory.name} is approved by {people}; {approvals.needed} "
-                    f"{'has' if approvals.missing == 1 else 'have'} to approve it. No alias moved")
+    _print(
+        console,
+        f"{directory.parent.name}: release {directory.name} is approved by {people}; {approvals.needed} "
+        f"{'has' if approvals.missing == 1 else 'have'} to approve it. No alias moved",
+    )
     for sentence in approvals.refused:
         _print(console, f"  ! {sentence}")
 

@@ -1,7 +1,7 @@
 """What `millrace retrain` does: keeps a request, or says what would be decided about one.
 
-    request_retraining(lake, request)                             # the answer to the person
-    decision, said = preview_retraining(lake, request, recipe)
+request_retraining(lake, request)                             # the answer to the person
+decision, said = preview_retraining(lake, request, recipe)
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def request_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
     """Keeps a request, once. Returns the answer to the person, by the recipe `given` or the one last run. Raises S3Error if the
     bucket of a lake is away, and what `preview_retraining` raises for a wrong recipe."""
     recipe = _recipe(lake, wanted.workload, given)
-    return asked_sentence(*Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)),
-                          recipe.automation.decide if recipe else None)
+    return asked_sentence(
+        *Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)), recipe.automation.decide if recipe else None
+    )
 
 
 def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path | None) -> tuple[Decision, str]:
@@ -37,10 +38,12 @@ def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
     if it is wrong."""
     recipe = _recipe(lake, wanted.workload, given)
     if recipe is None:
-        raise RequestError(f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with "
-                           "--recipe")
-    decision, hold = preview(wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(),
-                             datetime.now(UTC))
+        raise RequestError(
+            f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with --recipe"
+        )
+    decision, hold = preview(
+        wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(), datetime.now(UTC)
+    )
     return decision, preview_sentences(decision, hold)
 
 

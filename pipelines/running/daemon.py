@@ -70,8 +70,12 @@ if __name__ == "__main__":
     main()
 
 
-COULD_NOT, RETRIED_AS, WILL_RETRY, ASKED = ("Failed to retry run", "dagster/auto_retry_run_id", "dagster/will_retry",
-                                            "millrace/retry_asked_again")
+COULD_NOT, RETRIED_AS, WILL_RETRY, ASKED = (
+    "Failed to retry run",
+    "dagster/auto_retry_run_id",
+    "dagster/will_retry",
+    "millrace/retry_asked_again",
+)
 TRIED_AGAIN = "Its code location could not be loaded when it was to be started again: that is tried once more."
 MOST, WITHIN = 20, timedelta(days=1)
 """How often a run is tried again, and how long after it failed."""
@@ -86,8 +90,9 @@ class LostRetries:
     def look(self, instance: dg.DagsterInstance) -> list[str]:
         """Asks for the retries that were lost; returns the ids of their runs."""
         asked = []
-        failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY: "false"},
-                               updated_after=datetime.now(UTC) - WITHIN)
+        failed = dg.RunsFilter(
+            statuses=[dg.DagsterRunStatus.FAILURE], tags={WILL_RETRY: "false"}, updated_after=datetime.now(UTC) - WITHIN
+        )
         for run in instance.get_runs(failed, limit=200):
             if run.run_id in self._others:
                 continue

@@ -31,8 +31,12 @@ from resources.launching import (
     use_postgres,
 )
 
-IN_PROGRESS = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
-               dg.DagsterRunStatus.SUSPENDED]
+IN_PROGRESS = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+    dg.DagsterRunStatus.SUSPENDED,
+]
 STARTED_AS = re.compile(r"Started process for run \(pid: (\d+)\)")
 """What Dagster writes into the history when a launched run's process begins."""
 CONTINUED = "The process of this run is gone; millrace run will continue its work."
@@ -47,8 +51,10 @@ def dagster_home(lake: LakeLayout) -> Path:
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
     if not postgres_url() and (home / "dagster.yaml").is_file() and POSTGRES_VARIABLE in _storage_of(home / "dagster.yaml"):
-        raise PostgresError(f"the history of {home} is in Postgres, and {POSTGRES_VARIABLE} is not set: set it, or delete "
-                            f"{home / 'dagster.yaml'} to begin a history in files")
+        raise PostgresError(
+            f"the history of {home} is in Postgres, and {POSTGRES_VARIABLE} is not set: set it, or delete "
+            f"{home / 'dagster.yaml'} to begin a history in files"
+        )
     write_text(home / "dagster.yaml", _settings())
     return home
 
@@ -105,8 +111,9 @@ def fail_dead_runs(instance: dg.DagsterInstance, launched: bool = False) -> list
         if was_launched and not (launched and _is_dead(instance, run)):
             continue
         process = run.tags.get(PROCESS_TAG)
-        if not was_launched and (process is None or is_same_process(process)
-                                 or run.tags.get(HOST_TAG, socket.gethostname()) != socket.gethostname()):
+        if not was_launched and (
+            process is None or is_same_process(process) or run.tags.get(HOST_TAG, socket.gethostname()) != socket.gethostname()
+        ):
             continue
         instance.report_run_failed(run, message=RETRIED if was_launched else CONTINUED)
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -134,4 +141,3 @@ def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
             run = instance.get_run_by_id(run_id)
             if run is None or run.is_finished:
                 storage.free_concurrency_slots_for_run(run_id)
-

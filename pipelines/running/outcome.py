@@ -1,9 +1,9 @@
 """The outcome of a run, from its events: seconds of each step, reused steps, errors.
 
-    outcome = Outcome()
-    for event in events:
-        outcome.hear(event)
-    outcome.end(exit_code, log)
+outcome = Outcome()
+for event in events:
+    outcome.hear(event)
+outcome.end(exit_code, log)
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class Outcome:
             require_writable(log.parent)
         except StorageError as error:
             return str(error)
-        return (f"the run ended with exit code {code}, which is a bug of millrace; please report these lines:\n"
-                f"{traceback_in(log)}")
+        return (
+            f"the run ended with exit code {code}, which is a bug of millrace; please report these lines:\n{traceback_in(log)}"
+        )
 
 
 @dataclass(frozen=True)

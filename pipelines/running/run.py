@@ -103,17 +103,32 @@ def _remove_texts(recipe: Recipe, lake: LakeLayout) -> None:
     if not sources or not rows_with_text(lake, recipe.workload, sources):
         return
     if not is_learnt(lake, recipe.workload):
-        relay({"event": "note", "message": f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
-                                           "until one has (retention.counts_only)"})
+        relay(
+            {
+                "event": "note",
+                "message": f"no model has learnt the rows of {', '.join(sources)} yet, so their texts stay "
+                "until one has (retention.counts_only)",
+            }
+        )
         return
     try:
         removed = keep_counts_only(lake, recipe.workload, sources)
     except LakeInUse:
-        relay({"event": "note", "message": "another run is at work, so texts of retention.counts_only stay until it ends: "
-                                           "`millrace retain RECIPE --apply` removes them"})
+        relay(
+            {
+                "event": "note",
+                "message": "another run is at work, so texts of retention.counts_only stay until it ends: "
+                "`millrace retain RECIPE --apply` removes them",
+            }
+        )
         return
-    relay({"event": "note", "message": f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
-                                       "only counts stay (retention.counts_only)"})
+    relay(
+        {
+            "event": "note",
+            "message": f"removed the texts of {counted(removed.interactions, 'row')} of {', '.join(sources)}: "
+            "only counts stay (retention.counts_only)",
+        }
+    )
 
 
 def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
@@ -123,9 +138,14 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     for run_id in fail_dead_runs(instance):
         relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
     for other in others_running(request.folder):
-        relay({"event": "note", "message": f"{_at(other)} (process {other.pid}) on this lake: steps of its kind wait for it, "
-                                           f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
-                                           "finished steps are kept"})
+        relay(
+            {
+                "event": "note",
+                "message": f"{_at(other)} (process {other.pid}) on this lake: steps of its kind wait for it, "
+                f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
+                "finished steps are kept",
+            }
+        )
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
     with lineage_events(os.environ, recipe, graph, lake) as events:
@@ -139,8 +159,13 @@ def _at(other: Run) -> str:
 
 
 def _run(
-    request: RunRequest, recipe: Recipe, lake: LakeLayout, graph: dg.Definitions, chosen: list[dg.AssetKey],
-    instance: dg.DagsterInstance, events: Events,
+    request: RunRequest,
+    recipe: Recipe,
+    lake: LakeLayout,
+    graph: dg.Definitions,
+    chosen: list[dg.AssetKey],
+    instance: dg.DagsterInstance,
+    events: Events,
 ) -> int:
     """Runs the chosen assets: the `logs` job over its days, then `train`."""
     logs = logs_stages(recipe.disabled)
@@ -173,8 +198,10 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     try:
         found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
     except dg.DagsterError as error:
-        raise SelectionError(f"--select {' '.join(select)}: this is not a selection in Dagster's syntax, as sft_model, "
-                             "+sft_dataset or \"sft_model or +sft_dataset\" are; a comma means `or`") from error
+        raise SelectionError(
+            f"--select {' '.join(select)}: this is not a selection in Dagster's syntax, as sft_model, "
+            '+sft_dataset or "sft_model or +sft_dataset" are; a comma means `or`'
+        ) from error
     chosen = [key for key in everything if key in found]
     if not chosen:
         raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
@@ -205,8 +232,9 @@ def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg
 
 def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterInstance) -> set[date]:
     """Days without a materialization of some daily asset."""
-    done = [instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name]))
-            for name in daily_stages(recipe.disabled)]
+    done = [
+        instance.get_materialized_partitions(dg.AssetKey([recipe.workload, name])) for name in daily_stages(recipe.disabled)
+    ]
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
@@ -220,8 +248,14 @@ def _range_tags(days: list[date]) -> dict[str, str]:
 
 
 def _execute(
-    graph: dg.Definitions, job: str, keys: list[dg.AssetKey], instance: dg.DagsterInstance, lake: LakeLayout, tags: dict[str, str],
-    request: RunRequest, events: Events,
+    graph: dg.Definitions,
+    job: str,
+    keys: list[dg.AssetKey],
+    instance: dg.DagsterInstance,
+    lake: LakeLayout,
+    tags: dict[str, str],
+    request: RunRequest,
+    events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
     listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / request.id)
@@ -230,8 +264,14 @@ def _execute(
         instance=instance,
         run_id=run_id,
         asset_selection=keys,
-        tags={**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: request.id,
-              **location_tags(request.recipe), **NOT_RETRIED},
+        tags={
+            **tags,
+            PROCESS_TAG: this_process(),
+            HOST_TAG: socket.gethostname(),
+            RUN_TAG: request.id,
+            **location_tags(request.recipe),
+            **NOT_RETRIED,
+        },
         raise_on_error=False,
     )
     if listener.interrupted:
@@ -261,8 +301,15 @@ class _Listener:
             self._failed(step, event.event_specific_data.error, entry.timestamp)
         elif event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
-            relay({"event": "check", "step": check.asset_key.path[-1], "check": check.check_name, "passed": check.passed,
-                   "description": check.description or ""})
+            relay(
+                {
+                    "event": "check",
+                    "step": check.asset_key.path[-1],
+                    "check": check.check_name,
+                    "passed": check.passed,
+                    "description": check.description or "",
+                }
+            )
         elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
             self.tell("START" if event.event_type == dg.DagsterEventType.STEP_START else "COMPLETE", step, entry.timestamp)

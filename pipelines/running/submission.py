@@ -73,8 +73,14 @@ def submit(
     run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
     folder = runs_of(place) / run_id
     folder.mkdir(parents=True)
-    request = {"id": run_id, "recipe": str(path), "lake": str(place.root), "select": None if select is None else list(select),
-               "partition": partition.isoformat() if partition else None, "folder": str(folder)}
+    request = {
+        "id": run_id,
+        "recipe": str(path),
+        "lake": str(place.root),
+        "select": None if select is None else list(select),
+        "partition": partition.isoformat() if partition else None,
+        "folder": str(folder),
+    }
     write_json(folder / REQUEST, request)
     _remove_old(folder.parent)
     return Run(run_id, folder, start_process(request, folder))
@@ -87,7 +93,10 @@ def start_process(request: dict[str, Any], folder: Path) -> subprocess.Popen[byt
         return subprocess.Popen(
             python_module("pipelines.running.run", json.dumps(request)),
             env=child_environment(MILLRACE_PROGRESS=str(folder / EVENTS), PYTHONUNBUFFERED="1"),
-            stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
         )
 
 

@@ -31,8 +31,12 @@ from resources.releases import GateResult, missed, read_release, verdict_of
 from resources.releasing import read_evaluation
 
 RELEASE_STEP = "release_candidate"
-SECTIONS = {"recovery": "Served model against its unquantized form", "acceptance": "Acceptance length",
-            "accuracy": "Evaluation suites", "loss": "Models on held-out sessions"}
+SECTIONS = {
+    "recovery": "Served model against its unquantized form",
+    "acceptance": "Acceptance length",
+    "accuracy": "Evaluation suites",
+    "loss": "Models on held-out sessions",
+}
 """Section of the release's report that shows what a gate measured, by the first word of the gate's name."""
 MOST_SUITES = 3
 NAME = 12
@@ -89,8 +93,11 @@ def _quality(found: list[Measurement]) -> Iterator[ClosingLine]:
     """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
     for each in found:
         if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
-            yield ClosingLine("quality", f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
-                                  f"({_told(each)}; {counted(each.n, 'row')})")
+            yield ClosingLine(
+                "quality",
+                f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
+                f"({_told(each)}; {counted(each.n, 'row')})",
+            )
     suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
     for each in suites[:MOST_SUITES]:
         yield ClosingLine("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
@@ -98,8 +105,10 @@ def _quality(found: list[Measurement]) -> Iterator[ClosingLine]:
     if lengths:
         best = max(lengths, key=lambda each: each.value)
         rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
-        yield ClosingLine("acceptance", f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged"
-                                 f"{f'; {rest}' if rest else ''}")
+        yield ClosingLine(
+            "acceptance",
+            f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged{f'; {rest}' if rest else ''}",
+        )
 
 
 def _interval(found: Measurement, digits: str) -> str:
@@ -121,10 +130,12 @@ def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
         if why := missed(gate):
             yield ClosingLine("✗ missed", why.removeprefix("gate "), "red")
             section = SECTIONS.get(gate.name.partition("_")[0], "Gates")
-            yield ClosingLine("", f"page: {_typed(release / 'report.html')}, \"{section}\"")
+            yield ClosingLine("", f'page: {_typed(release / "report.html")}, "{section}"')
 
 
-def _next(lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]) -> Iterator[ClosingLine]:
+def _next(
+    lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]
+) -> Iterator[ClosingLine]:
     """Where the release stands, the page to read, and the commands that a person gives now."""
     version, option = release.name, f"--lake {shlex.quote(lake.typed)}"
     serves = f"millrace serve {recipe.workload} {option}"
@@ -134,7 +145,9 @@ def _next(lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatu
     if status.champion == version:
         yield ClosingLine("serve", serves)
     elif lost or status.faults:
-        yield ClosingLine("next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed")
+        yield ClosingLine(
+            "next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed"
+        )
     elif status.candidate == version and status.command:
         yield ClosingLine("approve", f"millrace approve {version} {option}")
         yield ClosingLine("serve", f"{serves}   (before the approval: --alias candidate)")

@@ -1,7 +1,7 @@
 """`millrace decisions`: what was decided about retraining, what it was expected to cost and gain, and what came of it.
 
-    print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
-    decisions_json(decisions)                                  # the rows, with evidence and options as JSON
+print_decisions(Decisions(lake, "math-tutor").all(), console, count=20)
+decisions_json(decisions)                                  # the rows, with evidence and options as JSON
 """
 
 from __future__ import annotations
@@ -27,17 +27,25 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
     """The newest decisions as a table, the last one in full, and by how much predictions were off."""
     shown = list(decisions)[-count:]
     if not shown:
-        console.print("Nothing was decided yet. The sensor `decide` decides once there is a cause, such as new logs, while the "
-                      "Dagster daemon runs and the recipe says `automation: {decide: {enabled: true}}`.", soft_wrap=True,
-                      highlight=False)
+        console.print(
+            "Nothing was decided yet. The sensor `decide` decides once there is a cause, such as new logs, while the "
+            "Dagster daemon runs and the recipe says `automation: {decide: {enabled: true}}`.",
+            soft_wrap=True,
+            highlight=False,
+        )
         return
     print_table(text_table(COLUMNS, [_row(each) for each in shown], frozenset({4, 5, 6, 7})), console)
     last = shown[-1]
     console.print(Text.assemble(("\nThe last one: ", "bold"), f"{last.cause_text}.\n{_sentence(last.why)}"), soft_wrap=True)
     if last.options:
-        print_table(text_table(
-            ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
-            [_option(each) for each in last.options], frozenset({1, 2, 3, 4, 5})), console)
+        print_table(
+            text_table(
+                ("option", "costs", "gains", "at least", "pays back", "from requests a day", "why not"),
+                [_option(each) for each in last.options],
+                frozenset({1, 2, 3, 4, 5}),
+            ),
+            console,
+        )
         if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
             console.print(said, soft_wrap=True, highlight=False, markup=False)
     for sentence in (*last.evidence.get("drafting", ()), *corrections(recent(decisions, datetime.now(UTC)))):
@@ -47,8 +55,12 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
 def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> None:
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
-        console.print(f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",
-                      soft_wrap=True, highlight=False, markup=False)
+        console.print(
+            f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",
+            soft_wrap=True,
+            highlight=False,
+            markup=False,
+        )
 
 
 def decisions_json(decisions: Sequence[Decision]) -> str:
@@ -62,8 +74,10 @@ def corrections(decisions: Sequence[Decision]) -> list[str]:
     for action, spelled in SPELLED.items():
         cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
         if cost.n or gain.n:
-            said.append(f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
-                        f"{gain.value:z.2f} ({gain.n} outcomes)")
+            said.append(
+                f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
+                f"{gain.value:z.2f} ({gain.n} outcomes)"
+            )
     return said
 
 
@@ -71,18 +85,30 @@ def _row(decision: Decision) -> list[str]:
     chosen = decision.chosen
     cost = duration(chosen.predicted_cost_s) if chosen and chosen.predicted_cost_s and decision.action != "nothing" else ""
     predicted = _gain(decision.action, chosen.predicted_gain) if chosen and decision.action != "nothing" else ""
-    return [f"{decision.ts:%Y-%m-%d %H:%M}", decision.cause, decision.action,
-            "dry run" if decision.dry_run and decision.action != "nothing" else decision.outcome, cost,
-            duration(decision.cost_s) if decision.cost_s is not None else "", predicted, _gain(decision.action, decision.gain),
-            decision.decision_id]
+    return [
+        f"{decision.ts:%Y-%m-%d %H:%M}",
+        decision.cause,
+        decision.action,
+        "dry run" if decision.dry_run and decision.action != "nothing" else decision.outcome,
+        cost,
+        duration(decision.cost_s) if decision.cost_s is not None else "",
+        predicted,
+        _gain(decision.action, decision.gain),
+        decision.decision_id,
+    ]
 
 
 def _option(option: Option) -> list[str]:
     days, requests = option.payback_days, option.break_even_requests
-    return [option.action, duration(option.predicted_cost_s) if option.predicted_cost_s else "",
-            _gain(option.action, option.predicted_gain), _gain(option.action, option.gain_lower),
-            duration(days * 86_400) if days is not None else "", f"{requests:z,.0f}" if requests is not None else "",
-            option.why_not]
+    return [
+        option.action,
+        duration(option.predicted_cost_s) if option.predicted_cost_s else "",
+        _gain(option.action, option.predicted_gain),
+        _gain(option.action, option.gain_lower),
+        duration(days * 86_400) if days is not None else "",
+        f"{requests:z,.0f}" if requests is not None else "",
+        option.why_not,
+    ]
 
 
 def _cheapest(decision: Decision) -> Option | None:

@@ -153,7 +153,8 @@ def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
     return Status(
-        lake.place, datetime.now(UTC).replace(microsecond=0),
+        lake.place,
+        datetime.now(UTC).replace(microsecond=0),
         [_workload(lake, name, recipe, seen) for name in names],
         [_run(run, steps_underway(lake, run.run_id)) for run in seen if run.is_in_progress],
         next((_run(run, []) for run in seen if not run.is_in_progress), None),
@@ -176,14 +177,19 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
     manifests = current_manifests(lake, workload)
     slices = _Slices(Tables(lake), workload)
     planned = _planned(recipe, lake, slices) if recipe else {}
-    differing = {name: rollback_sentence for name, plan in planned.items()
-                 if name in manifests and (rollback_sentence := plan.differs_from(manifests[name]))}
+    differing = {
+        name: rollback_sentence
+        for name, plan in planned.items()
+        if name in manifests and (rollback_sentence := plan.differs_from(manifests[name]))
+    }
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     taints = tainted(lake)
     status = WorkloadStatus(workload, [], slices.counted(), endpoint_status(lake, workload))
     status.endpoint.tainted = [
-        f"{alias} {version}" for alias in ("champion", "candidate", "previous")
-        if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints]
+        f"{alias} {version}"
+        for alias in ("champion", "candidate", "previous")
+        if (version := getattr(status.endpoint, alias)) and f"release:{workload}/release@{version}" in taints
+    ]
     if release := status.endpoint.champion or status.endpoint.candidate:
         status.payback = drafter_payback(lake, workload, release, recipe.automation.decide if recipe else None)
     disabled = recipe.disabled if recipe is not None else _switched_off(lake, workload, manifests)
@@ -202,10 +208,21 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
         reasons += [str(item) for item in stale.get(name, [])] + slices.doubts(manifest)
         is_stale = name in differing or name in stale
         run_id, seconds = _made_by(lake, name, manifest, seen)
-        status.stages.append(StageStatus(
-            name, "off" if is_off else "stale" if is_stale else "current", manifest.version, manifest.digest,
-            manifest.created_at, seconds, run_id, [] if is_off else reasons, stale.get(name, []),
-            _erased(lake, manifest, taints), str(manifest.metrics.get("early_end", ""))))
+        status.stages.append(
+            StageStatus(
+                name,
+                "off" if is_off else "stale" if is_stale else "current",
+                manifest.version,
+                manifest.digest,
+                manifest.created_at,
+                seconds,
+                run_id,
+                [] if is_off else reasons,
+                stale.get(name, []),
+                _erased(lake, manifest, taints),
+                str(manifest.metrics.get("early_end", "")),
+            )
+        )
     if recipe is not None:
         _look_for_unread(status, recipe, Tables(lake))
     return status
@@ -314,8 +331,9 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
         aliases = Endpoint(lake, workload).read()
     except (EndpointError, EndpointLogError) as error:
         return EndpointStatus(problem=str(error))
-    found = EndpointStatus(aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at,
-                           aliases.changed_by)
+    found = EndpointStatus(
+        aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at, aliases.changed_by
+    )
     with suppress(EndpointError, EndpointLogError):
         back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
         found.rolled_back = f"release {back.replaces} was {rollback_sentence(back)}" if back else ""
@@ -369,5 +387,3 @@ def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> 
         status.unread_objects, status.unread_more = result["found"].objects, bool(result["found"].cursor)
     else:
         status.sources_problem = result.get("problem", f"the sources did not answer within {SOURCE_SECONDS:g} s")
-
-

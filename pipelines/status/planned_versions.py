@@ -109,8 +109,16 @@ class _Plan(Workshop):
         """The current manifest, even if outdated; its own stage reports that."""
         return self.registry.current(kind, name)
 
-    def build(self, kind: Kind, name: str, op: str, sources: tuple[str, ...], config: dict[str, Any], inputs: list[Input],
-              work: Callable[[Path], dict[str, Any]]) -> Manifest:
+    def build(
+        self,
+        kind: Kind,
+        name: str,
+        op: str,
+        sources: tuple[str, ...],
+        config: dict[str, Any],
+        inputs: list[Input],
+        work: Callable[[Path], dict[str, Any]],
+    ) -> Manifest:
         raise _Named(PlannedVersion(artefact_version(op, source_digest(*sources), config, inputs), op, config, tuple(inputs)))
 
     def slice(self, table: str, as_served: bool = False) -> Input:

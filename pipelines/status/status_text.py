@@ -29,9 +29,16 @@ def print_status(status: Status, console: Console) -> None:
     last = status.last_run
     if last is not None and last.status != "SUCCESS":
         how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
-        say(console, f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: "
-                     + ("its page in the Dagster UI says why." if last.job in DECISION_JOBS else
-                        "millrace run goes on from what it finished."), "yellow")
+        say(
+            console,
+            f"! the last run, {last.run_id[:8]} ({last.job}), {how} {_ago(last.ended_at, status.at)}: "
+            + (
+                "its page in the Dagster UI says why."
+                if last.job in DECISION_JOBS
+                else "millrace run goes on from what it finished."
+            ),
+            "yellow",
+        )
 
 
 def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:
@@ -54,9 +61,14 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
             continue
         mark, style = MARKS[stage.state]
         shown = stage.version or "not made yet"
-        grid.add_row(Text(mark, style=style), Text(stage.stage, style="dim" if stage.state in ("missing", "off") else ""),
-                     Text(shown, style="" if stage.version else "dim"), _ago(stage.made_at, now), _seconds(stage.seconds),
-                     stage.run_id[:8])
+        grid.add_row(
+            Text(mark, style=style),
+            Text(stage.stage, style="dim" if stage.state in ("missing", "off") else ""),
+            Text(shown, style="" if stage.version else "dim"),
+            _ago(stage.made_at, now),
+            _seconds(stage.seconds),
+            stage.run_id[:8],
+        )
     console.print(grid)
     if off := [stage.stage for stage in found.stages if stage.state == "off"]:
         say(console, f"  switched off by the recipe: {', '.join(off)}", "dim")
@@ -66,8 +78,9 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
             _print_reasons(stage, console)
     for stage in found.stages:
         if stage.erased:
-            console.print(Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"),
-                          soft_wrap=not console.is_terminal)
+            console.print(
+                Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"), soft_wrap=not console.is_terminal
+            )
     for stage in found.stages:
         if stage.early_end and stage.state != "off":
             say(console, f"  {stage.stage}: {stage.early_end}")
@@ -86,23 +99,36 @@ def _own_reasons(stage: StageStatus) -> list[str]:
 
 def _print_reasons(stage: StageStatus, console: Console) -> None:
     is_stale = stage.state == "stale"
-    console.print(Text.assemble(("! " if is_stale else "? ", "yellow" if is_stale else "dim"), (stage.stage, "bold"), ": ",
-                                "; ".join(_own_reasons(stage))), soft_wrap=not console.is_terminal)
+    console.print(
+        Text.assemble(
+            ("! " if is_stale else "? ", "yellow" if is_stale else "dim"),
+            (stage.stage, "bold"),
+            ": ",
+            "; ".join(_own_reasons(stage)),
+        ),
+        soft_wrap=not console.is_terminal,
+    )
 
 
 def _print_endpoint(found: EndpointStatus, console: Console) -> None:
     if found.problem:
         say(console, f"endpoint: {found.problem}", "red")
         return
-    parts = [f"{name} {version}" for name, version in (("champion", found.champion), ("candidate", found.candidate),
-                                                       ("previous", found.previous)) if version]
+    parts = [
+        f"{name} {version}"
+        for name, version in (("champion", found.champion), ("candidate", found.candidate), ("previous", found.previous))
+        if version
+    ]
     by = f" (moved {found.changed_at:%Y-%m-%d %H:%M} UTC by {found.changed_by})" if found.changed_at and found.champion else ""
     say(console, f"endpoint: {', '.join(parts) or 'nothing is served'}{by}")
     if found.rolled_back:
         say(console, f"! {found.rolled_back}", "yellow")
     if found.tainted:
-        say(console, f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its "
-                     "release", "yellow")
+        say(
+            console,
+            f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its release",
+            "yellow",
+        )
     held = [gate["name"] for gate in found.gates if gate["passed"]]
     if held:
         say(console, f"  gates of {found.candidate} that hold: {', '.join(held)}")
@@ -121,8 +147,12 @@ def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
     at = f", at {', '.join(run.steps)}" if run.steps else ""
     process = run.process.partition("@")[0]
     if run.is_alive is False:
-        say(console, f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
-                     "millrace run continues its work.", "yellow")
+        say(
+            console,
+            f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
+            "millrace run continues its work.",
+            "yellow",
+        )
     else:
         how = {"STARTED": "is at work", "QUEUED": "waits", "CANCELING": "is being stopped"}.get(run.status, "is starting")
         who = f" (process {process})" if run.process else ""

@@ -1,7 +1,7 @@
 """The recipes last run on a lake: `<lake>/recipes/<workload>.json`, one file per workload.
 
-    remember(lake, "math-tutor", Path("math-tutor.yaml"))
-    remembered(lake)            # what `millrace ui --lake LAKE` shows if no recipe is named
+remember(lake, "math-tutor", Path("math-tutor.yaml"))
+remembered(lake)            # what `millrace ui --lake LAKE` shows if no recipe is named
 """
 
 from __future__ import annotations

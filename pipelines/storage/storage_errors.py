@@ -37,7 +37,11 @@ WORDS: tuple[tuple[Kind, str], ...] = (
 UNSAID = re.compile(r"unable to open database file|disk I/O error|PytorchStreamWriter failed|unexpected pos \d+")
 """Messages of failed writes that do not give the reason."""
 NUMBERS: dict[int, Kind] = {
-    errno.ENOSPC: "full", errno.EDQUOT: "quota", errno.EFBIG: "size", errno.EROFS: "read_only", errno.EACCES: "denied",
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "quota",
+    errno.EFBIG: "size",
+    errno.EROFS: "read_only",
+    errno.EACCES: "denied",
     errno.EPERM: "denied",
 }
 PATH_IN_WORDS = re.compile(r"""["'](/[^"']+)["']""")

@@ -24,8 +24,9 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
     if days := day_bars(found):
         console.print(Text(f"\n{days['first']} to {days['last']}   {_bars([bar['height'] for bar in days['bars']])}"))
     for section in sections(found):
-        table = text_table(section.columns, section.rows, section.right, box=None, padding=(0, 2, 0, 0), header_style="dim",
-                           pad_edge=False)
+        table = text_table(
+            section.columns, section.rows, section.right, box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False
+        )
         console.print()
         console.print(Text(section.title, style="bold"))
         print_table(table, console, width)
@@ -40,8 +41,11 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         _say(Text(f"  {visible(verdict.sentence)}"), console)
         for check in verdict.checks:
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
-            console.print(mark.append(f"{check.name}: {check.found}", style="default").append(
-                f" (wanted: {check.wanted}; {check.why})", style="dim"))
+            console.print(
+                mark.append(f"{check.name}: {check.found}", style="default").append(
+                    f" (wanted: {check.wanted}; {check.why})", style="dim"
+                )
+            )
 
 
 def _say(text: Text, console: Console) -> None:

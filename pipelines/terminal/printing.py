@@ -131,8 +131,11 @@ def _print_table(
     print_table(text_table(names, shown), console, width, vertical)
     if counted > most:
         of = f"more than {MOST_COUNTED:,}" if counted > MOST_COUNTED else f"{counted:,}"
-        console.print(f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all", highlight=False,
-                      soft_wrap=True)
+        console.print(
+            f"{MOST_ROWS} of {of} rows shown; --page 2 shows more, --format json or csv prints all",
+            highlight=False,
+            soft_wrap=True,
+        )
     return counted
 
 
@@ -147,9 +150,7 @@ def _unique(names: list[str]) -> list[str]:
     return told
 
 
-def print_lineage(
-    edges: pa.Table, format: str, console: Console, width: int | None = None, downwards: bool = False
-) -> None:
+def print_lineage(edges: pa.Table, format: str, console: Console, width: int | None = None, downwards: bool = False) -> None:
     """Prints what an artefact was made from, or downwards what was made from it: a tree, or its edges."""
     if format != "table":
         print_rows(edges, format, console)

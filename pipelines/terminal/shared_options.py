@@ -26,8 +26,9 @@ LakeOption = Annotated[
 
 WidthOption = Annotated[
     int | None,
-    typer.Option("--width", min=20, help="width of tables in characters", show_default="the terminal's; in a file, the "
-                 "content's"),
+    typer.Option(
+        "--width", min=20, help="width of tables in characters", show_default="the terminal's; in a file, the content's"
+    ),
 ]
 
 
@@ -35,7 +36,8 @@ VerticalOption = Annotated[bool, typer.Option("--vertical", help="one field a li
 
 
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", min=1, help="rows of a page", show_default="200 in a table, else all")]
+    int | None, typer.Option("--limit", min=1, help="rows of a page", show_default="200 in a table, else all")
+]
 PageOption = Annotated[int, typer.Option("--page", min=1, help="which page of --limit rows; the query should order its rows")]
 
 

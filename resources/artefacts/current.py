@@ -47,8 +47,9 @@ def up_to_date(registry: Registry, kind: Kind, name: str) -> Manifest:
     manifest = registry.current(kind, name)
     if causes := outdated_behind(registry.lake, manifest):
         first, why = step_of(causes[0][0]), "; ".join(sentence for _, sentence in causes)
-        raise ManifestError(f"{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE "
-                            f'--select "{first}+"')
+        raise ManifestError(
+            f'{manifest.name} {manifest.version} is out of date: {why}. First run: millrace run RECIPE --select "{first}+"'
+        )
     return manifest
 
 

@@ -42,8 +42,13 @@ SHORTEST_S = 3_600.0
 
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _NAMED = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]{12}(?![0-9a-zA-Z])")
-_NAMING = ("datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "releases/*/*/release.json",
-           "endpoints/*.json")
+_NAMING = (
+    "datasets/*/*/current.json",
+    "models/*/*/current.json",
+    "releases/*/current.json",
+    "releases/*/*/release.json",
+    "endpoints/*.json",
+)
 """Files that name finished versions; read as text, so that damaged files still count."""
 _MANIFESTS = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json")
 _REMOVING = ".removing-"
@@ -108,8 +113,9 @@ def remove_leftovers(
     cut_short = [_remove_cut_short(place, max(keep_s, shortest_s)) for place in _temporary(lake, workload)]
     there = [found for found in cut_short if found is not None]
     if there:
-        removed.append(Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there),
-                                len(there)))
+        removed.append(
+            Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there), len(there))
+        )
     return removed
 
 

@@ -43,7 +43,15 @@ from stores.in_use import hold, let_go
 from stores.mirror.bucket import Conflict
 
 ENVIRONMENT = (
-    "dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers",
+    "dagster",
+    "duckdb",
+    "deltalake",
+    "numpy",
+    "pyarrow",
+    "safetensors",
+    "tokenizers",
+    "torch",
+    "transformers",
 )
 
 
@@ -175,8 +183,10 @@ class Registry:
         except Conflict as error:
             pointer.unlink()
             self.lake.mirror.pull_file(pointer)
-            raise ManifestError(f"another machine made another version of {manifest.name} the current one meanwhile: "
-                                f"{manifest.version} is kept, and a new run decides again") from error
+            raise ManifestError(
+                f"another machine made another version of {manifest.name} the current one meanwhile: "
+                f"{manifest.version} is kept, and a new run decides again"
+            ) from error
 
     def _published(self, directory: Path, manifest: Manifest) -> Manifest:
         """Uploads a finished artefact. If another machine has finished the same version meanwhile, that one counts."""

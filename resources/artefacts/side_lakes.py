@@ -59,8 +59,10 @@ def _ancestors(lake: LakeLayout, manifest: Manifest) -> list[Manifest]:
         try:
             read = read_manifest(home_of(lake, item.kind, item.name) / item.version)
         except ManifestError as error:
-            raise ManifestError(f"{manifest.name}@{manifest.version} was made from {item.name}@{item.version}, which is not in "
-                                "the lake any more: it cannot be made again") from error
+            raise ManifestError(
+                f"{manifest.name}@{manifest.version} was made from {item.name}@{item.version}, which is not in "
+                "the lake any more: it cannot be made again"
+            ) from error
         found[item.kind, item.name, item.version] = read
         waiting += [(pinned or each.pinned, each) for each in read.inputs]
     return list(reversed(found.values()))
@@ -92,7 +94,9 @@ def _link_table(table: Path, to: Path, manifest: Manifest) -> None:
     for path in as_it_was.file_uris():
         inside = Path(path).relative_to(as_it_was.table_uri.removeprefix("file://").rstrip("/"))
         if not (table / inside).is_file():
-            raise ManifestError(f"a file of the table {table.name} as it was on {manifest.created_at:%Y-%m-%d} was vacuumed: "
-                                f"{manifest.name}@{manifest.version} cannot be made again")
+            raise ManifestError(
+                f"a file of the table {table.name} as it was on {manifest.created_at:%Y-%m-%d} was vacuumed: "
+                f"{manifest.name}@{manifest.version} cannot be made again"
+            )
         (to / inside).parent.mkdir(parents=True, exist_ok=True)
         (to / inside).symlink_to((table / inside).resolve())

@@ -81,8 +81,9 @@ def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]
     planned: rows that an erasure would take, as if it had.
     """
     wanted = list(planned)
-    if not wanted and not any(any(lake.root.glob(f"{kind}/*/*/*/{name}"))
-                              for kind, name in (("datasets", ERASED), ("models", TAINTED))):
+    if not wanted and not any(
+        any(lake.root.glob(f"{kind}/*/*/*/{name}")) for kind, name in (("datasets", ERASED), ("models", TAINTED))
+    ):
         return {}
     look = _Look(lake, {cause.dataset: cause for cause in wanted})
     for place in (*sorted(lake.root.glob("models/*/*/*/manifest.json")), *sorted(lake.root.glob("releases/*/*/manifest.json"))):
@@ -153,8 +154,11 @@ class _Look:
             noted = erased_in(directory)
             if noted is not None and taken.digest != manifest.digest and (removals := noted.learnt_from(taken.digest)):
                 causes[node] = Cause(
-                    dataset=node, rows=sum(each.rows for each in removals), at=max(each.at for each in removals),
-                    erasures=sorted({each.erasure for each in removals}))
+                    dataset=node,
+                    rows=sum(each.rows for each in removals),
+                    at=max(each.at for each in removals),
+                    erasures=sorted({each.erasure for each in removals}),
+                )
             if node in self.planned:
                 rows = self.planned[node].rows + (causes[node].rows if node in causes else 0)
                 causes[node] = self.planned[node].model_copy(update={"rows": rows})

@@ -42,14 +42,45 @@ ARTEFACTS = "artefacts"
 """The part of the catalog that is built from manifests, pointers, releases and endpoints. Each other part is a table."""
 UNDER = {"decisions": "decisions_history", "feedback": "feedback_records"}
 """Tables whose view has another name, since a view of their own name is made of it."""
-_OF_ARTEFACTS = ("artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges",
-                 "decisions")
+_OF_ARTEFACTS = (
+    "artefacts",
+    "models",
+    "lineage_edges",
+    "lineage_nodes",
+    "lineage",
+    "weight_lineage",
+    "nodes",
+    "edges",
+    "decisions",
+)
 _MADE_WITH_DATASETS = ("datasets", "metrics")
-_LAST = ("feedback", "acceptance_by_shape", "named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors",
-         "descendants", "steps_of", "why", "relations", "relation_columns")
-_SEEN = ("datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json",
-         "releases/*/*/release.json", "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json",
-         "endpoints/**/*", "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json")
+_LAST = (
+    "feedback",
+    "acceptance_by_shape",
+    "named_nodes",
+    "log_lines_in",
+    "users_in",
+    "weights_holding",
+    "ancestors",
+    "descendants",
+    "steps_of",
+    "why",
+    "relations",
+    "relation_columns",
+)
+_SEEN = (
+    "datasets/*/*/*/manifest.json",
+    "models/*/*/*/manifest.json",
+    "releases/*/*/manifest.json",
+    "releases/*/*/release.json",
+    "datasets/*/*/current.json",
+    "models/*/*/current.json",
+    "releases/*/current.json",
+    "endpoints/**/*",
+    "datasets/*/*/*/erased.json",
+    "models/*/*/*/tainted.json",
+    "releases/*/*/tainted.json",
+)
 
 _MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
 _LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])
@@ -137,8 +168,10 @@ def _remake(
             run(connection, f"catalog/artefacts/{name}")
         files |= {view: inside(lake, own) for view, own in of_datasets.items()}
     _drop(connection, ["view_files"])
-    connection.register("listed_files", pa.Table.from_pylist(
-        [{"relation": view, "path": path} for view, own in files.items() for path in own], schema=_LISTED))
+    connection.register(
+        "listed_files",
+        pa.Table.from_pylist([{"relation": view, "path": path} for view, own in files.items() for path in own], schema=_LISTED),
+    )
     run(connection, "catalog/artefacts/view_files")
     for name in _LAST if before is None else ():
         run(connection, f"catalog/lookups/{name}")
@@ -167,8 +200,9 @@ def _files_of_views(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str
 def _lake_as_it_is(lake: LakeLayout) -> dict[str, Any]:
     """What a catalog would be built from now. Only the tables' commit logs are opened."""
     tables = Tables(lake)
-    parts = {name: None if (table := tables.open(name)) is None else f"{table.metadata().id} {table.version()}"
-             for name in SCHEMAS}
+    parts = {
+        name: None if (table := tables.open(name)) is None else f"{table.metadata().id} {table.version()}" for name in SCHEMAS
+    }
     seen = hashlib.sha256()
     for pattern in _SEEN:
         for path in sorted(lake.root.glob(pattern)):
@@ -228,9 +262,7 @@ def _manifests(lake: LakeLayout) -> pa.Table:
     for kind in ("dataset", "model", "release"):
         depth = "*/*" if kind == "release" else "*/*/*"
         for path in sorted(lake.artefacts(kind).glob(f"{depth}/manifest.json")):
-            found.append(
-                {"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")}
-            )
+            found.append({"path": path.parent.relative_to(lake.root).as_posix(), "manifest": path.read_text(encoding="utf-8")})
     return pa.Table.from_pylist(found, schema=_MANIFESTS)
 
 

@@ -65,7 +65,10 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 @contextmanager
 def ask(
-    lake: LakeLayout, sql: str, parameters: Parameters = None, limits: Limits | None = None,
+    lake: LakeLayout,
+    sql: str,
+    parameters: Parameters = None,
+    limits: Limits | None = None,
     opened: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> Iterator[QueryResult]:
     """Runs one query. `opened` is called with the connection, so that another thread can interrupt the query.
@@ -77,8 +80,10 @@ def ask(
         if opened is not None:
             opened(connection)
         memory = memory_gib(connection)
-        with (_said_plainly(lake, memory, lambda said: _meant(connection, sql, said)),
-              naming_damage(lambda: _files_read(connection, lake, sql))):
+        with (
+            _said_plainly(lake, memory, lambda said: _meant(connection, sql, said)),
+            naming_damage(lambda: _files_read(connection, lake, sql)),
+        ):
             check_question(connection, sql)
             reader = connection.sql(sql, params=parameters or None).to_arrow_reader(10_000)
 
@@ -189,11 +194,15 @@ def _said_plainly(lake: LakeLayout, memory: float, hint: Callable[[str], str] = 
     except (duckdb.Error, OSError, MemoryError) as error:
         said = _one_line(error)
         if isinstance(error, MemoryError) or said.startswith("Out of Memory"):
-            said = (f"the query takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
-                    "less at a time, or allow more with --memory")
+            said = (
+                f"the query takes more than {memory:.1f} GiB of memory and {SPILLS * memory:.1f} GiB of files: ask for "
+                "less at a time, or allow more with --memory"
+            )
         elif said.startswith("Permission Error"):
-            said = ("a query reads only the tables and datasets of the lake "
-                    f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files")
+            said = (
+                "a query reads only the tables and datasets of the lake "
+                f"({said.removeprefix('Permission Error: ')}); plain DuckDB on {lake.catalog} reads other files"
+            )
         raise CatalogError(said + hint(said)) from error
 
 
@@ -243,12 +252,33 @@ def _as_name(artefact: str) -> str:
         raise CatalogError(f"{manifest} is not readable as a manifest: restore it from a copy") from error
 
 
-COLUMNS = {"user": "user_hash", "session": "session_id", "time": "ts", "id": "request_id", "trace": "trace_id",
-           "latency": "latency_ms", "ttft": "ttft_ms", "feedback": "value"}
+COLUMNS = {
+    "user": "user_hash",
+    "session": "session_id",
+    "time": "ts",
+    "id": "request_id",
+    "trace": "trace_id",
+    "latency": "latency_ms",
+    "ttft": "ttft_ms",
+    "feedback": "value",
+}
 """The tables' name of a column of resources/records/synonyms.py, where it is another."""
-WORDS = {"gate": "name", "gate_name": "name", "threshold": "wanted", "prompt": "messages", "question": "messages",
-         "request": "messages", "answer": "completion", "response": "completion", "output": "completion", "day": "dt",
-         "date": "dt", "version": "release", "score": "value", "recipe": "workload"}
+WORDS = {
+    "gate": "name",
+    "gate_name": "name",
+    "threshold": "wanted",
+    "prompt": "messages",
+    "question": "messages",
+    "request": "messages",
+    "answer": "completion",
+    "response": "completion",
+    "output": "completion",
+    "day": "dt",
+    "date": "dt",
+    "version": "release",
+    "score": "value",
+    "recipe": "workload",
+}
 _MISSING = re.compile(r'(?:column|named) "?(\w+)"? (?:not found|does not exist)|does not have a column named "?(\w+)"?')
 
 

@@ -25,7 +25,7 @@ RELATIONS = {
     "decisions_history": "Decisions of all versions of curation and sampling, current or not",
     "judgements": "Scores that a judge model gave to cleaned rows",
     "contamination": "Evaluation items found in the traffic, by day; a row without interaction_id says "
-                     "that its day was searched",
+    "that its day was searched",
     "retired": "Ids of interactions whose rows retention removed: an erasure finds rows of datasets by them",
     "serving_metrics": "Metrics that endpoints reported while serving, by time window",
     "acceptance_by_shape": "Served acceptance by day, release and prompt shape, of captured requests whose server reports it",
@@ -53,7 +53,7 @@ RELATIONS = {
     "relation_columns": "Columns of the catalog's tables and views",
     "log_lines_in": "Log lines an artefact was trained on: from log_lines_in('workload/name') or ('workload/name@version')",
     "weights_holding": "Models and releases trained on a user's or an interaction's text: from "
-                       "weights_holding('<user hash or interaction id>')",
+    "weights_holding('<user hash or interaction id>')",
     "why": "Every step of an interaction, request, trace or session through the pipeline: from why('<id>')",
     "steps_of": "Every step of a list of interactions through the pipeline: from steps_of(['<interaction id>', ...])",
 }
@@ -67,7 +67,7 @@ DATASETS = {
     "calibration_dataset": "Training rows that quantization is calibrated with",
     "teacher_answers": "Conversations whose last answer a teacher gave",
     "teacher_answers_requests": "Requests to the teacher, one for each answer: text, score, tokens, cost, and why it is "
-                                "not used",
+    "not used",
     "teacher_answers_logprobs": "Log-probabilities that the teacher's endpoint gave with the learnt answers",
     "teacher_answers_preferences": "Pairs of a kept and a rejected answer of a teacher: rows for preference training",
     "eval_suite": "Items of the evaluation suites, which no training row may contain",
@@ -202,7 +202,7 @@ COLUMNS = {
     "rejected_feedback": "feedback on the worse answer; of a teacher, its score",
     "rejected_id": "interaction of the worse answer; null if it is a teacher's",
     "request": "what the request gave the chat template besides messages and tools: JSON text with chat_template_kwargs, "
-               "documents, reasoning_effort, response_format",
+    "documents, reasoning_effort, response_format",
     "request_id": "the request's own id in the log",
     "row_count": "number of rows",
     "row_id": "id of the dataset's row; of an interaction, its interaction_id",
@@ -230,7 +230,7 @@ COLUMNS = {
     "temperature": "sampling temperature",
     "text": "the text of a plain-text row",
     "tie": "id by which feedback is tied to its interaction: interaction, request, gateway, trace or session; else why not: "
-           "several, unknown, elsewhere",
+    "several, unknown, elsewhere",
     "token_ids": "token ids of a pre-tokenized row",
     "tokens": "tokens of the answer",
     "tokens_per_second": "tokens served per second",
@@ -273,7 +273,7 @@ OWN_COLUMNS = {
     ("judgements", "answer"): "the judge's reply; without a score, the reason",
     ("contamination", "own"): "number of the item's own words",
     ("contamination", "words"): "numbers of the own words found, where a stretch is missing: the row is dropped unless other "
-                                "messages have the same part; null elsewhere",
+    "messages have the same part; null elsewhere",
     ("contamination", "message"): "digest of the words of a message that has them",
     ("erasures", "kind"): "what was hashed: user, session, interaction, about (an id that feedback may name) or content",
     ("erasures", "erasure"): "the run of millrace forget that wrote it",
@@ -304,11 +304,11 @@ OWN_COLUMNS = {
     ("interactions", "drafts"): "drafts of this request's answer, where its server reports them",
     ("serving_metrics", "endpoint"): "address of the server, or of the front of millrace serve before it",
     ("serving_metrics", "latency_ms"): "mean and quantiles of latencies in milliseconds: ttft_p50, inter_token_p99, e2e_mean, "
-                                       "queue_p90, ...; beyond the histogram's last bound, that bound",
+    "queue_p90, ...; beyond the histogram's last bound, that bound",
     ("serving_metrics", "server"): "vllm or sglang",
     ("serving_metrics", "seconds"): "time between the readings at the window's ends, by a clock that is never set",
     ("serving_metrics", "restarts"): "how often the server was started again within the window: what it had counted since the "
-                                     "last reading is lost",
+    "last reading is lost",
     ("serving_metrics", "prompt_tokens"): "tokens of prompts that were computed",
     ("serving_metrics", "generation_tokens"): "tokens that were generated",
     ("serving_metrics", "requests"): "requests that ended",
@@ -331,11 +331,11 @@ OWN_COLUMNS = {
     ("retraining_decisions", "dry_run"): "whether it was only written",
     ("retraining_decisions", "run_id"): "the Dagster run that it started; null before it began",
     ("retraining_decisions", "outcome"): "waiting (with run_id: for an approval), running, released, no_better, "
-                                         "refused_by_gates, failed, cancelled or not_run",
+    "refused_by_gates, failed, cancelled or not_run",
     ("retraining_decisions", "cost_s"): "seconds that the run took",
     ("retraining_decisions", "money"): "what it cost by automation.decide.price_per_device_hour; null without a price",
     ("retraining_decisions", "gain"): "measured: of drafters the relative rise of the acceptance length, else the fall of the "
-                                      "held-out loss in nats per token",
+    "held-out loss in nats per token",
     ("retraining_decisions", "settled_ts"): "when the outcome was final; null while it is not",
     ("artefacts", "kind"): "dataset, model or release",
     ("artefacts", "name"): "workload/name",

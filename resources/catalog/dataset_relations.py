@@ -25,8 +25,9 @@ from resources.lake import SCHEMAS, LakeLayout, run, sql_literal, sql_text
 
 SPLITS = {"train", "validation", "test"}
 
-_LISTED = pa.schema([("path", pa.string()), ("relation", pa.string()), ("versions_relation", pa.string()),
-                     ("row_count", pa.int64())])
+_LISTED = pa.schema(
+    [("path", pa.string()), ("relation", pa.string()), ("versions_relation", pa.string()), ("row_count", pa.int64())]
+)
 
 
 @dataclass
@@ -58,11 +59,16 @@ def create_dataset_relations(
         versions = _identifier(f"{view}_versions", taken)
         if shown:
             views[view], files[view] = kind.dataset, kind.files[shown[0]]
-            connection.execute(sql_text("catalog/artefacts/dataset").format(
-                view=view, version=sql_literal(shown[0].rpartition("/")[2]), files=paths_in_sql(lake, files[view])))
+            connection.execute(
+                sql_text("catalog/artefacts/dataset").format(
+                    view=view, version=sql_literal(shown[0].rpartition("/")[2]), files=paths_in_sql(lake, files[view])
+                )
+            )
         views[versions], files[versions] = kind.dataset, _create_versions(connection, lake, versions, kind, shown)
-        listed += [{"path": path, "relation": view if shown else None, "versions_relation": versions,
-                    "row_count": kind.rows[path]} for path in kind.files]
+        listed += [
+            {"path": path, "relation": view if shown else None, "versions_relation": versions, "row_count": kind.rows[path]}
+            for path in kind.files
+        ]
     if in_rows:
         connection.execute(sql_text("catalog/artefacts/dataset_rows").format(files=paths_in_sql(lake, in_rows)))
     else:
@@ -90,8 +96,11 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
             kind = found.setdefault(f"{workload}/{shown}", _Kind(shown))
             kind.files[artefact], kind.schemas[artefact] = members, headers[-1].schema.to_arrow_schema()
             kind.rows[artefact] = sum(header.num_rows for header in headers)
-            in_rows += [file for file, header in zip(members, headers, strict=True)
-                        if file.stem in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names]
+            in_rows += [
+                file
+                for file, header in zip(members, headers, strict=True)
+                if file.stem in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names
+            ]
     return found, in_rows
 
 

@@ -21,8 +21,10 @@ from resources.lake import LakeLayout, sql_text
 
 LEAST_SHARE = 0.1
 """Share of the bytes from which a source without a row stops the run, and of the records that have to be readable."""
-_REMEDY = ("`millrace check RECIPE` says what format or fields would read them, and `millrace sql \"select source_uri, "
-           "source_row, message from quarantine limit 5\"` shows some")
+_REMEDY = (
+    '`millrace check RECIPE` says what format or fields would read them, and `millrace sql "select source_uri, '
+    'source_row, message from quarantine limit 5"` shows some'
+)
 MOST_RULES = 4
 
 
@@ -34,14 +36,18 @@ def shortage(lake: LakeLayout, workload: str, counts: RecordCounts, sources: Col
     for source in lost.to_pylist():
         if source["share"] >= LEAST_SHARE:
             its = f"its {counted(source['objects'], 'object')}, {source['share']:z.0%} of the logs' bytes"
-            return (f"source {source['source']} left no row: {its}, cannot be read ({source['code']}: {source['message']}), "
-                    f"and {left}; correct its format or fields, or take it out of the recipe; {_REMEDY}")
+            return (
+                f"source {source['source']} left no row: {its}, cannot be read ({source['code']}: {source['message']}), "
+                f"and {left}; correct its format or fields, or take it out of the recipe; {_REMEDY}"
+            )
     if quarantined and counts.read - quarantined < LEAST_SHARE * counts.read:
         return f"{quarantined:,} records are in quarantine ({_rules(counts.quarantined)}), and {left}; {_REMEDY}"
     if not counts.kept and not seeds:
-        return (f"no row is left to train on: of {counts.read:,} records, {sum(counts.dropped.values()):,} were dropped and "
-                f"{quarantined:,} are in quarantine ({_rules(counts.dropped | counts.quarantined) or 'none was read'}); "
-                "loosen the rules under curation, or add logs whose requests have answers")
+        return (
+            f"no row is left to train on: of {counts.read:,} records, {sum(counts.dropped.values()):,} were dropped and "
+            f"{quarantined:,} are in quarantine ({_rules(counts.dropped | counts.quarantined) or 'none was read'}); "
+            "loosen the rules under curation, or add logs whose requests have answers"
+        )
     return ""
 
 
@@ -67,15 +73,31 @@ def count_records(lake: LakeLayout, workload: str, curate_version: str) -> Recor
 RUN = "nothing was made yet: millrace run RECIPE"
 RELEASED = "no release was made yet: millrace run RECIPE makes one, and its gates are measured"
 FILLED_BY = {
-    "objects": "no logs were looked for yet: millrace run RECIPE", "interactions": "no logs were read yet: millrace run RECIPE",
-    "cleaned_interactions": "no logs were cleaned yet: millrace run RECIPE", "decisions": RUN, "artefacts": RUN, "models": RUN,
-    "datasets": RUN, "metrics": RUN, "lineage": RUN, "edges": RUN, "nodes": RUN, "dataset_rows": RUN,
+    "objects": "no logs were looked for yet: millrace run RECIPE",
+    "interactions": "no logs were read yet: millrace run RECIPE",
+    "cleaned_interactions": "no logs were cleaned yet: millrace run RECIPE",
+    "decisions": RUN,
+    "artefacts": RUN,
+    "models": RUN,
+    "datasets": RUN,
+    "metrics": RUN,
+    "lineage": RUN,
+    "edges": RUN,
+    "nodes": RUN,
+    "dataset_rows": RUN,
     "feedback": "no source held feedback that was read (millrace inspect LOGS shows what a log has)",
-    "quarantine": "every log line could be read", "judgements": "no judge was asked (curation.judge in the recipe)",
+    "quarantine": "every log line could be read",
+    "judgements": "no judge was asked (curation.judge in the recipe)",
     "contamination": "no evaluation suite was looked for in the traffic (evals in the recipe)",
-    "retired": "retention removed no rows (retention in the recipe)", "erasures": "nobody was forgotten (millrace forget)",
-    "releases": RELEASED, "gates": RELEASED, "evaluations": RELEASED, "measurements": RELEASED, "acceptance": RELEASED,
-    "endpoints": RELEASED, "approvals": "no person decided on a release yet (millrace approve)",
+    "retired": "retention removed no rows (retention in the recipe)",
+    "erasures": "nobody was forgotten (millrace forget)",
+    "releases": RELEASED,
+    "gates": RELEASED,
+    "evaluations": RELEASED,
+    "measurements": RELEASED,
+    "acceptance": RELEASED,
+    "endpoints": RELEASED,
+    "approvals": "no person decided on a release yet (millrace approve)",
     "serving_metrics": "no server was read yet: millrace serve does it, and millrace scrape reads one that runs",
     "acceptance_by_shape": "no request was captured from a server that reports acceptance (millrace serve --capture)",
     "drift": "days are compared with the traffic that a release learnt: there is no release yet, or no later day",

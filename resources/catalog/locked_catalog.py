@@ -42,8 +42,11 @@ SPILLS = 4
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _CLOSED: dict[str, Any] = {
-    "autoinstall_known_extensions": False, "autoload_known_extensions": False, "allow_community_extensions": False,
-    "allow_persistent_secrets": False, "python_enable_replacements": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "python_enable_replacements": False,
     "http_proxy": "none",  # else the environment's, with its password, is a setting that a query can show
 }
 
@@ -121,7 +124,7 @@ def check_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Raises NotAQuestionError unless `sql` is one query, duckdb.Error if it is not SQL."""
     statements = connection.extract_statements(sql)
     if not statements:
-        raise NotAQuestionError("the query is empty: give SQL, such as \"from artefacts\"")
+        raise NotAQuestionError('the query is empty: give SQL, such as "from artefacts"')
     if len(statements) > 1:
         raise NotAQuestionError(f"{len(statements)} statements were given, and none was run: ask one query at a time")
     kind = _kind(statements[0])
@@ -204,7 +207,8 @@ def _tokens(text: str) -> list[tuple[int, str]]:
     marks = [*duckdb.tokenize(text), (len(encoded), duckdb.token_type.comment)]
     return [
         (len(encoded[:start].decode("utf-8", "surrogatepass")), encoded[start:end].decode("utf-8", "surrogatepass").strip())
-        for (start, kind), (end, _) in pairwise(marks) if kind != duckdb.token_type.comment
+        for (start, kind), (end, _) in pairwise(marks)
+        if kind != duckdb.token_type.comment
     ]
 
 
@@ -227,5 +231,5 @@ def _explained(statement: str) -> list[str]:
     for number in range(first, len(words)):
         depth += (words[number] == "(") - (words[number] == ")")
         if depth == 0:
-            return [statement[starts[first]:], statement[starts[number + 1]:]]
-    return [statement[starts[first]:]]
+            return [statement[starts[first] :], statement[starts[number + 1] :]]
+    return [statement[starts[first] :]]

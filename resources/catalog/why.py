@@ -35,16 +35,26 @@ from resources.lake import LakeLayout, rows
 from resources.sources import is_local, local_path, plain_path, remote_uri
 
 STEPS = pa.schema(
-    [("interaction_id", pa.string()), ("step", pa.int32()), ("stage", pa.string()), ("name", pa.string()),
-     ("version", pa.string()), ("rule", pa.string()), ("kept", pa.bool_()), ("detail", pa.string()),
-     ("kept_id", pa.string()), ("current", pa.bool_())]
+    [
+        ("interaction_id", pa.string()),
+        ("step", pa.int32()),
+        ("stage", pa.string()),
+        ("name", pa.string()),
+        ("version", pa.string()),
+        ("rule", pa.string()),
+        ("kept", pa.bool_()),
+        ("detail", pa.string()),
+        ("kept_id", pa.string()),
+        ("current", pa.bool_()),
+    ]
 )
 """step: 0 the line, or its removal by retention, 1 read, 2 cleaned, 3 judged, 4 curated, 5 sampled, 6 dataset row, 7 context of
 other rows, 8 model, 9 release, 10 endpoint. current: the step belongs to the current version of its artefact."""
 
 
 UNTIED = {
-    "unknown": ", an id that no interaction read so far has", "several": ", an id that several interactions share",
+    "unknown": ", an id that no interaction read so far has",
+    "several": ", an id that several interactions share",
     "elsewhere": ", an id that only another workload's interactions have",
 }
 """Why feedback is tied to no interaction, by the value of `tie`."""
@@ -116,16 +126,21 @@ def _unknown(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str
     if row is not None or alike:
         where = f"{alike} has that name" if alike else '`millrace sql "select uri from objects"` lists the objects'
         return f"no log object {path} is known to {lake.place}, and no id is {asked}: {where}"
-    return (f"no interaction, request, trace, session or feedback has the id {asked} in {lake.place}; a line in quarantine "
-            "has no id of its own: ask for it as URI:ROW")
+    return (
+        f"no interaction, request, trace, session or feedback has the id {asked} in {lake.place}; a line in quarantine "
+        "has no id of its own: ask for it as URI:ROW"
+    )
 
 
-def _object(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, objects: list[dict[str, Any]]) -> RecordHistory:
+def _object(
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, asked: str, objects: list[dict[str, Any]]
+) -> RecordHistory:
     """The history of a log object as a whole, by workload, and of its records."""
     steps = []
     for item in objects:
         said = {"found": "waits to be read", "failed": f"could not be read: {item['problem']}; the next run tries again"}.get(
-            item["state"], f"{counted(item['rows'] or 0, 'record')} of the format {item['format'] or 'unknown'}")
+            item["state"], f"{counted(item['rows'] or 0, 'record')} of the format {item['format'] or 'unknown'}"
+        )
         steps.append(_step("object", item["state"], f"{item['workload']}: {said}", item["state"] == "read"))
     for came in rows(connection, "why/of_object", uri=objects[0]["uri"]).to_pylist():
         first = f", the first at line {came['first_row']}" if came["first_row"] else ""
@@ -206,7 +221,8 @@ def _served(lake: LakeLayout, release: dict[str, Any]) -> list[dict[str, Any]]:
     aliases = Endpoint(lake, workload).read()
     return [
         {**release, "step": 10, "stage": "endpoint", "name": workload, "rule": alias, "detail": None, "current": True}
-        for alias, version in aliases.all().items() if version == release["version"]
+        for alias, version in aliases.all().items()
+        if version == release["version"]
     ]
 
 
@@ -238,10 +254,15 @@ def as_folder(connection: duckdb.DuckDBPyConnection, path: str) -> str:
     spellings = [f"{each.rstrip('/')}/" for each in _spellings(path)]
     [inside] = rows(connection, "why/folder", spellings=spellings, ending=f"{_ending(path)}/").to_pylist()
     if inside["objects"]:
-        return (f"{path} is a folder of {counted(inside['objects'], 'log object')}: ask for one of them, such as "
-                f"{inside['first_uri']}")
-    return (f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, "
-            "URI:ROW") if there else ""
+        return (
+            f"{path} is a folder of {counted(inside['objects'], 'log object')}: ask for one of them, such as "
+            f"{inside['first_uri']}"
+        )
+    return (
+        (f"{path} is a folder, and no log object in it is known: ask for an object of a recipe's source, or a line, URI:ROW")
+        if there
+        else ""
+    )
 
 
 def of_that_name(connection: duckdb.DuckDBPyConnection, path: str) -> str:

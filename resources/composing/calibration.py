@@ -28,9 +28,13 @@ def build_calibration(
         there = run(connection, "composing/calibration/count_rows").fetchall()[0][0]
         written = write_rows(
             stream(connection, "composing/calibration/split_rows", rows=settings.rows, seed=str(settings.seed)),
-            output / "train.parquet")
+            output / "train.parquet",
+        )
     if (dataset / "rendering.json").exists():
         shutil.copyfile(dataset / "rendering.json", output / "rendering.json")
     short = [f"datasets.calibration asks for {settings.rows:,} rows, and sft_dataset has {there:,} for training"]
-    return {"rows": {"train": written}, "notes": short if written < settings.rows else [], **write_plain_card(
-        output, "Conversations that quantization is calibrated with: training rows only.", about or {})}
+    return {
+        "rows": {"train": written},
+        "notes": short if written < settings.rows else [],
+        **write_plain_card(output, "Conversations that quantization is calibrated with: training rows only.", about or {}),
+    }

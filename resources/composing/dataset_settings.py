@@ -43,10 +43,15 @@ class MixedSource(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     share: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Share of the training rows, relative to the other shares; a plain number "
-        "means the same. Left out: `rows` says how many")
-    rows: int | None = Field(None, ge=1, description="Number of training rows, taken before the shares are divided. Left out: "
-                             "`share` says how many")
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Share of the training rows, relative to the other shares; a plain number "
+        "means the same. Left out: `rows` says how many",
+    )
+    rows: int | None = Field(
+        None, ge=1, description="Number of training rows, taken before the shares are divided. Left out: `share` says how many"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -77,10 +82,16 @@ class SourceLimits(Settings):
     """Bounds on what one source or seed gives to the training split."""
 
     max_rows: int | None = Field(None, ge=0, description="Most training rows from it. Left out: no bound")
-    max_share: float | None = Field(None, gt=0, le=1, description="Most of the training rows from it, as a share. Left out: no "
-                                    "bound")
-    max_repeats: int = Field(1, ge=1, le=1_000, description="How often one of its rows may be in the training split, where the "
-                             "mix asks for more rows than it has. 1: no row is repeated")
+    max_share: float | None = Field(
+        None, gt=0, le=1, description="Most of the training rows from it, as a share. Left out: no bound"
+    )
+    max_repeats: int = Field(
+        1,
+        ge=1,
+        le=1_000,
+        description="How often one of its rows may be in the training split, where the "
+        "mix asks for more rows than it has. 1: no row is repeated",
+    )
 
 
 class Mixture(Settings):
@@ -92,16 +103,23 @@ class Mixture(Settings):
         "number of rows ({rows: 500}). A source that is not named is left out. Empty: all rows of every source and seed",
     )
     limits: dict[str, SourceLimits] = Field(
-        default_factory=dict, description="Bounds by source or seed name: most rows, largest share, repeats")
+        default_factory=dict, description="Bounds by source or seed name: most rows, largest share, repeats"
+    )
     max_rows: int | None = Field(None, ge=1, description="Most training rows. Left out: all")
     max_synthetic_share: float | None = Field(
-        None, ge=0, le=1, description="Most of the training rows from seeds with `synthetic: true`, as a share. Left out: no "
-        "bound")
+        None,
+        ge=0,
+        le=1,
+        description="Most of the training rows from seeds with `synthetic: true`, as a share. Left out: no bound",
+    )
     strict: bool = Field(
-        False, description="true: refuse a mix that asks for more rows than there are, instead of reporting it")
+        False, description="true: refuse a mix that asks for more rows than there are, instead of reporting it"
+    )
     balance: Literal["none", "sqrt", "uniform"] = Field(
-        "sqrt", description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
-        "shape's size (none), to the square root of its size (sqrt), or equally (uniform)")
+        "sqrt",
+        description="Where a source gives fewer rows than it has: rows of each prompt shape in proportion to the "
+        "shape's size (none), to the square root of its size (sqrt), or equally (uniform)",
+    )
 
     @model_validator(mode="after")
     def _gives_rows(self):
@@ -109,8 +127,10 @@ class Mixture(Settings):
             raise ValueError("mix holds only zeros; give at least one source or seed a share above 0")
         counted = sum(given.rows or 0 for given in self.mix.values())
         if self.max_rows is not None and counted > self.max_rows:
-            raise ValueError(f"mix asks for {counted:,} rows by number, and max_rows allows {self.max_rows:,}; raise max_rows, "
-                             "or give smaller numbers")
+            raise ValueError(
+                f"mix asks for {counted:,} rows by number, and max_rows allows {self.max_rows:,}; raise max_rows, "
+                "or give smaller numbers"
+            )
         return self
 
 
@@ -119,14 +139,19 @@ class DatasetSettings(RenderingSettings, Mixture):
 
     validation_share: float = Field(0.05, ge=0, lt=1, description="Share of the users (or sessions) for validation")
     test_share: float = Field(
-        0.1, ge=0, lt=1, description="Share of the users (or sessions) for the test split, on which no stage trains")
+        0.1, ge=0, lt=1, description="Share of the users (or sessions) for the test split, on which no stage trains"
+    )
     split_by: Literal["user", "session"] = Field(
-        "user", description="user: all sessions of a user are in one split, and so is each session without a user. session: "
-        "each session on its own, for logs in which one user id stands for many people")
+        "user",
+        description="user: all sessions of a user are in one split, and so is each session without a user. session: "
+        "each session on its own, for logs in which one user id stands for many people",
+    )
     stratify_by: list[Literal["prompt_shape", "language", "source"]] = Field(
-        default_factory=lambda: ["prompt_shape", "language", "source"], description="Each value of these columns is a stratum. "
+        default_factory=lambda: ["prompt_shape", "language", "source"],
+        description="Each value of these columns is a stratum. "
         "One that is large enough for a split (10 users for a share of 0.1) and has no user there by its hash lends it one, "
-        "which stays. []: the hash alone decides")
+        "which stays. []: the hash alone decides",
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of splits and samples")
 
     @model_validator(mode="after")
@@ -140,14 +165,21 @@ class RowFilter(Settings):
     """Which rows of traffic a dataset trains on. Seeds are chosen by `mix` alone."""
 
     min_quality: float | None = Field(
-        None, ge=1, le=10, description="Least quality that `curation.judge` gave to a row of traffic. Left out: any")
+        None, ge=1, le=10, description="Least quality that `curation.judge` gave to a row of traffic. Left out: any"
+    )
     min_difficulty: float | None = Field(
-        None, ge=1, le=10, description="Least difficulty that `curation.judge` gave to a row of traffic. Left out: any")
+        None, ge=1, le=10, description="Least difficulty that `curation.judge` gave to a row of traffic. Left out: any"
+    )
     min_feedback: float | None = Field(
-        None, ge=-1, le=1, description="Least feedback on a row of traffic, where 1 is a thumb up; a row without feedback is "
-        "left out. Left out: any")
+        None,
+        ge=-1,
+        le=1,
+        description="Least feedback on a row of traffic, where 1 is a thumb up; a row without feedback is "
+        "left out. Left out: any",
+    )
     languages: list[str] | None = Field(
-        None, min_length=1, description="Languages of the rows of traffic, such as [en, de]. Left out: all")
+        None, min_length=1, description="Languages of the rows of traffic, such as [en, de]. Left out: all"
+    )
     first_day: date | None = Field(None, description="First day of the traffic that is trained on. Left out: the recipe's")
     last_day: date | None = Field(None, description="Last day of the traffic that is trained on. Left out: the recipe's")
 
@@ -184,8 +216,11 @@ class PreferenceSettings(Settings):
     """
 
     min_difference: float = Field(
-        0.5, gt=0, description="Least difference of feedback between two answers to a prompt that makes them a pair; an answer "
-        "without feedback counts as 0")
+        0.5,
+        gt=0,
+        description="Least difference of feedback between two answers to a prompt that makes them a pair; an answer "
+        "without feedback counts as 0",
+    )
     max_rows: int | None = Field(None, ge=1, description="Most training pairs. Left out: all")
 
 
@@ -196,8 +231,10 @@ class RlPromptSettings(Settings):
     """
 
     tasks: dict[str, EvalSettings] = Field(
-        default_factory=dict, description="Files of tasks by name, in the formats of `evals`; they are for training, so none "
-        "of them may be under `evals` too")
+        default_factory=dict,
+        description="Files of tasks by name, in the formats of `evals`; they are for training, so none "
+        "of them may be under `evals` too",
+    )
     max_rows: int | None = Field(None, ge=1, description="Most training prompts. Left out: all")
 
     @field_validator("tasks")
@@ -220,18 +257,27 @@ class SeedSettings(SourceSettings):
     """One set of training examples: files, or a dataset of the lake."""
 
     uri: Uri | None = Field(  # type: ignore[assignment]
-        None, min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials. "
-        "Left out: `dataset` names the examples")
+        None,
+        min_length=1,
+        description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials. "
+        "Left out: `dataset` names the examples",
+    )
     dataset: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+/[a-z0-9_-]+$")] | None = Field(
-        None, description="Dataset of the same lake whose training rows are taken, as workload/name, instead of files")
+        None, description="Dataset of the same lake whose training rows are taken, as workload/name, instead of files"
+    )
     version: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")] | None = Field(
-        None, description="Version of `dataset`, 12 hex digits. Left out: the current one")
-    synthetic: bool = Field(False, description="true: a model wrote these examples. Their rows say so, and "
-                            "max_synthetic_share bounds them")
+        None, description="Version of `dataset`, 12 hex digits. Left out: the current one"
+    )
+    synthetic: bool = Field(
+        False, description="true: a model wrote these examples. Their rows say so, and max_synthetic_share bounds them"
+    )
     licence: str | None = Field(None, min_length=1, description="Licence of these examples, for the dataset's card")
     tokenizer: str | None = Field(
-        None, min_length=1, description="Directory of the tokenizer (or model) that made the token ids of these examples. "
-        "Another vocabulary than the base model's is refused. Left out: not compared")
+        None,
+        min_length=1,
+        description="Directory of the tokenizer (or model) that made the token ids of these examples. "
+        "Another vocabulary than the base model's is refused. Left out: not compared",
+    )
 
     @model_validator(mode="after")
     def _one_place(self):

@@ -60,12 +60,30 @@ from resources.lake import SCHEMAS, Tables, attach_parquet, rows, run, stream, w
 SPLITS = ("train", "validation", "test")
 
 SFT_ROWS = pa.schema(
-    [("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("session_id", pa.string()),
-     ("workload", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("messages", pa.string()), ("tools", pa.string()),
-     ("request", pa.string()), ("text", pa.string()), ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())),
-     ("prompt_shape", pa.string()), ("content_sha256", pa.string()), ("interaction_ids", pa.list_(pa.string())),
-     ("quality", pa.float64()), ("difficulty", pa.float64()), ("split", pa.string()), ("weight", pa.float64()),
-     ("reason", pa.string()), ("synthetic", pa.bool_()), ("language", pa.string())]
+    [
+        ("row_id", pa.string()),
+        ("origin", pa.string()),
+        ("source", pa.string()),
+        ("session_id", pa.string()),
+        ("workload", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("request", pa.string()),
+        ("text", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("prompt_shape", pa.string()),
+        ("content_sha256", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("quality", pa.float64()),
+        ("difficulty", pa.float64()),
+        ("split", pa.string()),
+        ("weight", pa.float64()),
+        ("reason", pa.string()),
+        ("synthetic", pa.bool_()),
+        ("language", pa.string()),
+    ]
 )
 Lent = Mapping[str, list[str]]
 """Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
@@ -102,9 +120,16 @@ class SftReport:
 
 
 def build_sft_dataset(
-    curated: Path, seeds: Path | None, output: Path, settings: DatasetSettings, tables: Tables | None = None,
-    near: NearDuplicates | None = None, lent_before: Lent | None = None, about: Mapping[str, Any] | None = None,
-    only: RowFilter | None = None, earlier: Sequence[Path] = (),
+    curated: Path,
+    seeds: Path | None,
+    output: Path,
+    settings: DatasetSettings,
+    tables: Tables | None = None,
+    near: NearDuplicates | None = None,
+    lent_before: Lent | None = None,
+    about: Mapping[str, Any] | None = None,
+    only: RowFilter | None = None,
+    earlier: Sequence[Path] = (),
     tokenizers: Mapping[str, Path] | None = None,
 ) -> SftReport:
     """Builds the three splits. near: curation's settings, by which seeds are compared with traffic. lent_before: `lent` of
@@ -182,13 +207,21 @@ def _attach(connection: duckdb.DuckDBPyConnection, curated: Path, seeds: Path | 
 
 
 def _split(
-    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, near: NearDuplicates, only: RowFilter,
+    connection: duckdb.DuckDBPyConnection,
+    settings: DatasetSettings,
+    near: NearDuplicates,
+    only: RowFilter,
     earlier: Sequence[Path],
 ) -> None:
     """Creates `assigned_splits`, and `dropped_rows`: what would repeat another split's rows or traffic, or is not asked for."""
     run(
-        connection, "composing/splits/split_groups", lend=True, seed=str(settings.seed), split_by=settings.split_by,
-        test_share=settings.test_share, validation_share=settings.validation_share,
+        connection,
+        "composing/splits/split_groups",
+        lend=True,
+        seed=str(settings.seed),
+        split_by=settings.split_by,
+        test_share=settings.test_share,
+        validation_share=settings.validation_share,
     )
     groups, sessions = run(connection, "composing/splits/count_split_groups").fetchall()[0]
     if groups < 3 <= sessions and settings.split_by == "user" and settings.test_share + settings.validation_share > 0:
@@ -212,14 +245,17 @@ def _lend_to_splits(connection: duckdb.DuckDBPyConnection, settings: DatasetSett
         run(connection, "composing/splits/trained_before", files=files)
     else:
         connection.register("trained_before", _TRAINED.empty_table())
-    run(connection, "composing/splits/stratum_loans", strata=settings.stratify_by, test_share=settings.test_share,
-        validation_share=settings.validation_share)
+    run(
+        connection,
+        "composing/splits/stratum_loans",
+        strata=settings.stratify_by,
+        test_share=settings.test_share,
+        validation_share=settings.validation_share,
+    )
     run(connection, "composing/splits/lend")
 
 
-def _sample(
-    connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str
-) -> dict[Pool, int]:
+def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, report: SftReport, key: str) -> dict[Pool, int]:
     """Creates `sampled`. Returns the rows that there are for training. key: the recipe's key of the settings."""
     run(connection, "composing/datasets/clustered", balance=settings.balance)
     clusters: dict[Pool, dict[str, int]] = {}
@@ -239,8 +275,14 @@ def _sample(
     return available
 
 
-_BOUNDS = {"before_first_day": "first_day", "after_last_day": "last_day", "language_not_asked_for": "languages",
-           "below_min_quality": "min_quality", "below_min_difficulty": "min_difficulty", "below_min_feedback": "min_feedback"}
+_BOUNDS = {
+    "before_first_day": "first_day",
+    "after_last_day": "last_day",
+    "language_not_asked_for": "languages",
+    "below_min_quality": "min_quality",
+    "below_min_difficulty": "min_difficulty",
+    "below_min_feedback": "min_feedback",
+}
 """The rules of unwanted_rows.sql, each with the setting of RowFilter that asks for it."""
 
 
@@ -248,21 +290,29 @@ def _what_leaves_none(
     available: Mapping[Pool, int], report: SftReport, only: RowFilter, settings: DatasetSettings, key: str
 ) -> str:
     """Why no row is left for training, and what to change."""
-    there = {source: sum(count for pool, count in available.items() if pool.source == source)
-             for source in sorted({pool.source for pool in available})}
+    there = {
+        source: sum(count for pool, count in available.items() if pool.source == source)
+        for source in sorted({pool.source for pool in available})
+    }
     shown = ", ".join(f"{source} ({count:,})" for source, count in there.items())
     missed = ", ".join(
         f"{bound} ({_written(getattr(only, bound))}) leaves out {counted(report.by_rule[rule], 'row')} of traffic"
-        for rule, bound in _BOUNDS.items() if rule in report.by_rule)
+        for rule, bound in _BOUNDS.items()
+        if rule in report.by_rule
+    )
     if missed and not there:
         return f"{key}.{missed}, and no other row is for training; change the bound"
     if not there:
-        return (f"none of the curated rows and seeds, {len(report.decisions):,} together, is for training; "
-                "`select stage, rule, count(*) from decisions group by all` in `millrace sql` says what became of them")
+        return (
+            f"none of the curated rows and seeds, {len(report.decisions):,} together, is for training; "
+            "`select stage, rule, count(*) from decisions group by all` in `millrace sql` says what became of them"
+        )
     if settings.mix and not there.keys() & {source for source, wish in settings.mix.items() if wish.rows or wish.share}:
         why, change = (f" left: {key}.{missed}", "change the bound, or ") if missed else ("", "")
-        return (f"{key}.mix takes rows of {', '.join(settings.mix)}, which have none{why}; {change}add a source that has some: "
-                f"{shown}")
+        return (
+            f"{key}.mix takes rows of {', '.join(settings.mix)}, which have none{why}; {change}add a source that has some: "
+            f"{shown}"
+        )
     return f"the bounds of {key} (limits, max_synthetic_share) leave none of those that there are: {shown}; raise a bound"
 
 
@@ -289,11 +339,23 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:
     """What each cluster of each source gives, with the source's total."""
     found = [
-        {"source": pool.source, "synthetic": pool.synthetic, "cluster": cluster, "copies": take.copies, "more": take.more,
-         "source_rows": quotas[pool]}
+        {
+            "source": pool.source,
+            "synthetic": pool.synthetic,
+            "cluster": cluster,
+            "copies": take.copies,
+            "more": take.more,
+            "source_rows": quotas[pool],
+        }
         for pool, sizes in clusters.items()
         for cluster, take in cluster_takes(sizes, quotas[pool], balance).items()
     ]
-    columns = [("source", pa.string()), ("synthetic", pa.bool_()), ("cluster", pa.string()), ("copies", pa.int64()),
-               ("more", pa.int64()), ("source_rows", pa.int64())]
+    columns = [
+        ("source", pa.string()),
+        ("synthetic", pa.bool_()),
+        ("cluster", pa.string()),
+        ("copies", pa.int64()),
+        ("more", pa.int64()),
+        ("source_rows", pa.int64()),
+    ]
     return pa.Table.from_pylist(found, schema=pa.schema(columns))

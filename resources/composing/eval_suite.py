@@ -52,10 +52,13 @@ class EvalSettings(BaseModel):
 
     uri: Uri = Field(min_length=1, description="File, or pattern such as ./evals/*.jsonl")
     format: Literal["auto", "jsonl", "gsm8k", "humaneval", "spec_bench", "bfcl"] = Field(
-        "auto", description="Layout of the records; auto looks at each")
+        "auto", description="Layout of the records; auto looks at each"
+    )
     task: Task = Field(
-        "auto", description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
-        "nothing for other formats. none: the items are only kept out of the training rows")
+        "auto",
+        description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
+        "nothing for other formats. none: the items are only kept out of the training rows",
+    )
     answers: Uri | None = Field(None, description="Second file of format bfcl, with the accepted calls under the same ids")
 
     @model_validator(mode="after")
@@ -131,11 +134,21 @@ def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, record
 
 
-def _tasks(suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, str | None], place: str,
-           accepted: dict[str, Any]) -> list[Item]:
+def _tasks(
+    suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, str | None], place: str, accepted: dict[str, Any]
+) -> list[Item]:
     try:
-        found = task_item(suite, task, kind, json.loads(json_text(record)), item["item_id"], item["prompt"], item["answer"],
-                          place, accepted.get(item["item_id"]))
+        found = task_item(
+            suite,
+            task,
+            kind,
+            json.loads(json_text(record)),
+            item["item_id"],
+            item["prompt"],
+            item["answer"],
+            place,
+            accepted.get(item["item_id"]),
+        )
     except EvalTaskError as error:
         raise EvalSuiteError(f"evaluation suite {suite}: {error}") from error
     return [] if found is None else [found]
@@ -174,23 +187,35 @@ def _items(suite: str, kind: str, record: dict[str, Any], number: int, place: st
         answers = record.get("reference")
         answers = answers if isinstance(answers, list) else []
         pairs = [
-            (turn, answers[at] if at < len(answers) and isinstance(answers[at], str) else None)
-            for at, turn in enumerate(turns)
+            (turn, answers[at] if at < len(answers) and isinstance(answers[at], str) else None) for at, turn in enumerate(turns)
         ]
     else:
         pairs = [_jsonl_pair(record, place)]
     many = len(pairs) > 1
     return [
-        {"suite": suite, "item_id": f"{identity}/{at}" if many else identity, "prompt": whole(prompt),
-         "answer": None if answer is None else whole(answer)}
+        {
+            "suite": suite,
+            "item_id": f"{identity}/{at}" if many else identity,
+            "prompt": whole(prompt),
+            "answer": None if answer is None else whole(answer),
+        }
         for at, (prompt, answer) in enumerate(pairs, start=1)
     ]
 
 
 def _bfcl_prompt(record: dict[str, Any], place: str) -> str:
     turns = record.get("question")
-    said = [message.get("content") for turn in turns if isinstance(turn, list) for message in turn
-            if isinstance(message, dict) and message.get("role") == "user"] if isinstance(turns, list) else []
+    said = (
+        [
+            message.get("content")
+            for turn in turns
+            if isinstance(turn, list)
+            for message in turn
+            if isinstance(message, dict) and message.get("role") == "user"
+        ]
+        if isinstance(turns, list)
+        else []
+    )
     texts = [text for text in said if isinstance(text, str) and text.strip()]
     if not texts:
         raise EvalSuiteError(f"{place}: format bfcl needs `question`, a list of turns with a user's message")

@@ -49,8 +49,17 @@ class EvalTaskError(Exception):
     """A record lacks what its kind of task needs; the message names file and record."""
 
 
-def task_item(suite: str, task: Task, kind: str, record: dict[str, Any], item_id: str, prompt: str, answer: str | None,
-              place: str, accepted: Any = None) -> Item | None:
+def task_item(
+    suite: str,
+    task: Task,
+    kind: str,
+    record: dict[str, Any],
+    item_id: str,
+    prompt: str,
+    answer: str | None,
+    place: str,
+    accepted: Any = None,
+) -> Item | None:
     """The item of one record; None if nothing is asked. kind: the record's format. accepted: BFCL's calls from `answers`.
 
     Raises EvalTaskError if the recipe's `task` does not fit the record."""
@@ -111,8 +120,9 @@ def _function_call(shared: dict, record: dict, prompt: str, answer: str | None, 
         raise EvalTaskError("needs `function`, the schemas of the functions")
     if not isinstance(calls, list):
         raise EvalTaskError("needs `ground_truth`, the accepted calls: in the record, or in the file that `answers` names")
-    tools = [each if each.get("type") == "function" else {"type": "function", "function": _json_types(each)}
-             for each in functions]
+    tools = [
+        each if each.get("type") == "function" else {"type": "function", "function": _json_types(each)} for each in functions
+    ]
     turns = record.get("question")
     first = turns[0] if isinstance(turns, list) and turns else None
     messages = first if isinstance(first, list) else shared["messages"]
@@ -153,5 +163,12 @@ def _text(record: dict, *names: str) -> str:
     return found
 
 
-_BUILDERS = {"number": _number, "exact": _exact, "regex": _regex, "json_schema": _json_schema, "function_call": _function_call,
-             "unit_tests": _unit_tests, "judge": _judge}
+_BUILDERS = {
+    "number": _number,
+    "exact": _exact,
+    "regex": _regex,
+    "json_schema": _json_schema,
+    "function_call": _function_call,
+    "unit_tests": _unit_tests,
+    "judge": _judge,
+}

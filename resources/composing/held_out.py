@@ -46,8 +46,10 @@ def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
         return []
     with workbench() as connection:
         found = rows(connection, "composing/held_out/learnt_and_held", learnt=learnt, held=held).to_pylist()
-    return [Leak(_named(each["learnt"]), f"{_named(each['held'])} ({Path(each['held']).stem})", each["rows"], each["example"])
-            for each in found]
+    return [
+        Leak(_named(each["learnt"]), f"{_named(each['held'])} ({Path(each['held']).stem})", each["rows"], each["example"])
+        for each in found
+    ]
 
 
 def datasets_behind(lake: LakeLayout, manifest: Manifest) -> Iterator[Path]:

@@ -64,15 +64,19 @@ def shortfalls(available: Mapping[Pool, int], given: Mapping[Pool, int], setting
         bounded = bounds.max_rows is not None or bounds.max_share is not None or settings.max_synthetic_share is not None
         repeats = bounds.max_repeats
         if wish.rows is not None and got < wish.rows and not bounded:
-            found.append(f"mix asks for {wish.rows:,} rows of {source}, which has {counted(has, 'row')} for training"
-                         + (f", each {repeats} times at most" if repeats > 1 else ""))
+            found.append(
+                f"mix asks for {wish.rows:,} rows of {source}, which has {counted(has, 'row')} for training"
+                + (f", each {repeats} times at most" if repeats > 1 else "")
+            )
         if wish.share and not has:
             found.append(f"mix gives {source} a share, and it has no row for training")
         elif wish.share and settings.max_rows and got == has * repeats and not bounded:
             wanted = settings.max_rows * wish.share / sum(other.share or 0 for other in settings.mix.values())
             if got < int(wanted) and not any(other.rows for other in settings.mix.values()):
-                found.append(f"mix asks for {int(wanted):,} rows of {source} ({wish.share:g} of the shares), which has "
-                             f"{counted(has, 'row')} for training")
+                found.append(
+                    f"mix asks for {int(wanted):,} rows of {source} ({wish.share:g} of the shares), which has "
+                    f"{counted(has, 'row')} for training"
+                )
     total = sum(given.values())
     if settings.max_rows is not None and total < settings.max_rows and settings.mix:
         found.append(f"max_rows asks for {settings.max_rows:,} rows, and the mix has {total:,}")
@@ -151,12 +155,15 @@ def _broken(given: Mapping[Pool, int], settings: DatasetSettings) -> Iterator[tu
     total = sum(given.values())
     groups: list[tuple[Iterable[Pool], int | None, float | None]] = [
         ([pool for pool in given if pool.source == source], bounds.max_rows, bounds.max_share)
-        for source, bounds in settings.limits.items()]
+        for source, bounds in settings.limits.items()
+    ]
     groups.append(([pool for pool in given if pool.synthetic], None, settings.max_synthetic_share))
     for pools, most, share in groups:
         pools = list(pools)
-        bound = min([bound for bound in (most, None if share is None else int(share * total + 1e-9)) if bound is not None],
-                    default=total)
+        bound = min(
+            [bound for bound in (most, None if share is None else int(share * total + 1e-9)) if bound is not None],
+            default=total,
+        )
         if sum(given[pool] for pool in pools) > bound:
             yield pools, bound
 

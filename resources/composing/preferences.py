@@ -34,16 +34,33 @@ from resources.lake import Tables, attach_parquet, attach_slice, run, stream, wo
 
 SPLITS = ("train", "validation", "test")
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
-_TEACHER = pa.schema([
-    ("row_id", pa.string()), ("interaction_ids", pa.list_(pa.string())), ("source", pa.string()), ("session_id", pa.string()),
-    ("prompt", pa.string()), ("tools", pa.string()), ("chosen", pa.string()), ("rejected", pa.string()),
-    ("chosen_score", pa.float64()), ("rejected_score", pa.float64())])
+_TEACHER = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("source", pa.string()),
+        ("session_id", pa.string()),
+        ("prompt", pa.string()),
+        ("tools", pa.string()),
+        ("chosen", pa.string()),
+        ("rejected", pa.string()),
+        ("chosen_score", pa.float64()),
+        ("rejected_score", pa.float64()),
+    ]
+)
 
 
 def build_preferences(
-    tables: Tables, workload: str, output: Path, settings: PreferenceSettings, split_settings: DatasetSettings,
-    curated_version: str, lent: Mapping[str, list[str]] | None = None, teacher: Path | None = None,
-    about: Mapping[str, Any] | None = None, least: Mapping[str, float] | None = None,
+    tables: Tables,
+    workload: str,
+    output: Path,
+    settings: PreferenceSettings,
+    split_settings: DatasetSettings,
+    curated_version: str,
+    lent: Mapping[str, list[str]] | None = None,
+    teacher: Path | None = None,
+    about: Mapping[str, Any] | None = None,
+    least: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """Fills `output` and returns counts. least: lowest good value by the feedback's name. curated_version: of
     curated_interactions, whose contaminated rows are left out. lent: of sft_dataset. teacher: preferences.parquet of
@@ -71,18 +88,37 @@ def build_preferences(
         run(connection, "composing/preferences/pairs", min_difference=settings.min_difference)
         run(connection, "composing/preferences/sessions")
         run(
-            connection, "composing/splits/split_groups", lend=False, seed=str(split_settings.seed),
-            split_by=split_settings.split_by, test_share=split_settings.test_share,
+            connection,
+            "composing/splits/split_groups",
+            lend=False,
+            seed=str(split_settings.seed),
+            split_by=split_settings.split_by,
+            test_share=split_settings.test_share,
             validation_share=split_settings.validation_share,
         )
         run(connection, "composing/preferences/rows")
         run(connection, "composing/preferences/teacher_rows")
-        counts = {split: write_rows(
-            stream(connection, "composing/preferences/split_rows", split=split, seed=str(split_settings.seed),
-                   max_rows=settings.max_rows or ALL_ROWS), output / f"{split}.parquet") for split in SPLITS}
+        counts = {
+            split: write_rows(
+                stream(
+                    connection,
+                    "composing/preferences/split_rows",
+                    split=split,
+                    seed=str(split_settings.seed),
+                    max_rows=settings.max_rows or ALL_ROWS,
+                ),
+                output / f"{split}.parquet",
+            )
+            for split in SPLITS
+        }
     if not counts["train"]:
         raise DatasetError(
             "no pair of a better and a worse answer for training: nobody rated, regenerated or edited an answer to a prompt "
-            "that has another one; add feedback, DPO lines or a teacher with several answers, or leave datasets.preference out")
-    return {"rows": counts, **write_plain_card(
-        output, "Pairs of a chosen and a rejected answer to one prompt, for preference training.", about or {})}
+            "that has another one; add feedback, DPO lines or a teacher with several answers, or leave datasets.preference out"
+        )
+    return {
+        "rows": counts,
+        **write_plain_card(
+            output, "Pairs of a chosen and a rejected answer to one prompt, for preference training.", about or {}
+        ),
+    }

@@ -31,17 +31,33 @@ from resources.lake import Tables, attach_slice, run, stream, workbench, write_r
 from resources.manifests import SCRATCH
 
 SPLITS = ("train", "validation", "test")
-_TASKS = pa.schema([
-    ("row_id", pa.string()), ("origin", pa.string()), ("source", pa.string()), ("workload", pa.string()),
-    ("messages", pa.string()), ("tools", pa.string()), ("verifier", pa.string()), ("interaction_ids", pa.list_(pa.string())),
-    ("split_group", pa.string())])
+_TASKS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("origin", pa.string()),
+        ("source", pa.string()),
+        ("workload", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("verifier", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("split_group", pa.string()),
+    ]
+)
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 
 
 def build_rl_prompts(
-    tables: Tables, workload: str, output: Path, settings: RlPromptSettings, split_settings: DatasetSettings, eval_items: Path,
-    decontamination: Decontamination, about: Mapping[str, Any] | None = None, lent: Mapping[str, list[str]] | None = None,
+    tables: Tables,
+    workload: str,
+    output: Path,
+    settings: RlPromptSettings,
+    split_settings: DatasetSettings,
+    eval_items: Path,
+    decontamination: Decontamination,
+    about: Mapping[str, Any] | None = None,
+    lent: Mapping[str, list[str]] | None = None,
 ) -> dict[str, Any]:
     """Fills `output` and returns counts. lent: of sft_dataset. Raises DatasetError if there is no prompt to train on,
     EvalSuiteError for a file of tasks that cannot be read."""
@@ -57,8 +73,11 @@ def build_rl_prompts(
             run(connection, macro)
         run(connection, "composing/rl_prompts/logged_prompts", split_by=split_settings.split_by)
         run(
-            connection, "composing/rl_prompts/prompt_rows", seed=str(split_settings.seed),
-            test_share=split_settings.test_share, validation_share=split_settings.validation_share,
+            connection,
+            "composing/rl_prompts/prompt_rows",
+            seed=str(split_settings.seed),
+            test_share=split_settings.test_share,
+            validation_share=split_settings.validation_share,
         )
         if decontamination.enabled and len(items):
             connection.register("eval_items", items)
@@ -67,16 +86,33 @@ def build_rl_prompts(
         else:
             connection.register("contaminated", _CONTAMINATED.empty_table())
         left_out = run(connection, "composing/rl_prompts/count_contaminated").fetchall()[0][0]
-        counts = {split: write_rows(
-            stream(connection, "composing/rl_prompts/split_rows", split=split, seed=str(split_settings.seed),
-                   max_rows=settings.max_rows or ALL_ROWS), output / f"{split}.parquet") for split in SPLITS}
+        counts = {
+            split: write_rows(
+                stream(
+                    connection,
+                    "composing/rl_prompts/split_rows",
+                    split=split,
+                    seed=str(split_settings.seed),
+                    max_rows=settings.max_rows or ALL_ROWS,
+                ),
+                output / f"{split}.parquet",
+            )
+            for split in SPLITS
+        }
     if not counts["train"]:
         raise DatasetError(
             f"no prompt with data to verify an answer for training ({left_out} hold evaluation items): log RFT lines, name "
-            "files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out")
-    return {"rows": counts, "contaminated": left_out, **write_plain_card(
-        output, "Prompts with data to verify an answer, for reinforcement fine-tuning. Verifier data is as it was given.",
-        about or {})}
+            "files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out"
+        )
+    return {
+        "rows": counts,
+        "contaminated": left_out,
+        **write_plain_card(
+            output,
+            "Prompts with data to verify an answer, for reinforcement fine-tuning. Verifier data is as it was given.",
+            about or {},
+        ),
+    }
 
 
 def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) -> pa.Table:
@@ -88,9 +124,16 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) 
         for line in filter(None, text.split("\n")):  # splitlines() would end lines at U+2028, too
             task = json.loads(line)
             suite, item, messages, tools = (task.pop(name, None) for name in ("suite", "item_id", "messages", "tools"))
-            found.append({
-                "row_id": f"task:{suite}:{item}", "origin": "task", "source": suite, "workload": workload,
-                "messages": json.dumps(messages, ensure_ascii=False), "interaction_ids": [],
-                "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
-                "verifier": json.dumps(task, ensure_ascii=False)})
+            found.append(
+                {
+                    "row_id": f"task:{suite}:{item}",
+                    "origin": "task",
+                    "source": suite,
+                    "workload": workload,
+                    "messages": json.dumps(messages, ensure_ascii=False),
+                    "interaction_ids": [],
+                    "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
+                    "verifier": json.dumps(task, ensure_ascii=False),
+                }
+            )
     return pa.Table.from_pylist(found, schema=_TASKS)

@@ -37,10 +37,22 @@ from resources.records import FORMATS
 from resources.sources import LedgerEntry, SourceError, SourceSettings, list_objects
 
 SEEDS = pa.schema(
-    [("row_id", pa.string()), ("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()),
-     ("messages", pa.string()), ("tools", pa.string()), ("request", pa.string()), ("text", pa.string()),
-     ("token_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())), ("content_sha256", pa.string()),
-     ("synthetic", pa.bool_()), ("session_id", pa.string()), ("interaction_ids", pa.list_(pa.string()))]
+    [
+        ("row_id", pa.string()),
+        ("source", pa.string()),
+        ("source_uri", pa.string()),
+        ("source_row", pa.int64()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("request", pa.string()),
+        ("text", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("content_sha256", pa.string()),
+        ("synthetic", pa.bool_()),
+        ("session_id", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+    ]
 )
 BAD_LINES = pa.schema(
     [("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()), ("message", pa.string())]
@@ -71,7 +83,9 @@ class SeedReport:
 
 
 def import_seeds(
-    seeds: Mapping[str, SourceSettings | Path | str], output: Path, datasets: Mapping[str, Path] | None = None,
+    seeds: Mapping[str, SourceSettings | Path | str],
+    output: Path,
+    datasets: Mapping[str, Path] | None = None,
     erased: SeedTombstones | None = None,
 ) -> SeedReport:
     """Writes the usable lines of every seed. Bad lines are counted and recorded; they do not stop the import.
@@ -80,8 +94,10 @@ def import_seeds(
     are left out. Raises SeedError for a file that is missing, unreadable,
     or has no usable line, for two examples of one file with the same id, and for a dataset without training rows.
     """
-    sources = {name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
-               for name, seed in sorted(seeds.items())}
+    sources = {
+        name: seed if isinstance(seed, SeedSettings) else SeedSettings(**_as_settings(seed))
+        for name, seed in sorted(seeds.items())
+    }
     report = SeedReport()
     good: list[dict[str, Any]] = []
     bad: list[dict[str, Any]] = []
@@ -108,8 +124,15 @@ def import_seeds(
             seen.add(row["content_sha256"])
             counts["rows"] += 1
             origin = {"synthetic": settings.synthetic, "session_id": None, "interaction_ids": []}
-            good.append({"row_id": f"seed:{row['content_sha256'][:24]}", **origin, **place, **row,
-                         "synthetic": settings.synthetic or bool(row.get("synthetic"))})
+            good.append(
+                {
+                    "row_id": f"seed:{row['content_sha256'][:24]}",
+                    **origin,
+                    **place,
+                    **row,
+                    "synthetic": settings.synthetic or bool(row.get("synthetic")),
+                }
+            )
         if not counts["rows"] and not counts["duplicates"] and not counts["erased"]:
             why = f"; the first: {bad[-counts['bad']]['message']}" if counts["bad"] else ""
             place = settings.uri or settings.dataset
@@ -142,21 +165,26 @@ def _vocabulary(source: str, tokenizer: str) -> str:
     return digest
 
 
-def _refuse_second(source: str, place: Mapping[str, Any], example: Mapping[str, Any], content: str,
-                   named: dict[tuple[Any, ...], tuple[str, Any]]) -> None:
+def _refuse_second(
+    source: str,
+    place: Mapping[str, Any],
+    example: Mapping[str, Any],
+    content: str,
+    named: dict[tuple[Any, ...], tuple[str, Any]],
+) -> None:
     """Raises SeedError if an earlier example of the file has the same id and other content."""
     if example.get("request_id") is None or example.get("source_format") not in OWN_IDS:
         return
     key = (place["source_uri"], example["request_id"])
     first, row = named.setdefault(key, (content, place["source_row"]))
     if first != content:
-        raise SeedError(f"seeds {source}: records {row} and {place['source_row']} of {place['source_uri']} have the same id "
-                        "and different content; give each example an id of its own, or none")
+        raise SeedError(
+            f"seeds {source}: records {row} and {place['source_row']} of {place['source_uri']} have the same id "
+            "and different content; give each example an id of its own, or none"
+        )
 
 
-def _examples(
-    source: str, settings: SeedSettings, dataset: Path | None
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _examples(source: str, settings: SeedSettings, dataset: Path | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The position and content of each example, in file and line order; a quarantined one has `problem`."""
     if settings.dataset is not None:
         yield from _rows_of_dataset(source, settings.dataset, dataset)
@@ -186,8 +214,9 @@ def _rows_of_dataset(source: str, name: str, dataset: Path | None) -> Iterator[t
         held = set(connection.table("dataset_rows").columns)
         if missing := {"row_id", "messages", "content_sha256", "interaction_ids"} - held:
             raise SeedError(f"seeds {source}: rows of {name} have no column {', '.join(sorted(missing))}; name an sft_dataset")
-        connection.execute(sql_text("composing/seeds/rows_of_dataset").format(
-            synthetic="synthetic" if "synthetic" in held else "false"))
+        connection.execute(
+            sql_text("composing/seeds/rows_of_dataset").format(synthetic="synthetic" if "synthetic" in held else "false")
+        )
         for at, row in enumerate(rows(connection, "composing/seeds/dataset_examples").to_pylist(), start=1):
             yield {"source": source, "source_uri": f"dataset:{name}", "source_row": at}, {"row": row}
 

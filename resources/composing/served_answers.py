@@ -19,9 +19,20 @@ import pyarrow.compute as pc
 
 from resources.lake import SCHEMAS, Tables, attach_slice, stream, workbench, write_rows
 
-SERVED = pa.schema([SCHEMAS["interactions"].field(name) for name in (
-    "interaction_id", "model", "served_model_digest", "params", "finish_reason", "prompt_token_ids",
-    "completion_token_ids")])
+SERVED = pa.schema(
+    [
+        SCHEMAS["interactions"].field(name)
+        for name in (
+            "interaction_id",
+            "model",
+            "served_model_digest",
+            "params",
+            "finish_reason",
+            "prompt_token_ids",
+            "completion_token_ids",
+        )
+    ]
+)
 
 
 def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path], output: Path) -> dict[str, int]:

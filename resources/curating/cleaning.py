@@ -65,14 +65,31 @@ MOST_WORKERS = 4
 MACROS = tuple(
     f"curating/macros/{name}"
     for name in (
-        "one_line", "one_spacing", "message_text", "message_identity", "conversation_of", "conversation_texts",
-        "conversation_with_identities", "new_messages", "beginning", "shape_of", "request_of", "refused_in_words",
+        "one_line",
+        "one_spacing",
+        "message_text",
+        "message_identity",
+        "conversation_of",
+        "conversation_texts",
+        "conversation_with_identities",
+        "new_messages",
+        "beginning",
+        "shape_of",
+        "request_of",
+        "refused_in_words",
     )
 )
 
 _REDACTIONS = pa.schema(
-    [("interaction_id", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("completion", pa.string()),
-     ("reasoning", pa.string()), ("request", pa.string()), ("pii", pa.map_(pa.string(), pa.int32()))]
+    [
+        ("interaction_id", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("completion", pa.string()),
+        ("reasoning", pa.string()),
+        ("request", pa.string()),
+        ("pii", pa.map_(pa.string(), pa.int32())),
+    ]
 )
 
 _SEARCHED = ("messages", "tools", "completion", "reasoning", "request")
@@ -133,10 +150,20 @@ def clean(tables: Tables, workload: str, days: Sequence[date], settings: Curatio
 
 def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> str:
     """Digest of everything that cleaning depends on: settings, source code, the model that finds personal data, and topics."""
-    asked = settings.model_dump(mode="json", include={
-        "pii": True, "pii_engine": True, "status": True, "tools": True, "language": True, "repetition": True, "length": True,
-        "near_duplicates": {"ngram", "bands", "rows"}, "feedback": {"keep_thumbs_up", "least"},
-    })
+    asked = settings.model_dump(
+        mode="json",
+        include={
+            "pii": True,
+            "pii_engine": True,
+            "status": True,
+            "tools": True,
+            "language": True,
+            "repetition": True,
+            "length": True,
+            "near_duplicates": {"ngram", "bands", "rows"},
+            "feedback": {"keep_thumbs_up", "least"},
+        },
+    )
     if settings.pii_engine == "presidio":
         asked["pii_model"] = model_name()
     code = source_digest("resources/curating/cleaning.py")
@@ -151,8 +178,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
     digest = cleaned_with(settings, _topics(tables, workload, settings)) if settings else None
     fresh = FreshDays(tables, workload, digest)
     stale = _stale_rows(tables, workload, fresh.unknown, digest)
-    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(
-        tables, workload, settings.feedback.least)
+    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload, settings.feedback.least)
     if settings is not None and not fresh.is_heard:
         stale_opinions |= _stale_chains(tables, workload)
     fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
@@ -203,9 +229,11 @@ def _cleaned_groups(
     groups = list(_groups(tables, workload, days, workers))
     jobs = iter([(group, part, parts) for group, parts in groups for part in range(parts)])
     running: deque[Future[_Part]] = deque()
-    of_all_days = {"responses": slice_files(tables, "interactions", workload),
-                   "feedback": slice_files(tables, "feedback", workload),
-                   "decisions": tables.files("decisions", workload=("=", workload), stage=("=", "clean"))}
+    of_all_days = {
+        "responses": slice_files(tables, "interactions", workload),
+        "feedback": slice_files(tables, "feedback", workload),
+        "decisions": tables.files("decisions", workload=("=", workload), stage=("=", "clean")),
+    }
     with ThreadPoolExecutor(workers) as pool:
 
         def start_next() -> None:
@@ -356,8 +384,9 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
     suspects = {name: np.ones(len(columns), dtype=bool) for name in _SEARCHED}
     if settings.pii_engine == "builtin":
         suspects = {name: might_hold(columns[name]) for name in _SEARCHED}
-    suspected = pa.table({"interaction_id": columns["interaction_id"],
-                          **{f"searched_{name}": pa.array(suspects[name]) for name in _SEARCHED}})
+    suspected = pa.table(
+        {"interaction_id": columns["interaction_id"], **{f"searched_{name}": pa.array(suspects[name]) for name in _SEARCHED}}
+    )
     connection.register("suspects", suspected.filter(pa.array(np.any(list(suspects.values()), axis=0))))
     del columns
     find = finder(settings.pii_engine)
@@ -368,14 +397,13 @@ def _redactions(connection: duckdb.DuckDBPyConnection, settings: CurationSetting
         for row in session:
             redactor.found.clear()
             new = {
-                column: redactor.redact_json(row[column]) if row[f"searched_{column}"] and row[column] is not None
+                column: redactor.redact_json(row[column])
+                if row[f"searched_{column}"] and row[column] is not None
                 else row[column]
                 for column in _SEARCHED
             }
             if redactor.found:
-                changed.append(
-                    {"interaction_id": row["interaction_id"], "pii": list(redactor.found.items()), **new}
-                )
+                changed.append({"interaction_id": row["interaction_id"], "pii": list(redactor.found.items()), **new})
     return pa.Table.from_pylist(changed, schema=_REDACTIONS)
 
 

@@ -40,15 +40,17 @@ class SemanticDuplicates(Settings):
 
     enabled: bool = Field(False, description="true: drop semantic duplicates; needs `model`")
     model: str | None = Field(
-        None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: none")
+        None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: none"
+    )
     similarity: float = Field(0.95, gt=0, le=1, description="Cosine similarity from which two rows are duplicates")
     max_length: int = Field(512, ge=8, le=2**20, description="Longest row in tokens; a longer one is compared with none")
 
     @model_validator(mode="after")
     def _named(self):
         if self.enabled and not self.model:
-            raise ValueError("enabled is true and model is missing; semantic_duplicates needs `model`, the directory of an "
-                             "embedding model")
+            raise ValueError(
+                "enabled is true and model is missing; semantic_duplicates needs `model`, the directory of an embedding model"
+            )
         return self
 
 
@@ -64,12 +66,15 @@ class CurationSettings(Settings):
 
     pii: Literal["redact", "keep"] = Field("redact", description="redact: typed placeholders replace personal data")
     pii_engine: Literal["builtin", "presidio"] = Field(
-        "builtin", description="presidio: also redact what Microsoft Presidio finds (names, places); needs the extra "
-        "`presidio` and its model on this machine")
+        "builtin",
+        description="presidio: also redact what Microsoft Presidio finds (names, places); needs the extra "
+        "`presidio` and its model on this machine",
+    )
     exact_duplicates: bool = Field(True, description="Keep one of the rows that differ in case and white space only")
     near_duplicates: NearDuplicates = Field(default_factory=NearDuplicates, description="Rows that are nearly the same")
     semantic_duplicates: SemanticDuplicates = Field(
-        default_factory=SemanticDuplicates, description="Rows that say the same in other words")
+        default_factory=SemanticDuplicates, description="Rows that say the same in other words"
+    )
     decontamination: Decontamination = Field(default_factory=Decontamination, description="Rows that hold evaluation items")
     status: StatusRules = Field(default_factory=StatusRules, description="Rules on failed, cut, refused and empty answers")
     tools: ToolRules = Field(default_factory=ToolRules, description="Rules on tool calls")
@@ -78,9 +83,11 @@ class CurationSettings(Settings):
     length: LengthRules = Field(default_factory=LengthRules, description="Bounds on the length of prompts and answers")
     feedback: FeedbackRules = Field(default_factory=FeedbackRules, description="What feedback decides")
     judge: JudgeSettings | None = Field(
-        None, description="Model that scores rows by quality and difficulty. Left out: no row is judged")
+        None, description="Model that scores rows by quality and difficulty. Left out: no row is judged"
+    )
     min_quality: float | None = Field(
-        None, ge=1, le=10, description="Drop rows with a lower quality score; needs `judge`. Left out: no bound")
+        None, ge=1, le=10, description="Drop rows with a lower quality score; needs `judge`. Left out: no bound"
+    )
 
     @model_validator(mode="after")
     def _judged_with_care(self):

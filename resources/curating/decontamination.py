@@ -52,13 +52,10 @@ NGRAMS = [8, 13]
 _VERSION = 3
 """Version of the search: a new one searches all days again."""
 
-_HITS = pa.schema(
-    [("row_id", pa.string()), ("gram", pa.uint64()), ("message", pa.string()), ("message_words", pa.int64())])
+_HITS = pa.schema([("row_id", pa.string()), ("gram", pa.uint64()), ("message", pa.string()), ("message_words", pa.int64())])
 
 
-def find_contamination(
-    connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, settings: Decontamination
-) -> None:
+def find_contamination(connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, settings: Decontamination) -> None:
     """Creates the temp table `contaminated` (interaction_id, suite, item_id, part, share) for all rows of a workload."""
     attach_slice(connection, tables, "contamination", workload)
     searched = _digest(rows(connection, "curating/decontaminate/eval_parts"), settings)
@@ -116,10 +113,16 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
     before = np.concatenate([[0], np.cumsum(own)])
     own_count = before[words.offsets[1:]] - before[words.offsets[:-1]]
     few = own_count < most
-    items = pa.table({
-        "item": np.arange(len(parts)), "suite": parts["suite"], "item_id": parts["item_id"], "part": parts["part"],
-        "own": own_count, "needed": np.where(few, 1.0, settings.threshold),
-    })
+    items = pa.table(
+        {
+            "item": np.arange(len(parts)),
+            "suite": parts["suite"],
+            "item_id": parts["item_id"],
+            "part": parts["part"],
+            "own": own_count,
+            "needed": np.where(few, 1.0, settings.threshold),
+        }
+    )
     own_words = pa.table({"item": item_of[own], "word": place[own], "nth": (before[:-1] - before[words.offsets[item_of]])[own]})
     run_words = np.zeros(len(own), dtype=np.int64)
     run_words[begins] = np.diff(np.append(before[begins], before[-1]))
@@ -133,8 +136,13 @@ def _grams_of_items(parts: pa.Table, settings: Decontamination) -> tuple[pa.Tabl
         if size in NGRAMS:
             mine |= (lengths[item] >= most) & (before[at + size] > before[at])
         mine &= wanted[item]
-        for name, values in (("gram", runs.values ^ np.uint64(size)), ("item", item), ("start", start),
-                             ("size", np.full(len(at), size)), ("whole", np.full(len(at), size < WHOLE_MESSAGE_BELOW))):
+        for name, values in (
+            ("gram", runs.values ^ np.uint64(size)),
+            ("item", item),
+            ("start", start),
+            ("size", np.full(len(at), size)),
+            ("whole", np.full(len(at), size < WHOLE_MESSAGE_BELOW)),
+        ):
             columns[name].append(values[mine])
     return items, own_words, pa.table({name: np.concatenate(values) for name, values in columns.items()})
 
@@ -194,8 +202,15 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
         while True:
             hits = np.empty((room, 2), dtype=np.uint64)
             count = find_grams(
-                texts.content, texts.edges, alphabet(), wanted.sizes, wanted.whole, wanted.seen, wanted.shift,
-                wanted.table, hits,
+                texts.content,
+                texts.edges,
+                alphabet(),
+                wanted.sizes,
+                wanted.whole,
+                wanted.seen,
+                wanted.shift,
+                wanted.table,
+                hits,
             )
             if count <= room:
                 hits[:count, 0] += np.uint64(first)
@@ -205,17 +220,21 @@ def _hits(messages: pa.RecordBatch, wanted: _Wanted) -> pa.Table:
     found = np.concatenate([np.zeros((0, 2), np.uint64), *in_groups(work, text_buffer(messages["text"]))])
     texts, place = np.unique(found[:, 0].astype(np.int64), return_inverse=True)
     words = word_hashes(messages["text"].take(pa.array(texts)))
-    names = [hashlib.blake2b(words.values[first:last].tobytes(), digest_size=8).hexdigest()
-             for first, last in itertools.pairwise(words.offsets)]
-    return pa.table({
-        "row_id": messages["row_id"].take(pa.array(texts[place])), "gram": found[:, 1],
-        "message": pa.array(names, pa.string()).take(pa.array(place)), "message_words": words.lengths[place],
-    }).cast(_HITS)
+    names = [
+        hashlib.blake2b(words.values[first:last].tobytes(), digest_size=8).hexdigest()
+        for first, last in itertools.pairwise(words.offsets)
+    ]
+    return pa.table(
+        {
+            "row_id": messages["row_id"].take(pa.array(texts[place])),
+            "gram": found[:, 1],
+            "message": pa.array(names, pa.string()).take(pa.array(place)),
+            "message_words": words.lengths[place],
+        }
+    ).cast(_HITS)
 
 
-EVAL_ITEMS = pa.schema(
-    [("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())]
-)
+EVAL_ITEMS = pa.schema([("suite", pa.string()), ("item_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
 
 
 def read_eval_items(path: Path | None) -> pa.Table:

@@ -1,8 +1,8 @@
 """Remembers which days are cleaned and up to date, by the names of the files that were compared.
 
-    fresh = FreshDays(tables, "math-tutor", cleaned_with)
-    fresh.unknown                             # days to compare: files were written since, or the rules changed
-    fresh.keep(stale, opinions_hold=True)     # all other days are known to be up to date
+fresh = FreshDays(tables, "math-tutor", cleaned_with)
+fresh.unknown                             # days to compare: files were written since, or the rules changed
+fresh.keep(stale, opinions_hold=True)     # all other days are known to be up to date
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ class FreshDays:
         files = {name: tables.files_by_day(name, workload) for name in ("interactions", "cleaned_interactions", "feedback")}
         days = {*files["interactions"], *files["cleaned_interactions"]}
         self._keys = {
-            day: partition_key([*files["interactions"].get(day, ()), *files["cleaned_interactions"].get(day, ())],
-                               cleaned_with or "", day.isoformat())
+            day: partition_key(
+                [*files["interactions"].get(day, ()), *files["cleaned_interactions"].get(day, ())],
+                cleaned_with or "",
+                day.isoformat(),
+            )
             for day in days
         }
         everything = [file for of_days in files.values() for part in of_days.values() for file in part]

@@ -44,13 +44,15 @@ class JudgeSettings(EndpointSettings):
     """The model that scores rows, behind an OpenAI-compatible API."""
 
     prompt: str = Field(
-        PROMPT, min_length=1, description="Prompt that asks for a JSON object with quality and difficulty, 1 to 10")
+        PROMPT, min_length=1, description="Prompt that asks for a JSON object with quality and difficulty, 1 to 10"
+    )
     max_rows: int | None = Field(10_000, ge=1, description="Most distinct texts to judge, drawn by hash. null: all")
     concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
     timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
     request: dict[str, Any] = Field(
-        default_factory=lambda: {"temperature": 0, "max_tokens": 512}, description="Other fields of the request, sent as "
-        "they are")
+        default_factory=lambda: {"temperature": 0, "max_tokens": 512},
+        description="Other fields of the request, sent as they are",
+    )
 
     @property
     def prompt_sha256(self) -> str:
@@ -108,8 +110,11 @@ class JudgeEndpoint:
         settings = self.settings
         shown = f"<conversation>\n{_shortened(messages, SHOWN_CHARACTERS)}\n</conversation>\n<answer>\n"
         shown += f"{_shortened(completion, SHOWN_CHARACTERS)}\n</answer>"
-        body = {**settings.request, "model": settings.model, "messages": [
-            {"role": "system", "content": settings.prompt}, {"role": "user", "content": shown}]}
+        body = {
+            **settings.request,
+            "model": settings.model,
+            "messages": [{"role": "system", "content": settings.prompt}, {"role": "user", "content": shown}],
+        }
         try:
             response = self._api.request("POST", "/chat/completions", body, preload_content=False)
             content = self._api.read(response, _MOST_BYTES, settings.timeout_s)

@@ -65,8 +65,10 @@ def judge(
                 ids = waiting["interaction_id"].slice(first, AT_A_TIME).to_pylist()
                 part = rows(connection, "curating/judge/texts", ids=ids).to_pylist()
                 _judge_part(tables, endpoint, threads, part, report)
-                tell(f"{counted(report.scored, 'row')} judged, {report.unscored:,} without a score, "
-                     f"{report.wanted - report.known:,} wanted")
+                tell(
+                    f"{counted(report.scored, 'row')} judged, {report.unscored:,} without a score, "
+                    f"{report.wanted - report.known:,} wanted"
+                )
     _keep_one_each(tables, workload)
     return report
 
@@ -111,9 +113,14 @@ def _records(answered: list[tuple[dict[str, Any], JudgeReply]], settings: JudgeS
     for row, reply in answered:
         for name in SCORES:
             yield {
-                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")}, "name": name,
-                "score": getattr(reply, name), "model": settings.model, "prompt_sha256": settings.prompt_sha256,
-                "prompt": settings.prompt, "answer": reply.answer, "ts": now,
+                **{column: row[column] for column in ("workload", "dt", "interaction_id", "content_sha256")},
+                "name": name,
+                "score": getattr(reply, name),
+                "model": settings.model,
+                "prompt_sha256": settings.prompt_sha256,
+                "prompt": settings.prompt,
+                "answer": reply.answer,
+                "ts": now,
             }
 
 

@@ -60,7 +60,7 @@ def _prose(content, start, stop, prose, sample):
     space = True
     while at < stop and size < sample:
         byte = content[at]
-        if byte == 96:   # `code`, ```code```
+        if byte == 96:  # `code`, ```code```
             ticks = at
             while ticks < stop and content[ticks] == 96:
                 ticks += 1
@@ -72,14 +72,14 @@ def _prose(content, start, stop, prose, sample):
                 close += 1
             at = close if run == width or width >= 3 else ticks
             continue
-        if byte == 60:   # <tag>, <EMAIL_1>
+        if byte == 60:  # <tag>, <EMAIL_1>
             close = at + 1
             while close < stop and close - at < 64 and content[close] != 62 and content[close] != 10:
                 close += 1
             if close < stop and content[close] == 62:
                 at = close + 1
                 continue
-        if byte == 58 and at + 2 < stop and content[at + 1] == 47 and content[at + 2] == 47:   # ://
+        if byte == 58 and at + 2 < stop and content[at + 1] == 47 and content[at + 2] == 47:  # ://
             while at < stop and content[at] > 32:
                 at += 1
             continue
@@ -94,6 +94,6 @@ def _prose(content, start, stop, prose, sample):
             size += 1
             space = True
         at += 1
-    while size > 0 and prose[size - 1] >= 128 and size >= sample:   # no truncated character at the end
+    while size > 0 and prose[size - 1] >= 128 and size >= sample:  # no truncated character at the end
         size -= 1
     return size, letters

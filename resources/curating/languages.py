@@ -42,9 +42,7 @@ class Model(NamedTuple):
     names: tuple[str | None, ...]
 
 
-def detect(
-    texts: pa.Array | pa.ChunkedArray, least_confidence: float = 0.5
-) -> tuple[pa.StringArray, np.ndarray]:
+def detect(texts: pa.Array | pa.ChunkedArray, least_confidence: float = 0.5) -> tuple[pa.StringArray, np.ndarray]:
     """The language of each text, null where unknown, and the confidence."""
     from resources.curating.language_kernels import classify
 

@@ -51,7 +51,7 @@ def without_overlaps(spans: Iterator[Span] | list[Span]) -> tuple[Span, ...]:
     """Removes overlaps: keeps the span whose kind comes first in KINDS (unknown kinds last), then the earlier, then the
     longer."""
     rank = {kind: place for place, kind in enumerate(PERSONAL_DATA_KINDS)}
-    taken: list[Span] = []   # in order
+    taken: list[Span] = []  # in order
     for span in sorted(spans, key=lambda span: (rank.get(span.kind, len(rank)), span.start, -span.end)):
         place = bisect_left(taken, span.end, key=attrgetter("start"))
         if place == 0 or taken[place - 1].end <= span.start:
@@ -89,7 +89,7 @@ def _proposals(text: str) -> Iterator[Span]:
 _LOCAL = re.compile(r"[\w.%+\-']{1,64}\Z")
 _DOMAIN = re.compile(
     r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.){1,8}(xn--[a-z0-9\-]{2,40}|[^\W\d_]{2,24}?)"
-    r"(?:(?=E<gt>)|(?![^\W_]|@)(?!\.\w))"   # E<gt>: Perl's documentation
+    r"(?:(?=E<gt>)|(?![^\W_]|@)(?!\.\w))"  # E<gt>: Perl's documentation
 )
 _ENDINGS = frozenset(" ".join(json.loads((Path(__file__).parent / "top_level_domains.json").read_text())).split())
 """Top-level domains of IANA (version 2026051600), without those that code has as names of files, units and methods and hardly
@@ -106,9 +106,10 @@ _NAMES_IN_CODE = frozenset(_WORDS.split())
 _FILE_ENDINGS = frozenset(("py", "sh", "so", "ps"))
 _LABELS = frozenset(("this", "self", "cls", "super", "return", "break", "continue"))
 _REMOTE = re.compile(r":(?:[/~]|[\w.\-]+(?:/|\.git\b))|:~| ~\]")
-_REPOSITORY = re.compile(r"(?:[\-_][\w\-]*)?[:/]")   # git@github.com:org, and git@github.com-work:org, an alias of SSH
+_REPOSITORY = re.compile(r"(?:[\-_][\w\-]*)?[:/]")  # git@github.com:org, and git@github.com-work:org, an alias of SSH
 _LOGIN = re.compile(
-    r"(?:\b(?:ssh|scp|sftp|mosh|rsync|ssh-copy-id)\s+(?:-\w\S*\s+(?:[\w/.~:]+\s+)?){0,6}|://[^\s/@\"'<>]{0,64})\Z")
+    r"(?:\b(?:ssh|scp|sftp|mosh|rsync|ssh-copy-id)\s+(?:-\w\S*\s+(?:[\w/.~:]+\s+)?){0,6}|://[^\s/@\"'<>]{0,64})\Z"
+)
 _TEMPLATE = re.compile(r"%[0-9.]*[sdifrux](?![a-z])")
 _MIXED = re.compile(r"[a-z][A-Z]")
 
@@ -130,16 +131,25 @@ def _is_code(text: str, start: int, name: str, domain: re.Match[str]) -> bool:
     host, ending, before = domain.group(), domain.group(1), text[max(0, start - 1) : start]
     if ending.isascii() and not ending.startswith("xn--") and ending.lower() not in _ENDINGS:
         return True
-    if "_" in host or _TEMPLATE.search(name) or before == "$" or (name in "sdi" and before == ")") \
-            or _REMOTE.match(text, domain.end()) or (name in ("git", "hg") and _REPOSITORY.match(text, domain.end())) \
-            or _LOGIN.search(text, max(0, start - 96), start):
+    if (
+        "_" in host
+        or _TEMPLATE.search(name)
+        or before == "$"
+        or (name in "sdi" and before == ")")
+        or _REMOTE.match(text, domain.end())
+        or (name in ("git", "hg") and _REPOSITORY.match(text, domain.end()))
+        or _LOGIN.search(text, max(0, start - 96), start)
+    ):
         return True
     if ending.lower() not in _NAMES_IN_CODE:
         return False
     labels = host.split(".")
     return (
-        not (ending.islower() or host.isupper()) or text[domain.end() : domain.end() + 1] in ("(", "[")
-        or _MIXED.search(host) is not None or len(name) == len(labels[0]) == 1 or not _LABELS.isdisjoint((name, labels[0]))
+        not (ending.islower() or host.isupper())
+        or text[domain.end() : domain.end() + 1] in ("(", "[")
+        or _MIXED.search(host) is not None
+        or len(name) == len(labels[0]) == 1
+        or not _LABELS.isdisjoint((name, labels[0]))
         or re.match(r"v?[0-9]+\.[0-9]" if before != "/" else r"v?[0-9]", host) is not None
         or (ending in _FILE_ENDINGS and len(labels) < 3)
     )
@@ -156,20 +166,33 @@ _CARD = re.compile(
 )
 _ID_WORDS = re.compile(
     r"(?:_id|\b(?:order|tracking|invoice|ticket|request|trace|session|message|product|item|build|commit|sku|imei|isbn|uuid)s?)"
-    r"(?:[ _\-]?(?:number|num|nr|no|id))?[\"'`]?[ .:#=\"'`]{0,4}\Z", re.IGNORECASE)
+    r"(?:[ _\-]?(?:number|num|nr|no|id))?[\"'`]?[ .:#=\"'`]{0,4}\Z",
+    re.IGNORECASE,
+)
 _HEX_GROUP = re.compile(r"\b[0-9A-F]{4}\s\Z")
 _ISSUERS = (  # first and last prefix, lengths
-    ("34", "34", (15,)), ("37", "37", (15,)),                                             # American Express
-    ("4", "4", (13, 16, 19)),                                                             # Visa
-    ("51", "55", (16,)), ("2221", "2720", (16,)),                                         # Mastercard
-    ("6011", "6011", range(16, 20)), ("644", "649", range(16, 20)), ("65", "65", range(16, 20)),   # Discover
-    ("3528", "3589", range(16, 20)),                                                      # JCB
-    ("300", "305", range(14, 20)), ("36", "36", range(14, 20)), ("38", "39", range(14, 20)),       # Diners Club
-    ("62", "62", range(16, 20)),                                                          # UnionPay
-    ("5018", "5018", range(13, 20)), ("5020", "5020", range(13, 20)), ("5038", "5038", range(13, 20)),
-    ("5893", "5893", range(13, 20)), ("6304", "6304", range(13, 20)), ("6759", "6763", range(13, 20)),   # Maestro
-    ("2200", "2204", range(16, 20)),                                                      # Mir
-    ("508", "508", (16,)), ("60", "60", (16,)),                                           # RuPay
+    ("34", "34", (15,)),
+    ("37", "37", (15,)),  # American Express
+    ("4", "4", (13, 16, 19)),  # Visa
+    ("51", "55", (16,)),
+    ("2221", "2720", (16,)),  # Mastercard
+    ("6011", "6011", range(16, 20)),
+    ("644", "649", range(16, 20)),
+    ("65", "65", range(16, 20)),  # Discover
+    ("3528", "3589", range(16, 20)),  # JCB
+    ("300", "305", range(14, 20)),
+    ("36", "36", range(14, 20)),
+    ("38", "39", range(14, 20)),  # Diners Club
+    ("62", "62", range(16, 20)),  # UnionPay
+    ("5018", "5018", range(13, 20)),
+    ("5020", "5020", range(13, 20)),
+    ("5038", "5038", range(13, 20)),
+    ("5893", "5893", range(13, 20)),
+    ("6304", "6304", range(13, 20)),
+    ("6759", "6763", range(13, 20)),  # Maestro
+    ("2200", "2204", range(16, 20)),  # Mir
+    ("508", "508", (16,)),
+    ("60", "60", (16,)),  # RuPay
 )
 
 
@@ -181,28 +204,114 @@ def luhn(digits: str) -> bool:
 
 def card(digits: str) -> bool:
     """Whether digits are a payment card number: an issuer's prefix, a length of that issuer, the Luhn check."""
-    return len(set(digits)) > 1 and luhn(digits) and any(
-        len(digits) in lengths and first <= digits[: len(first)] <= last for first, last, lengths in _ISSUERS
+    return (
+        len(set(digits)) > 1
+        and luhn(digits)
+        and any(len(digits) in lengths and first <= digits[: len(first)] <= last for first, last, lengths in _ISSUERS)
     )
 
 
 def _cards(text: str) -> Iterator[Span]:
     for match in _CARD.finditer(text):
         digits = _digits(match.group())
-        if card(digits) and not _ID_WORDS.search(text, max(0, match.start() - 32), match.start()) \
-                and not _HEX_GROUP.search(text, max(0, match.start() - 5), match.start()):
+        if (
+            card(digits)
+            and not _ID_WORDS.search(text, max(0, match.start() - 32), match.start())
+            and not _HEX_GROUP.search(text, max(0, match.start() - 5), match.start())
+        ):
             yield Span(match.start(), match.end(), "CARD", digits)
 
 
 IBAN_LENGTHS = {
-    "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28,
-    "CH": 21, "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
-    "FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HN": 28, "HR": 21, "HU": 28,
-    "IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20,
-    "LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19, "MN": 20, "MR": 27, "MT": 31, "MU": 30, "NI": 28,
-    "NL": 18, "NO": 15, "OM": 23, "PK": 24, "PL": 28, "PS": 29, "PT": 25, "QA": 29, "RO": 24, "RS": 22, "RU": 33, "SA": 24,
-    "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25, "SV": 28, "TL": 23, "TN": 24, "TR": 26,
-    "UA": 29, "VA": 22, "VG": 24, "XK": 20, "YE": 30,
+    "AD": 24,
+    "AE": 23,
+    "AL": 28,
+    "AT": 20,
+    "AZ": 28,
+    "BA": 20,
+    "BE": 16,
+    "BG": 22,
+    "BH": 22,
+    "BI": 27,
+    "BR": 29,
+    "BY": 28,
+    "CH": 21,
+    "CR": 22,
+    "CY": 28,
+    "CZ": 24,
+    "DE": 22,
+    "DJ": 27,
+    "DK": 18,
+    "DO": 28,
+    "EE": 20,
+    "EG": 29,
+    "ES": 24,
+    "FI": 18,
+    "FK": 18,
+    "FO": 18,
+    "FR": 27,
+    "GB": 22,
+    "GE": 22,
+    "GI": 23,
+    "GL": 18,
+    "GR": 27,
+    "GT": 28,
+    "HN": 28,
+    "HR": 21,
+    "HU": 28,
+    "IE": 22,
+    "IL": 23,
+    "IQ": 23,
+    "IS": 26,
+    "IT": 27,
+    "JO": 30,
+    "KW": 30,
+    "KZ": 20,
+    "LB": 28,
+    "LC": 32,
+    "LI": 21,
+    "LT": 20,
+    "LU": 20,
+    "LV": 21,
+    "LY": 25,
+    "MC": 27,
+    "MD": 24,
+    "ME": 22,
+    "MK": 19,
+    "MN": 20,
+    "MR": 27,
+    "MT": 31,
+    "MU": 30,
+    "NI": 28,
+    "NL": 18,
+    "NO": 15,
+    "OM": 23,
+    "PK": 24,
+    "PL": 28,
+    "PS": 29,
+    "PT": 25,
+    "QA": 29,
+    "RO": 24,
+    "RS": 22,
+    "RU": 33,
+    "SA": 24,
+    "SC": 31,
+    "SD": 18,
+    "SE": 24,
+    "SI": 19,
+    "SK": 24,
+    "SM": 27,
+    "SO": 23,
+    "ST": 25,
+    "SV": 28,
+    "TL": 23,
+    "TN": 24,
+    "TR": 26,
+    "UA": 29,
+    "VA": 22,
+    "VG": 24,
+    "XK": 20,
+    "YE": 30,
 }
 _IBAN = re.compile(r"(?<=[A-Za-z]{2})[0-9]{2}[ \-\u00a0]?[A-Za-z0-9]{4}(?:[ \-\u00a0]?[A-Za-z0-9]){7,29}")
 
@@ -313,9 +422,11 @@ def _is_measured(text: str, match: re.Match[str]) -> bool:
         return False
     groups = re.findall("[0-9]+", match.group())
     return (
-        _MEASURES.match(text, match.end()) is not None or _TIMES.match(match.group()) is not None
+        _MEASURES.match(text, match.end()) is not None
+        or _TIMES.match(match.group()) is not None
         or _ZIP_CODE.search(text, max(0, match.start() - 15), match.start()) is not None
-        or all(int(group) % 50 == 0 for group in groups) or all(group[0] == "0" for group in groups)
+        or all(int(group) % 50 == 0 for group in groups)
+        or all(group[0] == "0" for group in groups)
         or len(set("".join(groups))) < 3
         or ("." in match.group() and {len(group) for group in groups} == {4})
     )
@@ -327,7 +438,7 @@ def _phones(text: str) -> Iterator[Span]:
         code = next((digits[:size] for size in (1, 2, 3) if digits[:size] in _COUNTRY_CODES), None)
         written_apart = len(match.group("rest")) > len(digits)
         plus = match.group("prefix") == "+" or (match.group("prefix") == "+ " and written_apart)
-        pairs = match.group("prefix") == "00 " and all(len(part) == 2 for part in match.group("rest").split())   # bytes
+        pairs = match.group("prefix") == "00 " and all(len(part) == 2 for part in match.group("rest").split())  # bytes
         written_00 = match.group("prefix").startswith("00") and _is_measured(text, match)
         if pairs or written_00 or (match.group("prefix") == "+" and re.fullmatch(r"[0-9]+\.[0-9]+", match.group("rest"))):
             continue
@@ -341,8 +452,13 @@ def _phones(text: str) -> Iterator[Span]:
             yield Span(match.start(), match.end(), "PHONE", digits[-10:])
     for match in _NATIONAL.finditer(text):
         digits = _digits(match.group())
-        if 9 <= len(digits) <= 12 and not _is_date(match.group()) and not _counts_up(match.group()) \
-                and not _other_number(text, match.start()) and not _is_measured(text, match):
+        if (
+            9 <= len(digits) <= 12
+            and not _is_date(match.group())
+            and not _counts_up(match.group())
+            and not _other_number(text, match.start())
+            and not _is_measured(text, match)
+        ):
             yield Span(match.start(), match.end(), "PHONE", digits)
     for match in _MOBILE.finditer(text):
         if not _other_number(text, match.start()):
@@ -390,7 +506,9 @@ _VERSION_WORDS = re.compile(
 )
 _HOST_WORDS = re.compile(
     r"(?:\b(?:ip|ipv4|address|addr|host|hostname|server|client|peer|ping|dns|nameserver|gateway|router|proxy|ssh|curl|telnet|traceroute|"
-    r"from|at|bind|listen|remote|node)\w{0,3}\b[\"']?[ :=\"'`(\[]{0,4}|//|@)\Z", re.IGNORECASE)
+    r"from|at|bind|listen|remote|node)\w{0,3}\b[\"']?[ :=\"'`(\[]{0,4}|//|@)\Z",
+    re.IGNORECASE,
+)
 _IPV6_SIGN = re.compile(r":[0-9A-Fa-f]{0,4}:")
 _IPV6 = re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,7}(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f]{0,4})(?![\w:])")
 
@@ -405,9 +523,12 @@ def _ipv4(text: str) -> Iterator[Span]:
             if address.is_loopback or address.is_multicast or match.group().startswith(("255.", "0.")):
                 continue
             # small numbers alone are a version or a section: one address of some thousands has only such
-            names_host = (max(address.packed) >= 32 and max(address.packed[:3]) >= 10) or address.is_private \
-                or re.match(":[0-9]", text[match.end() : match.end() + 2]) \
+            names_host = (
+                (max(address.packed) >= 32 and max(address.packed[:3]) >= 10)
+                or address.is_private
+                or re.match(":[0-9]", text[match.end() : match.end() + 2])
                 or _HOST_WORDS.search(text, max(0, match.start() - 24), match.start())
+            )
             if names_host and not _VERSION_WORDS.search(text, max(0, match.start() - 32), match.start()):
                 yield Span(match.start(), match.end(), "IP", str(address))
 
@@ -415,7 +536,7 @@ def _ipv4(text: str) -> Iterator[Span]:
 def _ipv6(text: str) -> Iterator[Span]:
     for match in _IPV6.finditer(text):
         written = match.group()
-        if written.endswith(":") and not written.endswith("::"):   # "from 2001:db8::1: refused"
+        if written.endswith(":") and not written.endswith("::"):  # "from 2001:db8::1: refused"
             written = written[:-1]
         try:
             address = IPv6Address(written)

@@ -29,9 +29,19 @@ LONGEST_SIGNS = 32
 """Most bytes of a repeated pattern of characters: a family emoji has 25."""
 
 SHARES = (
-    "duplicate_lines", "duplicate_paragraphs", "duplicate_line_characters", "duplicate_paragraph_characters",
-    "top_2gram", "top_3gram", "top_4gram", "duplicate_5grams", "duplicate_6grams", "duplicate_7grams", "duplicate_8grams",
-    "duplicate_9grams", "duplicate_10grams",
+    "duplicate_lines",
+    "duplicate_paragraphs",
+    "duplicate_line_characters",
+    "duplicate_paragraph_characters",
+    "top_2gram",
+    "top_3gram",
+    "top_4gram",
+    "duplicate_5grams",
+    "duplicate_6grams",
+    "duplicate_7grams",
+    "duplicate_8grams",
+    "duplicate_9grams",
+    "duplicate_10grams",
 )
 
 
@@ -86,15 +96,18 @@ def measures(answers: pa.Array | pa.ChunkedArray, least_words: int = 300, least_
         ends = word_ends(settled.content, start, stop, alphabet())
         for _, word, size, count in runs_of:
             if any(size % less == 0 and 2 * abs(word - place) < less * times for place, less, times, _ in judged):
-                continue   # the same run, read as a longer pattern
+                continue  # the same run, read as a longer pattern
             judged.append((word, size, count, patience(said, int(ends[max(0, word - 2 * size)]), int(ends[word]))))
         _, size, count, times = max(judged, key=lambda run: run[2] / run[3])
         if sizes[text] or count / times > repeats[text] / patient[text]:
             repeats[text], sizes[text], patient[text] = count, size, times
     columns = {
-        "repeats": pa.array(repeats), "repeats_of": pa.array(sizes), "patience": pa.array(patient),
-        "answer_words": pa.array(words.lengths), "code_share": pa.array(shares[:, 1]),
+        "repeats": pa.array(repeats),
+        "repeats_of": pa.array(sizes),
+        "patience": pa.array(patient),
+        "answer_words": pa.array(words.lengths),
+        "code_share": pa.array(shares[:, 1]),
     }
     for place, name in enumerate(SHARES, start=2):
-        columns[name] = pa.array(shares[:, place], from_pandas=True)   # NaN: not measured
+        columns[name] = pa.array(shares[:, place], from_pandas=True)  # NaN: not measured
     return pa.table(columns)

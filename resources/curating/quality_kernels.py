@@ -17,7 +17,7 @@ def longest_repeats(words, offsets, longest_pattern, least):
     run of `least` repetitions: text, place of a word in its middle, the pattern's words, repetitions."""
     repeats = np.ones(len(offsets) - 1, dtype=np.int32)
     sizes = np.zeros(len(offsets) - 1, dtype=np.int32)
-    runs = np.empty((4 * len(words) // (least - 1) + 1, 4), dtype=np.int64)   # 1 + 1/2 + ... + 1/13 is below 4
+    runs = np.empty((4 * len(words) // (least - 1) + 1, 4), dtype=np.int64)  # 1 + 1/2 + ... + 1/13 is below 4
     found = 0
     for text in range(len(repeats)):
         first, last = offsets[text], offsets[text + 1]
@@ -61,7 +61,7 @@ def loops(content, edges, longest_pattern):
             run = last - first - 1
             if 2 * run >= stop - start and run // size > repeats[text]:
                 repeats[text] = run // size
-                break   # larger patterns are multiples of this one
+                break  # larger patterns are multiples of this one
     return repeats
 
 
@@ -80,8 +80,10 @@ def is_code(content, start, stop):
     first = content[start]
     if first == 124 or first == 91 or first == 123:
         return True
-    if 48 <= first <= 57 and stop - start > 8 and (
-        content[start + 2] == 58 or (content[start + 4] == 45 and content[start + 7] == 45)
+    if (
+        48 <= first <= 57
+        and stop - start > 8
+        and (content[start + 2] == 58 or (content[start + 4] == 45 and content[start + 7] == 45))
     ):
         return True
     letters = others = tokens = technical = 0
@@ -146,7 +148,7 @@ def gopher(content, edges, least_words):
     marks = np.zeros(room, dtype=np.int32)
     counts = np.zeros(room, dtype=np.int32)
     lasts = np.zeros(room, dtype=np.int32)
-    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)   # every word but the last takes two bytes
+    hashes = np.zeros(longest // 2 + 2, dtype=np.uint64)  # every word but the last takes two bytes
     sizes = np.zeros(longest // 2 + 2, dtype=np.int32)
     stamp = 0
     for text in range(texts):

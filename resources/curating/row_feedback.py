@@ -1,6 +1,6 @@
 """Joins feedback with rows: one number for each interaction.
 
-    attach_row_feedback(connection, {"reward": 1.0})    # views feedback, conversations -> table row_feedback
+attach_row_feedback(connection, {"reward": 1.0})    # views feedback, conversations -> table row_feedback
 """
 
 from __future__ import annotations

@@ -22,26 +22,34 @@ class StatusRules(Settings):
     drop_errors: bool = Field(True, description="Drop rows whose request failed or whose record carries an error")
     drop_cache_hits: bool = Field(True, description="Drop answers served from a cache, which repeat a logged one")
     drop_truncated: bool = Field(
-        True, description="Drop answers that are not whole: cut at the token limit, or with a finish_reason that is not known")
+        True, description="Drop answers that are not whole: cut at the token limit, or with a finish_reason that is not known"
+    )
     drop_context_elsewhere: bool = Field(
-        True, description="Drop rows whose prompt the provider completed with text that the log lacks: an earlier response, a "
-        "stored prompt, a cache, retrieved files, or prompt tokens far beyond the messages")
+        True,
+        description="Drop rows whose prompt the provider completed with text that the log lacks: an earlier response, a "
+        "stored prompt, a cache, retrieved files, or prompt tokens far beyond the messages",
+    )
     drop_control_text: bool = Field(
-        True, description="Drop answers that begin with control text of a model, or have its raw tool calls")
+        True, description="Drop answers that begin with control text of a model, or have its raw tool calls"
+    )
     drop_refused: bool = Field(True, description="Drop rows with a content filter's message or a refusal in place of an answer")
     drop_refused_in_words: bool = Field(
-        False, description="Drop short answers that begin by saying, in English, that they cannot help; such a refusal may "
-        "be right")
+        False,
+        description="Drop short answers that begin by saying, in English, that they cannot help; such a refusal may be right",
+    )
     drop_empty: bool = Field(
-        True, description="Drop rows without a prompt, or without text or a tool call of a known kind in the answer")
+        True, description="Drop rows without a prompt, or without text or a tool call of a known kind in the answer"
+    )
 
 
 class ToolRules(Settings):
     """Drops rows with tool calls that no client could have run."""
 
     drop_broken: bool = Field(
-        True, description="Drop rows with a call whose arguments are no JSON object or whose name is no tool of the request, "
-        "or with a tool's message that answers no call before it")
+        True,
+        description="Drop rows with a call whose arguments are no JSON object or whose name is no tool of the request, "
+        "or with a tool's message that answers no call before it",
+    )
 
 
 class LanguageRules(Settings):
@@ -55,8 +63,7 @@ class LanguageRules(Settings):
     @classmethod
     def _known(cls, value: list[str]) -> list[str]:
         if unknown := sorted(set(value) - set(LANGUAGES)):
-            raise ValueError(f"no detectable language has the code {', '.join(unknown)}; there are "
-                             f"{', '.join(LANGUAGES)}")
+            raise ValueError(f"no detectable language has the code {', '.join(unknown)}; there are {', '.join(LANGUAGES)}")
         return sorted(set(value))
 
     @model_validator(mode="after")
@@ -81,19 +88,23 @@ class RepetitionRules(Settings):
     """
 
     drop_repeated_patterns: bool = Field(
-        True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters")
+        True, description="Drop answers that repeat a pattern of 1 to 13 words, or of characters"
+    )
     repeats: int = Field(32, ge=2, description="Repetitions in a row from which an answer is dropped")
     drop_repetitive: bool = Field(
-        True, description="Drop answers of which half is repeated, or that repeat a few words all the time")
+        True, description="Drop answers of which half is repeated, or that repeat a few words all the time"
+    )
 
 
 class LengthRules(Settings):
     """Drops rows by the characters of prompt and answer."""
 
     min_prompt: int | None = Field(
-        None, ge=0, description="Fewest characters of all messages but the answer. Left out: no bound")
+        None, ge=0, description="Fewest characters of all messages but the answer. Left out: no bound"
+    )
     max_prompt: int | None = Field(
-        2_000_000, ge=1, description="Most characters of all messages but the answer. null: no bound")
+        2_000_000, ge=1, description="Most characters of all messages but the answer. null: no bound"
+    )
     min_answer: int | None = Field(None, ge=0, description="Fewest characters of the answer. Left out: no bound")
     max_answer: int | None = Field(500_000, ge=1, description="Most characters of the answer. null: no bound")
 
@@ -111,11 +122,15 @@ class FeedbackRules(Settings):
 
     drop_thumbs_down: bool = Field(True, description="Drop rows whose feedback is below zero")
     least: dict[Annotated[str, Field(min_length=1)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
-        default_factory=lambda: {"reward": 1.0}, description="Lowest good value of feedback by its name; a lower value counts "
-        "as a thumb down. Feedback of other names counts as it is")
+        default_factory=lambda: {"reward": 1.0},
+        description="Lowest good value of feedback by its name; a lower value counts "
+        "as a thumb down. Feedback of other names counts as it is",
+    )
     thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop", description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
-        "the same prompt exists")
+        "drop",
+        description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
+        "the same prompt exists",
+    )
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"
     )

@@ -39,8 +39,13 @@ from resources.manifests import SCRATCH
 
 _PROMPTS = pa.schema([("interaction_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
 _CONTAMINATED = pa.schema(
-    [("interaction_id", pa.string()), ("suite", pa.string()), ("item_id", pa.string()), ("part", pa.string()),
-     ("share", pa.float64())]
+    [
+        ("interaction_id", pa.string()),
+        ("suite", pa.string()),
+        ("item_id", pa.string()),
+        ("part", pa.string()),
+        ("share", pa.float64()),
+    ]
 )
 MOST_COMMON = 0.25
 """Share of a row's shingles that different examples may have where its meaning is compared."""
@@ -93,7 +98,9 @@ def curate(
         judge = settings.judge
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(
-            connection, "curating/curate/candidates", drop_thumbs_down=settings.feedback.drop_thumbs_down,
+            connection,
+            "curating/curate/candidates",
+            drop_thumbs_down=settings.feedback.drop_thumbs_down,
             min_quality=settings.min_quality,
         )
         suites = _decontaminate(connection, tables, workload, settings, eval_items)
@@ -109,7 +116,7 @@ def curate(
         run(connection, "curating/curate/decisions")
         kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
         if prefer:
-            folder = output / "preferences"   # its own folder: the catalog shows a dataset's own Parquet files as one table
+            folder = output / "preferences"  # its own folder: the catalog shows a dataset's own Parquet files as one table
             folder.mkdir(exist_ok=True)
             write_rows(stream(connection, "curating/curate/preferences"), folder / "preferences.parquet")
         decisions = rows(connection, "curating/curate/decision_rows", workload=workload, version=output.name)

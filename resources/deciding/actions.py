@@ -18,14 +18,19 @@ from resources.deciding.evidence import RecipeFacts
 from resources.deciding.settings import DecideSettings
 from resources.stages import STAGES, stage
 
-DATASETS = tuple(each.name for each in STAGES if each.kind in ("table", "dataset") and each.group in ("traffic", "datasets")
-                 and not each.is_daily and not each.opt_in)
+DATASETS = tuple(
+    each.name
+    for each in STAGES
+    if each.kind in ("table", "dataset") and each.group in ("traffic", "datasets") and not each.is_daily and not each.opt_in
+)
 """What every training makes of the rows first."""
 AFTER_THE_MODEL = ("evaluation_report", "release_candidate", "endpoint")
 EVALUATED_SHARE = 0.5
 """Of the evaluation's rows and prompts, where only the drafter is retrained: its target was measured before."""
 SPELLED: dict[Action, str] = {
-    "nothing": "nothing", "drafter_continued": "a drafter continued from the previous one", "drafter_new": "a new drafter",
+    "nothing": "nothing",
+    "drafter_continued": "a drafter continued from the previous one",
+    "drafter_new": "a new drafter",
     "sft_continued": "a model continued from the previous one on new rows and some old ones",
     "full": "everything that is out of date",
 }
@@ -48,13 +53,15 @@ def work_decided(decision: Decision, facts: RecipeFacts, settings: DecideSetting
     return work_of(decision.action, facts, settings, bool(decision.evidence.get("widened")), base_commit)
 
 
-def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False,
-            base_commit: str = "") -> Work:
+def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False, base_commit: str = "") -> Work:
     """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts.
     base_commit: of the Hub, which a full run imports the base from instead of the one that it was imported from."""
     models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
-    every = [found.name for found in STAGES
-             if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"]
+    every = [
+        found.name
+        for found in STAGES
+        if found.name not in facts.policy.disabled and not found.is_daily and found.name != "logs"
+    ]
     only_drafter = action in ("drafter_continued", "drafter_new")
     share = (EVALUATED_SHARE if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
     evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
@@ -70,6 +77,6 @@ def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widene
             changed["speculator"] = {"continue_from_last": True, "step_share": settings.drafter_step_share}
         return Work([*(name for name in every if name in wanted), *facts.named_datasets], models, changed)
     first = stage("sft_model").name
-    kept = models[:models.index(first)]
+    kept = models[: models.index(first)]
     changed["sft_model"] = {"continue_from_last": True, "replay": settings.replay}
     return Work([*(name for name in every if name not in kept), *facts.named_datasets], kept, changed)

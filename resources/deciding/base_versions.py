@@ -36,8 +36,11 @@ MADE_BY = "base_revision 2"
 def stamp_of(directory: Path) -> str:
     """Names, sizes and times of a directory's files, hashed. "" for a directory that is away."""
     try:
-        found = sorted((path.relative_to(directory).as_posix(), path.stat().st_size, path.stat().st_mtime_ns)
-                       for path in directory.rglob("*") if path.is_file())
+        found = sorted(
+            (path.relative_to(directory).as_posix(), path.stat().st_size, path.stat().st_mtime_ns)
+            for path in directory.rglob("*")
+            if path.is_file()
+        )
     except OSError:
         return ""
     return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
@@ -51,8 +54,11 @@ def hashed_so_far(lake: LakeLayout, workload: str) -> str:
 def base_digests(lake: LakeLayout, manifest: Manifest | None, directory: str) -> tuple[str | None, str | None]:
     """Digest of the files that the base was imported from, and of those that are there now, as far as that is known."""
     place = Path(directory)
-    known = next((item.digest for item in manifest.inputs if item.kind == "external" and item.name == directory),
-                 None) if manifest else None
+    known = (
+        next((item.digest for item in manifest.inputs if item.kind == "external" and item.name == directory), None)
+        if manifest
+        else None
+    )
     if known is None or manifest is None or not directory or not place.is_dir():
         return None, None
     paths = files_under(place)
@@ -85,8 +91,9 @@ HUB_MADE_BY = "hub_base 1"
 ASKED, SEEN = "asked_at", "commit"
 
 
-def hub_commits(lake: LakeLayout, manifest: Manifest | None, repository: str, now: datetime,
-                branch: str = "") -> tuple[str | None, str | None]:
+def hub_commits(
+    lake: LakeLayout, manifest: Manifest | None, repository: str, now: datetime, branch: str = ""
+) -> tuple[str | None, str | None]:
     """The commit that the base was imported from, and the newest one of the branch as far as it is known.
 
     branch: "" for the default branch; a commit never changes, so nothing is asked. A base that was imported before commits

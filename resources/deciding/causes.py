@@ -64,8 +64,11 @@ def causes(seen: Evidence, settings: DecideSettings) -> list[RetrainingCause]:
 
 def _base_revision(seen: Evidence) -> Iterator[RetrainingCause]:
     if seen.base_now and seen.base_then and seen.base_now != seen.base_then:
-        yield RetrainingCause("base_revision", f"the base model changed: {seen.base_then[:12]} was trained from, "
-                    f"{seen.base_now[:12]} is there now", seen.base_now)
+        yield RetrainingCause(
+            "base_revision",
+            f"the base model changed: {seen.base_then[:12]} was trained from, {seen.base_now[:12]} is there now",
+            seen.base_now,
+        )
 
 
 def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:
@@ -75,18 +78,21 @@ def _acceptance(seen: Evidence) -> Iterator[RetrainingCause]:
     first = min(each.start for each in going)
     measured = ""
     if seen.tau_served and seen.tau_released:
-        measured = (f": {seen.tau_served:.3f} tokens per forward pass in the last days, {seen.tau_released:.3f} in the "
-                    "release's report")
-    yield RetrainingCause("acceptance", f"the served acceptance length fell below the release's own profile on {first}{measured}",
-                f"{first}")
+        measured = (
+            f": {seen.tau_served:.3f} tokens per forward pass in the last days, {seen.tau_released:.3f} in the release's report"
+        )
+    yield RetrainingCause(
+        "acceptance", f"the served acceptance length fell below the release's own profile on {first}{measured}", f"{first}"
+    )
 
 
 def _feedback(seen: Evidence) -> Iterator[RetrainingCause]:
     going = [each for each in seen.episodes if each.test in OF_ANSWERS]
     if going:
         first = min(each.start for each in going)
-        yield RetrainingCause("feedback", f"answers are worse than in the release's reference window: {', '.join(map(str, going))}",
-                    f"{first}")
+        yield RetrainingCause(
+            "feedback", f"answers are worse than in the release's reference window: {', '.join(map(str, going))}", f"{first}"
+        )
 
 
 def _schedule(seen: Evidence) -> Iterator[RetrainingCause]:
@@ -100,16 +106,21 @@ def _new_logs(seen: Evidence, settings: DecideSettings) -> Iterator[RetrainingCa
         return
     new = max(0, seen.rows - trained.rows)
     if new >= settings.least_new_rows and new >= settings.least_new_share * trained.rows:
-        yield RetrainingCause("new_logs", f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
-                    f"day is {seen.newest_day}", f"{trained.version}/{seen.newest_day}")
+        yield RetrainingCause(
+            "new_logs",
+            f"{new:,} rows were logged since {trained.version} was trained on {trained.rows:,}; the newest "
+            f"day is {seen.newest_day}",
+            f"{trained.version}/{seen.newest_day}",
+        )
 
 
 def _drift(seen: Evidence) -> Iterator[RetrainingCause]:
     going = [each for each in seen.episodes if each.test not in (ACCEPTANCE, *OF_ANSWERS)]
     if going:
         first = min(each.start for each in going)
-        yield RetrainingCause("drift", f"the traffic differs from the release's reference window: {', '.join(map(str, going))}",
-                    f"{first}")
+        yield RetrainingCause(
+            "drift", f"the traffic differs from the release's reference window: {', '.join(map(str, going))}", f"{first}"
+        )
 
 
 CAUGHT_UP = timedelta(days=1)
@@ -162,8 +173,9 @@ class Hold:
     """When it ends by itself; None if it does not."""
 
 
-def held_by(seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime,
-            despite: Collection[str] = ()) -> Hold | None:
+def held_by(
+    seen: Evidence, decisions: Sequence[Decision], settings: DecideSettings, now: datetime, despite: Collection[str] = ()
+) -> Hold | None:
     """The first hold. One run at a time, and one candidate at a time: a second one would replace what a person looks at.
 
     despite: `cool_down`, `quiet`: what a person has set aside for this cause.

@@ -128,10 +128,14 @@ class Decision:
     def from_row(cls, row: dict[str, Any]) -> Decision:
         """The decision of a row. An option may have further keys, of a later version: they are left out."""
         known = {each.name for each in fields(Option)}
-        options = [Option(**{name: value for name, value in each.items() if name in known})
-                   for each in json.loads(row["options"] or "[]")]
-        return cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row}
-                   | {"evidence": json.loads(row["evidence"] or "{}"), "options": options})
+        options = [
+            Option(**{name: value for name, value in each.items() if name in known})
+            for each in json.loads(row["options"] or "[]")
+        ]
+        return cls(
+            **{each.name: row[each.name] for each in fields(cls) if each.name in row}
+            | {"evidence": json.loads(row["evidence"] or "{}"), "options": options}
+        )
 
 
 def decision_id(workload: str, cause: str, release: str, window: str, held: str = "") -> str:
@@ -226,8 +230,10 @@ def _as_text(value: Any) -> str:
 
 
 def _times(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: datetime.fromisoformat(value).astimezone(UTC) if value and name in ("ts", "settled_ts") else value
-            for name, value in row.items()}
+    return {
+        name: datetime.fromisoformat(value).astimezone(UTC) if value and name in ("ts", "settled_ts") else value
+        for name, value in row.items()
+    }
 
 
 def claim(path: Path, text: str) -> bool:

@@ -49,8 +49,9 @@ TRAFFIC_DAYS = 7
 ARTEFACTS = {found.name: found.artefact_name for found in STAGES}
 
 
-def gather(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings,
-           now: datetime | None = None) -> tuple[Evidence, dict[Action, ActionForecast]]:
+def gather(
+    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, now: datetime | None = None
+) -> tuple[Evidence, dict[Action, ActionForecast]]:
     """The evidence, and what each action would cost and gain."""
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
@@ -61,15 +62,26 @@ def gather(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings,
     then, base_now = _base(lake, manifests.get("base_model"), facts, now)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
-        facts.workload, release, sum(by_day.values()), max(by_day, default=None), by_day,
+        facts.workload,
+        release,
+        sum(by_day.values()),
+        max(by_day, default=None),
+        by_day,
         drafter=_trained(lake, manifests.get("speculator")),
         model=_trained(lake, manifests.get("sft_model") or manifests.get(facts.policy.served)),
-        episodes=tuple(_episodes(tables, facts.workload, release)), **_tau(report, facts), **served,
+        episodes=tuple(_episodes(tables, facts.workload, release)),
+        **_tau(report, facts),
+        **served,
         **_traffic(tables, facts.workload, by_day, settings, now),
-        drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"), base_then=then, base_now=base_now,
+        drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"),
+        base_then=then,
+        base_now=base_now,
         drafting=_drafting(lake, facts.workload, release),
-        schedule_due=due(facts.cron, settings.timezone, now) if facts.cron else "", candidate=candidate,
-        missing=tuple(name for name in models if name not in manifests), devices=settings.devices)
+        schedule_due=due(facts.cron, settings.timezone, now) if facts.cron else "",
+        candidate=candidate,
+        missing=tuple(name for name in models if name not in manifests),
+        devices=settings.devices,
+    )
     seen = _with_speed(seen, settings, report, served)
     return seen, _predicted(lake, facts, settings, seen, manifests)
 
@@ -161,8 +173,13 @@ def _served(tables: Tables, facts: RecipeFacts, release: str, now: datetime) -> 
     days = [1 + row["accepted_tokens"] / row["drafts"] for row in found]
     error = (sum((each - tau) ** 2 for each in days) / (len(days) - 1) / len(days)) ** 0.5 if len(days) > 1 else None
     speeds = [row["tokens_per_second"] for row in found if row["tokens_per_second"]]
-    return {"tau_served": tau, "tau_served_error": error, "tau_served_days": len(found), "served_drafts": drafts,
-            "tokens_per_second": sum(speeds) / len(speeds) if speeds else None}
+    return {
+        "tau_served": tau,
+        "tau_served_error": error,
+        "tau_served_days": len(found),
+        "served_drafts": drafts,
+        "tokens_per_second": sum(speeds) / len(speeds) if speeds else None,
+    }
 
 
 def _tau(report: Manifest | None, facts: RecipeFacts) -> dict[str, Any]:
@@ -174,8 +191,9 @@ def _tau(report: Manifest | None, facts: RecipeFacts) -> dict[str, Any]:
     return {"tau_released": float(metrics[name]), "tau_released_low": metrics.get(f"{name}_low")} if name else {}
 
 
-def _traffic(tables: Tables, workload: str, by_day: Mapping[date, int], settings: DecideSettings,
-             now: datetime) -> dict[str, Any]:
+def _traffic(
+    tables: Tables, workload: str, by_day: Mapping[date, int], settings: DecideSettings, now: datetime
+) -> dict[str, Any]:
     """Requests a day and tokens of an answer over the TRAFFIC_DAYS up to the newest day of the logs that is over; where none is
     over, up to the newest. A day in between without rows is one without requests."""
     newest = max((day for day in by_day if day < now.date()), default=max(by_day, default=None))
@@ -188,8 +206,10 @@ def _traffic(tables: Tables, workload: str, by_day: Mapping[date, int], settings
         [found] = rows(connection, "deciding/daily_tokens").to_pylist()
     if not found["requests"]:
         return {"requests_a_day": settings.requests_per_day}
-    return {"requests_a_day": settings.requests_per_day or found["requests"] / len(days),
-            "answer_tokens_a_request": found["answer_tokens"] / found["requests"] or None}
+    return {
+        "requests_a_day": settings.requests_per_day or found["requests"] / len(days),
+        "answer_tokens_a_request": found["answer_tokens"] / found["requests"] or None,
+    }
 
 
 def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | None, served: Mapping[str, Any]) -> Evidence:
@@ -203,12 +223,18 @@ def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | Non
     return replace(seen, tokens_per_second=speed)
 
 
-def _predicted(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, seen: Evidence,
-               manifests: Mapping[str, Manifest]) -> dict[Action, ActionForecast]:
+def _predicted(
+    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, seen: Evidence, manifests: Mapping[str, Manifest]
+) -> dict[Action, ActionForecast]:
     registry = Registry(lake, facts.workload)
     made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
-    rises = {name: _rise(registry, manifests.get(name), names) for name, names in (
-        ("speculator", ("validation_expected_tau", "expected_tau")), ("sft_model", ("validation_loss", "loss")))}
+    rises = {
+        name: _rise(registry, manifests.get(name), names)
+        for name, names in (
+            ("speculator", ("validation_expected_tau", "expected_tau")),
+            ("sft_model", ("validation_loss", "loss")),
+        )
+    }
     found: dict[Action, ActionForecast] = {}
     new_base = seen.base_now != seen.base_then
     for action in ACTIONS:
@@ -221,13 +247,18 @@ def _predicted(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, s
         work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
         new_share = new / seen.rows if seen.rows else 0.0
         stages = seconds_of(work, made, facts, seen.rows, new_share)
-        gain = drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share) \
-            if action in DRAFTERS else model_gain(seen, rises["sft_model"])
+        gain = (
+            drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share)
+            if action in DRAFTERS
+            else model_gain(seen, rises["sft_model"])
+        )
         found[action] = ActionForecast(stages, gain, unknown_stages(work, made))
     return found
 
 
-def _made(lake: LakeLayout, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]) -> list[PastVersion]:
+def _made(
+    lake: LakeLayout, registry: Registry, name: str, seen: Evidence, manifests: Mapping[str, Manifest]
+) -> list[PastVersion]:
     """The newest versions of a stage with the seconds of their step. Not finished ones have no manifest and are not there."""
     manifest = manifests.get(ARTEFACTS[name])
     if manifest is None:
@@ -241,8 +272,15 @@ def _made(lake: LakeLayout, registry: Registry, name: str, seen: Evidence, manif
         seconds = step if step is not None else _number(each, "seconds")
         if seconds is not None:
             learnt = _trained(lake, each)
-            found.append(PastVersion(seconds, learnt.rows if learnt else 0, each.config, each.metrics,
-                              any(item.name == each.name for item in each.inputs)))
+            found.append(
+                PastVersion(
+                    seconds,
+                    learnt.rows if learnt else 0,
+                    each.config,
+                    each.metrics,
+                    any(item.name == each.name for item in each.inputs),
+                )
+            )
     return found
 
 
@@ -279,9 +317,12 @@ def points_of(metrics: Path, names: Sequence[str]) -> list[Point]:
         so_far += line.get("tokens") or 0
         tokens.append(so_far)
     for name in names:
-        points = [(at, float(line[name])) for at, line in zip(tokens, lines, strict=True)
-                  if isinstance(line.get(name), int | float) and math.isfinite(line[name]) and at > 0]
-        points = points[min(int(len(points) * SKIPPED), max(0, len(points) - LEAST)):]
+        points = [
+            (at, float(line[name]))
+            for at, line in zip(tokens, lines, strict=True)
+            if isinstance(line.get(name), int | float) and math.isfinite(line[name]) and at > 0
+        ]
+        points = points[min(int(len(points) * SKIPPED), max(0, len(points) - LEAST)) :]
         if len(points) >= LEAST:
             return _binned(points)
     return []
@@ -292,5 +333,5 @@ def _binned(points: Sequence[Point]) -> list[Point]:
     if len(points) < 2 * BINS:
         return list(points)
     size = len(points) / BINS
-    parts = [points[round(place * size):round((place + 1) * size)] for place in range(BINS)]
+    parts = [points[round(place * size) : round((place + 1) * size)] for place in range(BINS)]
     return [(math.exp(sum(math.log(at) for at, _ in part) / len(part)), sum(y for _, y in part) / len(part)) for part in parts]

@@ -56,33 +56,61 @@ class ActionForecast:
     unknown: tuple[str, ...] = ()
 
 
-def weigh(cause: RetrainingCause, seen: Evidence, predicted: Mapping[Action, ActionForecast], facts: RecipeFacts, settings: DecideSettings,
-          decisions: Sequence[Decision]) -> tuple[list[Option], Action, str]:
+def weigh(
+    cause: RetrainingCause,
+    seen: Evidence,
+    predicted: Mapping[Action, ActionForecast],
+    facts: RecipeFacts,
+    settings: DecideSettings,
+    decisions: Sequence[Decision],
+) -> tuple[list[Option], Action, str]:
     """Options by cost, the chosen action, and why in one sentence."""
     nothing = Option("nothing", 0.0, 0.0 if settings.price_per_device_hour is not None else None, 0.0, 0.0)
-    found = [_option(action, cause, seen, predicted.get(action, ActionForecast(None, None)), facts, settings, decisions)
-             for action in ACTIONS]
+    found = [
+        _option(action, cause, seen, predicted.get(action, ActionForecast(None, None)), facts, settings, decisions)
+        for action in ACTIONS
+    ]
     found.sort(key=lambda each: each.predicted_cost_s if each.predicted_cost_s is not None else float("inf"))
     chosen = next((each for each in found if not each.why_not), None)
     if chosen is None:
         return [nothing, *found], "nothing", _why_nothing(cause, seen, settings, found)
-    others = [each if each is chosen or each.why_not else
-              replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough") for each in found]
-    nothing = replace(nothing, why_not=f"{cause.request.by} asked for {SPELLED[chosen.action]}" if cause.request else
-                      f"{SPELLED[chosen.action]} is worth its cost")
+    others = [
+        each if each is chosen or each.why_not else replace(each, why_not=f"{SPELLED[chosen.action]} costs less and is enough")
+        for each in found
+    ]
+    nothing = replace(
+        nothing,
+        why_not=f"{cause.request.by} asked for {SPELLED[chosen.action]}"
+        if cause.request
+        else f"{SPELLED[chosen.action]} is worth its cost",
+    )
     return [nothing, *others], chosen.action, _why(cause, chosen)
 
 
-def _option(action: Action, cause: RetrainingCause, seen: Evidence, predicted: ActionForecast, facts: RecipeFacts, settings: DecideSettings,
-            decisions: Sequence[Decision]) -> Option:
+def _option(
+    action: Action,
+    cause: RetrainingCause,
+    seen: Evidence,
+    predicted: ActionForecast,
+    facts: RecipeFacts,
+    settings: DecideSettings,
+    decisions: Sequence[Decision],
+) -> Option:
     cost_by, gain_by = cost_ratio(decisions, action), gain_ratio(decisions, action)
     seconds = sum(predicted.stages.values()) * cost_by.value if predicted.stages is not None else None
     gain = predicted.gain.times(gain_by.value, gain_by.low) if predicted.gain is not None and gain_by.n else predicted.gain
     hours = seconds * settings.devices / 3600 if seconds is not None else None
     option = Option(
-        action, seconds, _money(hours, settings), gain.value if gain else None, gain.low if gain else None,
-        gain_says=gain.says if gain else "", stage_costs_s=dict(predicted.stages or {}),
-        corrected_cost=cost_by.value, corrected_gain=gain_by.value)
+        action,
+        seconds,
+        _money(hours, settings),
+        gain.value if gain else None,
+        gain.low if gain else None,
+        gain_says=gain.says if gain else "",
+        stage_costs_s=dict(predicted.stages or {}),
+        corrected_cost=cost_by.value,
+        corrected_gain=gain_by.value,
+    )
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))
     return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings, predicted.unknown))
@@ -93,12 +121,21 @@ def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSetti
     if a_day is None or not seen.requests_a_day:
         return {}
     days = settings.payback_days or 30.0
-    return {"payback_days": payback_days(hours, saved_hours_a_day(a_day, gain.low)),
-            "break_even_requests": break_even_requests(hours, days, a_day / seen.requests_a_day, gain.low)}
+    return {
+        "payback_days": payback_days(hours, saved_hours_a_day(a_day, gain.low)),
+        "break_even_requests": break_even_requests(hours, days, a_day / seen.requests_a_day, gain.low),
+    }
 
 
-def _why_not(action: Action, cause: RetrainingCause, seen: Evidence, option: Option, facts: RecipeFacts, settings: DecideSettings,
-             unknown: Sequence[str] = ()) -> str:
+def _why_not(
+    action: Action,
+    cause: RetrainingCause,
+    seen: Evidence,
+    option: Option,
+    facts: RecipeFacts,
+    settings: DecideSettings,
+    unknown: Sequence[str] = (),
+) -> str:
     if seen.missing and not (cause.request is not None and action == "full"):
         return f"{', '.join(seen.missing)} was never made"
     if cause.kind == "drift" and not settings.drift_trains:
@@ -118,8 +155,10 @@ def _why_not(action: Action, cause: RetrainingCause, seen: Evidence, option: Opt
     if cause.kind == "acceptance" and action == "sft_continued":
         return "other answers bring no acceptance back"
     if option.predicted_cost_s is None:
-        return (f"its cost is unknown: no run of {' and '.join(unknown) or 'a stage of it'} was seen, and no version says how "
-                "long it took")
+        return (
+            f"its cost is unknown: no run of {' and '.join(unknown) or 'a stage of it'} was seen, and no version says how "
+            "long it took"
+        )
     if option.gain_lower is None:
         return "nothing says what it would gain: no learning curve and no served acceptance"
     return _too_little(action, seen, option, settings)
@@ -137,13 +176,17 @@ def _too_little(action: Action, seen: Evidence, option: Option, settings: Decide
     if settings.payback_days is None:
         return ""
     if seen.decode_hours_a_day is None:
-        return ("whether it pays back is unknown: requests a day, tokens of an answer or tokens/s are; scrape the servers' "
-                "metrics, or set automation.decide.tokens_per_second")
+        return (
+            "whether it pays back is unknown: requests a day, tokens of an answer or tokens/s are; scrape the servers' "
+            "metrics, or set automation.decide.tokens_per_second"
+        )
     days = option.payback_days
     if days is None or days > settings.payback_days:
         said = "never" if days is None else f"after {duration(days * 86_400)}"
-        return (f"at the lower bound of its gain it pays back {said}, and {settings.payback_days:g} days are asked for; it "
-                f"would from {option.break_even_requests or 0:z,.0f} requests a day on")
+        return (
+            f"at the lower bound of its gain it pays back {said}, and {settings.payback_days:g} days are asked for; it "
+            f"would from {option.break_even_requests or 0:z,.0f} requests a day on"
+        )
     return ""
 
 
@@ -155,10 +198,14 @@ def _why(cause: RetrainingCause, chosen: Option) -> str:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"
     if chosen.action in DRAFTERS:
         back = f" and pays back in {duration(chosen.payback_days * 86_400)}" if chosen.payback_days is not None else ""
-        return (f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:z.1%}, at least "
-                f"{chosen.gain_lower or 0:z.1%}")
-    return (f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:z.4f} nats a token, at least "
-            f"{chosen.gain_lower or 0:z.4f}")
+        return (
+            f"{what}{cost}{money}{back}: the acceptance length rises by {chosen.predicted_gain or 0:z.1%}, at least "
+            f"{chosen.gain_lower or 0:z.1%}"
+        )
+    return (
+        f"{what}{cost}{money}: the held-out loss falls by {chosen.predicted_gain or 0:z.4f} nats a token, at least "
+        f"{chosen.gain_lower or 0:z.4f}"
+    )
 
 
 def _why_nothing(cause: RetrainingCause, seen: Evidence, settings: DecideSettings, options: Sequence[Option]) -> str:
@@ -166,11 +213,15 @@ def _why_nothing(cause: RetrainingCause, seen: Evidence, settings: DecideSetting
         wanted = next(each for each in options if each.action == cause.request.action)
         return f"nothing, although {cause.request.by} asks for {SPELLED[wanted.action]}: {wanted.why_not}"
     if seen.missing:
-        return (f"nothing: {', '.join(seen.missing)} was never made; the first run is a person's (millrace run RECIPE), and "
-                "what follows is measured by it")
+        return (
+            f"nothing: {', '.join(seen.missing)} was never made; the first run is a person's (millrace run RECIPE), and "
+            "what follows is measured by it"
+        )
     if cause.kind == "drift" and not settings.drift_trains:
-        return (f"nothing: {options[0].why_not}; the next run's evaluation takes {settings.drift_widens:g} times as many rows "
-                "and prompts")
+        return (
+            f"nothing: {options[0].why_not}; the next run's evaluation takes {settings.drift_widens:g} times as many rows "
+            "and prompts"
+        )
     nearest = options[0]
     return f"nothing pays back; of what costs least, {SPELLED[nearest.action]}: {nearest.why_not}"
 
@@ -240,16 +291,20 @@ def _lower_end(values: Sequence[float]) -> float:
 
 def cost_ratio(decisions: Sequence[Decision], action: Action) -> CorrectionRatio:
     """Of the costs of settled decisions with this action."""
-    return ratio_of((option.predicted_cost_s / _given(option.corrected_cost), each.cost_s)
-                    for each, option in _settled(decisions, action)
-                    if option.predicted_cost_s and each.cost_s and each.outcome in ("released", "waiting", "no_better"))
+    return ratio_of(
+        (option.predicted_cost_s / _given(option.corrected_cost), each.cost_s)
+        for each, option in _settled(decisions, action)
+        if option.predicted_cost_s and each.cost_s and each.outcome in ("released", "waiting", "no_better")
+    )
 
 
 def gain_ratio(decisions: Sequence[Decision], action: Action) -> CorrectionRatio:
     """Of their gains."""
-    return ratio_of((option.predicted_gain / _given(option.corrected_gain), each.gain)
-                    for each, option in _settled(decisions, action)
-                    if option.predicted_gain and each.gain is not None)
+    return ratio_of(
+        (option.predicted_gain / _given(option.corrected_gain), each.gain)
+        for each, option in _settled(decisions, action)
+        if option.predicted_gain and each.gain is not None
+    )
 
 
 def _settled(decisions: Sequence[Decision], action: Action) -> Iterator[tuple[Decision, Option]]:

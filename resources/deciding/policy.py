@@ -56,8 +56,9 @@ class DecisionStep:
     work: Work | None = None
 
 
-def decide(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
-           now: datetime | None = None) -> DecisionStep:
+def decide(
+    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision], now: datetime | None = None
+) -> DecisionStep:
     """The next decision. decisions: all so far, settled as far as is known."""
     now = now or datetime.now(UTC)
     seen, predicted = gather(lake, facts, settings, now)
@@ -71,8 +72,15 @@ def decide(lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decis
     for cause in found:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
         if hold is not None:
-            held.append((cause, DecisionStep(_row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
-                                     min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN))))
+            held.append(
+                (
+                    cause,
+                    DecisionStep(
+                        _row(cause, seen, [], "nothing", hold.text, settings, now, held=hold.kind),
+                        min(hold.until or now + LOOKS_AGAIN, now + LOOKS_AGAIN),
+                    ),
+                )
+            )
             continue
         row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
         if row.decision_id in known:
@@ -100,8 +108,9 @@ def _held(held: Sequence[tuple[RetrainingCause, DecisionStep]], known: Collectio
     return next(new, replace(first, decision=None))
 
 
-def _with_held_schedule(seen: Evidence, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
-                        now: datetime) -> Evidence:
+def _with_held_schedule(
+    seen: Evidence, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision], now: datetime
+) -> Evidence:
     """A time of the schedule that was held stays due until it is decided, or the next time comes."""
     if not facts.cron or seen.schedule_due:
         return seen
@@ -111,8 +120,14 @@ def _with_held_schedule(seen: Evidence, facts: RecipeFacts, settings: DecideSett
     return replace(seen, schedule_due=last) if was_held else seen
 
 
-def preview(request: RetrainingRequest, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision],
-            now: datetime) -> tuple[Decision, str]:
+def preview(
+    request: RetrainingRequest,
+    lake: LakeLayout,
+    facts: RecipeFacts,
+    settings: DecideSettings,
+    decisions: Sequence[Decision],
+    now: datetime,
+) -> tuple[Decision, str]:
     """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
     would."""
     seen, predicted = gather(lake, facts, settings, now)
@@ -122,14 +137,27 @@ def preview(request: RetrainingRequest, lake: LakeLayout, facts: RecipeFacts, se
     return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""
 
 
-def _weighed(cause: RetrainingCause, seen: Evidence, predicted: Mapping[Action, ActionForecast], facts: RecipeFacts, settings: DecideSettings,
-             decisions: Sequence[Decision], now: datetime) -> Decision:
+def _weighed(
+    cause: RetrainingCause,
+    seen: Evidence,
+    predicted: Mapping[Action, ActionForecast],
+    facts: RecipeFacts,
+    settings: DecideSettings,
+    decisions: Sequence[Decision],
+    now: datetime,
+) -> Decision:
     """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
     options, action, why = weigh(cause, seen, predicted, facts, settings, recent(decisions, now))
     held, option = "", next(each for each in options if each.action == action)
     if action != "nothing" and "budget" not in _despite(cause):
-        refused = refusal(settings.budget, decisions, _device_hours(option, settings), option.predicted_money,
-                          now, _unknown(predicted, action))
+        refused = refusal(
+            settings.budget,
+            decisions,
+            _device_hours(option, settings),
+            option.predicted_money,
+            now,
+            _unknown(predicted, action),
+        )
         if refused is not None:
             options = [replace(each, why_not=refused) if each is option else each for each in options]
             action, why, held = "nothing", f"nothing is run: {refused}", "budget"
@@ -138,14 +166,36 @@ def _weighed(cause: RetrainingCause, seen: Evidence, predicted: Mapping[Action, 
     return _row(cause, seen, options, action, why, settings, now, held)
 
 
-def _row(cause: RetrainingCause, seen: Evidence, options: list[Option], action: Action, why: str, settings: DecideSettings, now: datetime,
-         held: str) -> Decision:
+def _row(
+    cause: RetrainingCause,
+    seen: Evidence,
+    options: list[Option],
+    action: Action,
+    why: str,
+    settings: DecideSettings,
+    now: datetime,
+    held: str,
+) -> Decision:
     starts = action != "nothing" and not settings.dry_run
     return Decision(
-        seen.workload, _id(cause, seen, held), now, cause.kind, cause.text,
-        {**seen.as_record(), "window": cause.window, **({"held": held} if held else {}), "widened": _drifts(seen),
-         **({REQUEST: cause.request.as_record()} if cause.request else {})}, options, action, why,
-        settings.dry_run, outcome="waiting" if starts else "not_run")
+        seen.workload,
+        _id(cause, seen, held),
+        now,
+        cause.kind,
+        cause.text,
+        {
+            **seen.as_record(),
+            "window": cause.window,
+            **({"held": held} if held else {}),
+            "widened": _drifts(seen),
+            **({REQUEST: cause.request.as_record()} if cause.request else {}),
+        },
+        options,
+        action,
+        why,
+        settings.dry_run,
+        outcome="waiting" if starts else "not_run",
+    )
 
 
 def _id(cause: RetrainingCause, seen: Evidence, held: str = "") -> str:
@@ -190,8 +240,14 @@ def level(capacity: float, uses: Iterable[tuple[datetime, float]], now: datetime
     return held if at is None else min(capacity, held + refill * max(timedelta(0), now - at) / WEEK)
 
 
-def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours: float | None, money: float | None,
-            now: datetime, unknown: Sequence[str] = ()) -> str | None:
+def refusal(
+    settings: BudgetSettings,
+    decisions: Sequence[Decision],
+    cost_hours: float | None,
+    money: float | None,
+    now: datetime,
+    unknown: Sequence[str] = (),
+) -> str | None:
     """Why a run of this predicted cost is not within the budget; None if it is.
 
     cost_hours: device hours; None: unknown, because of the stages in `unknown`. money: None where no price is known either.
@@ -199,8 +255,13 @@ def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours:
     started = [each for each in decisions if each.started]
     for name, a_week, wanted, unit, uses in (
         ("runs_per_week", settings.runs_per_week, 1.0, "runs", [(each.ts, 1.0) for each in started]),
-        ("device_hours_per_week", settings.device_hours_per_week, cost_hours, "device hours",
-         [(each.ts, each.spent_hours) for each in started]),
+        (
+            "device_hours_per_week",
+            settings.device_hours_per_week,
+            cost_hours,
+            "device hours",
+            [(each.ts, each.spent_hours) for each in started],
+        ),
         ("money_per_week", settings.money_per_week, money, "money", [(each.ts, each.spent_money or 0.0) for each in started]),
     ):
         if a_week is None:
@@ -213,16 +274,20 @@ def refusal(settings: BudgetSettings, decisions: Sequence[Decision], cost_hours:
         held = level(capacity, uses, now, a_week)
         if held < wanted:
             again = f"about {_at(now, a_week, held, wanted)}" if wanted <= capacity else NEVER_ENOUGH
-            return (f"the budget of {unit} is used: {max(0.0, held):.3g} of {a_week:g} a week are left, and {wanted:.3g} are "
-                    f"needed; it suffices {again} (automation.decide.budget.{name})")
+            return (
+                f"the budget of {unit} is used: {max(0.0, held):.3g} of {a_week:g} a week are left, and {wanted:.3g} are "
+                f"needed; it suffices {again} (automation.decide.budget.{name})"
+            )
     return None
 
 
 def _remedy(cost_hours: float | None, unknown: Sequence[str]) -> str:
     if cost_hours is not None:
         return "set price_per_device_hour"
-    return (f"nothing says how long {' and '.join(unknown) or 'a stage of it'} takes; a run by hand measures it: "
-            "millrace run RECIPE")
+    return (
+        f"nothing says how long {' and '.join(unknown) or 'a stage of it'} takes; a run by hand measures it: "
+        "millrace run RECIPE"
+    )
 
 
 def _at(now: datetime, a_week: float, held: float, wanted: float) -> str:
@@ -231,8 +296,13 @@ def _at(now: datetime, a_week: float, held: float, wanted: float) -> str:
 
 
 TABLES = ("cleaned_interactions", "drift", "serving_metrics", "retraining_decisions")
-POINTERS = ("models/{}/speculator/current.json", "models/{}/sft_model/current.json", "models/{}/base_model/current.json",
-            "datasets/{}/evaluation_report/current.json", "endpoints/{}.json")
+POINTERS = (
+    "models/{}/speculator/current.json",
+    "models/{}/sft_model/current.json",
+    "models/{}/base_model/current.json",
+    "datasets/{}/evaluation_report/current.json",
+    "endpoints/{}.json",
+)
 
 
 def pulse(lake: LakeLayout, facts: RecipeFacts) -> str:

@@ -58,19 +58,24 @@ def unknown_stages(work: Work, made: Mapping[str, Sequence[PastVersion]]) -> tup
     return tuple(name for name in work.stages if name in WORKERS and not made.get(name))
 
 
-def seconds_of(work: Work, made: Mapping[str, Sequence[PastVersion]], facts: RecipeFacts, rows: int,
-               new_share: float) -> dict[str, float] | None:
+def seconds_of(
+    work: Work, made: Mapping[str, Sequence[PastVersion]], facts: RecipeFacts, rows: int, new_share: float
+) -> dict[str, float] | None:
     """Predicted seconds by stage. new_share: share of the rows that were not trained on. None if the cost of a worker's stage
     is unknown."""
     if unknown_stages(work, made):
         return None
-    known = {name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
-             for name in work.stages if made.get(name)}
+    known = {
+        name: _seconds(name, work.overrides.get(name, {}), made[name], facts, rows, new_share)
+        for name in work.stages
+        if made.get(name)
+    }
     return known | {"around the steps": AROUND_S}
 
 
-def _seconds(name: str, changed: Mapping[str, Any], versions: Sequence[PastVersion], facts: RecipeFacts, rows: int,
-             new_share: float) -> float:
+def _seconds(
+    name: str, changed: Mapping[str, Any], versions: Sequence[PastVersion], facts: RecipeFacts, rows: int, new_share: float
+) -> float:
     continues = bool(changed.get("continue_from_last") or changed.get("reuse"))
     alike = [each for each in versions if each.continued == continues]
     last = alike[0] if alike else versions[0]
@@ -118,9 +123,12 @@ def model_gain(seen: Evidence, rise: Rise | None) -> Estimate | None:
         return None
     doublings = _doublings(seen.rows, seen.model.rows)
     falls = Rise(-rise.value, rise.error, rise.n)
-    return Estimate(falls.value * doublings, falls.low * doublings,
-                    f"{falls.value:.3g} nats a doubling (at least {falls.low:.3g}) by the model's learning curve, "
-                    f"{doublings:.2f} doublings of its rows")
+    return Estimate(
+        falls.value * doublings,
+        falls.low * doublings,
+        f"{falls.value:.3g} nats a doubling (at least {falls.low:.3g}) by the model's learning curve, "
+        f"{doublings:.2f} doublings of its rows",
+    )
 
 
 def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
@@ -130,9 +138,12 @@ def _recovered(seen: Evidence, continued: bool) -> Estimate | None:
     served_high = seen.tau_served + upper_quantile(seen.tau_served_days - 1) * seen.tau_served_error
     released_low = seen.tau_released_low or seen.tau_released
     value = share * max(0.0, seen.tau_released / seen.tau_served - 1)
-    return Estimate(value, least * max(0.0, released_low / served_high - 1),
-                    f"acceptance length {seen.tau_served:.3f} as served, {seen.tau_released:.3f} in the release's report; "
-                    f"{share:z.0%} of what was lost comes back")
+    return Estimate(
+        value,
+        least * max(0.0, released_low / served_high - 1),
+        f"acceptance length {seen.tau_served:.3f} as served, {seen.tau_released:.3f} in the release's report; "
+        f"{share:z.0%} of what was lost comes back",
+    )
 
 
 def _learnt(seen: Evidence, rise: Rise | None, continued: bool, step_share: float) -> Estimate | None:
@@ -141,9 +152,12 @@ def _learnt(seen: Evidence, rise: Rise | None, continued: bool, step_share: floa
     rows = _doublings(seen.rows, seen.drafter.rows)
     doublings = min(rows, math.log2(1 + step_share)) if continued else rows
     tau = seen.drafter_tau
-    return Estimate(rise.value * doublings / tau, rise.low * doublings / tau,
-                    f"{rise.value:.3g} a doubling (at least {rise.low:.3g}) by the drafter's learning curve, {doublings:.2f} "
-                    f"doublings of its rows, at {tau:.3f}")
+    return Estimate(
+        rise.value * doublings / tau,
+        rise.low * doublings / tau,
+        f"{rise.value:.3g} a doubling (at least {rise.low:.3g}) by the drafter's learning curve, {doublings:.2f} "
+        f"doublings of its rows, at {tau:.3f}",
+    )
 
 
 def _doublings(now: int, then: int) -> float:

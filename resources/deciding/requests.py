@@ -66,8 +66,14 @@ class RetrainingRequest:
             raise RequestError("the reason is empty, and a request records why a retraining is wanted: say it in one line")
         _checked("action", [action], WANTED)
         aside = set(_checked("despite", despite, DESPITE))
-        return cls(workload, by.name, by.identity_from, by.reason, action,  # type: ignore[arg-type]
-                   tuple(name for name in DESPITE if name in aside))
+        return cls(
+            workload,
+            by.name,
+            by.identity_from,
+            by.reason,
+            action,  # type: ignore[arg-type]
+            tuple(name for name in DESPITE if name in aside),
+        )
 
     @property
     def decision_id(self) -> str:
@@ -121,8 +127,10 @@ class Requests:
         """The request with this id. Raises RequestError if there is none."""
         found = next((each for each in self.all() if each.request_id == named), None)
         if found is None:
-            raise RequestError(f"{self._workload} has no request {named}: millrace decisions {self._workload} lists those that "
-                               "are not decided yet")
+            raise RequestError(
+                f"{self._workload} has no request {named}: millrace decisions {self._workload} lists those that "
+                "are not decided yet"
+            )
         return found
 
     def withdraw(self, named: str, by: Actor, now: datetime) -> RetrainingRequest:
@@ -130,11 +138,24 @@ class Requests:
         request, table = self.find(named), Decisions(self._lake, self._workload)
         words = f": {by.reason}" if by.reason else ""
         withdrawn = Decision(
-            self._workload, request.decision_id, now, REQUEST, cause_text(request), {REQUEST: request.as_record()}, [],
-            "nothing", f"{by.name} withdrew the request{words}", False, outcome="cancelled", settled_ts=now)
+            self._workload,
+            request.decision_id,
+            now,
+            REQUEST,
+            cause_text(request),
+            {REQUEST: request.as_record()},
+            [],
+            "nothing",
+            f"{by.name} withdrew the request{words}",
+            False,
+            outcome="cancelled",
+            settled_ts=now,
+        )
         if request not in self.waiting(table.seen()) or not table.record(withdrawn):
-            raise RequestError(f"request {named} was decided already, as decision {request.decision_id}: a run that it started "
-                               "is ended in the Dagster UI (millrace ui)")
+            raise RequestError(
+                f"request {named} was decided already, as decision {request.decision_id}: a run that it started "
+                "is ended in the Dagster UI (millrace ui)"
+            )
         return request
 
     def _kept(self, request: RetrainingRequest) -> RetrainingRequest | None:
@@ -189,8 +210,10 @@ def _read(path: Path) -> RetrainingRequest | None:
 def asked_sentence(request: RetrainingRequest, is_new: bool, settings: DecideSettings | None) -> str:
     """Sentences about a kept request. settings: of the recipe; None where the recipe is not known."""
     if not is_new:
-        return (f"{request.by} asked for the same at {request.ts:%Y-%m-%d %H:%M} UTC (request {request.request_id}), and it is "
-                "not decided yet: nothing was added")
+        return (
+            f"{request.by} asked for the same at {request.ts:%Y-%m-%d %H:%M} UTC (request {request.request_id}), and it is "
+            "not decided yet: nothing was added"
+        )
     return f"request {request.request_id} is kept: {_next(settings)}"
 
 
@@ -209,9 +232,13 @@ def _next(settings: DecideSettings | None) -> str:
     if settings is None:
         return "the sensor `decide` decides it at its next tick, if it is on and the daemon runs"
     if settings.dry_run:
-        return ("the recipe says automation.decide.dry_run, so the sensor `decide` only writes what it would do; the request "
-                "waits until that is false")
+        return (
+            "the recipe says automation.decide.dry_run, so the sensor `decide` only writes what it would do; the request "
+            "waits until that is false"
+        )
     if not settings.enabled:
-        return ("it waits until the sensor `decide` is on: switch it on in the Dagster UI (Automation), or with "
-                "automation.decide.enabled in the recipe")
+        return (
+            "it waits until the sensor `decide` is on: switch it on in the Dagster UI (Automation), or with "
+            "automation.decide.enabled in the recipe"
+        )
     return "the sensor `decide` decides it at its next tick, while the daemon runs"

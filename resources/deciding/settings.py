@@ -19,15 +19,27 @@ class BudgetSettings(Settings):
     within a week. So up to twice the amount may be used within one week, and over many weeks the amount a week."""
 
     runs_per_week: float = Field(
-        3, ge=0, le=10_000, description="Runs that the bucket gets within a week; it holds at most as many, and at least "
+        3,
+        ge=0,
+        le=10_000,
+        description="Runs that the bucket gets within a week; it holds at most as many, and at least "
         "1. Of 3 a week at most 5 start within seven days; 0.5 is one run in two weeks. 0: nothing is run, and the decisions "
-        "say so")
+        "say so",
+    )
     device_hours_per_week: float | None = Field(
-        None, ge=0, le=1e7, description="Device hours that the bucket gets within a week, and holds at most. A run of "
-        "unknown cost is not started. 0: nothing is run. Left out: no bound")
+        None,
+        ge=0,
+        le=1e7,
+        description="Device hours that the bucket gets within a week, and holds at most. A run of "
+        "unknown cost is not started. 0: nothing is run. Left out: no bound",
+    )
     money_per_week: float | None = Field(
-        None, ge=0, le=1e9, description="The same of money, in the currency of `price_per_device_hour`, which it needs. "
-        "0: nothing is run. Left out: no bound")
+        None,
+        ge=0,
+        le=1e9,
+        description="The same of money, in the currency of `price_per_device_hour`, which it needs. "
+        "0: nothing is run. Left out: no bound",
+    )
 
 
 class DecideSettings(Settings):
@@ -35,47 +47,79 @@ class DecideSettings(Settings):
 
     enabled: bool = Field(False, description="true: the sensor `decide` runs as soon as the Dagster daemon does")
     dry_run: bool = Field(
-        False, description="true: decisions are written to the table `retraining_decisions` and nothing is started")
+        False, description="true: decisions are written to the table `retraining_decisions` and nothing is started"
+    )
     causes: list[Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule"]] = Field(
-        default_factory=lambda: list(CAUSES), description="What is looked at. schedule: the times of "
-        "`automation.retrain.cron`, if `automation.retrain.enabled`")
+        default_factory=lambda: list(CAUSES),
+        description="What is looked at. schedule: the times of `automation.retrain.cron`, if `automation.retrain.enabled`",
+    )
     least_new_rows: int = Field(200, ge=1, le=10**9, description="new_logs: rows since the last training that make a cause")
     least_new_share: float = Field(
-        0.05, ge=0, le=1, description="new_logs: the same, as a share of the rows that were trained on")
+        0.05, ge=0, le=1, description="new_logs: the same, as a share of the rows that were trained on"
+    )
     drift_trains: bool = Field(
-        False, description="false: drift of the traffic alone (not of acceptance or feedback) starts no training; the "
-        "next run's evaluation is widened. true: it is weighed as other causes are")
+        False,
+        description="false: drift of the traffic alone (not of acceptance or feedback) starts no training; the "
+        "next run's evaluation is widened. true: it is weighed as other causes are",
+    )
     drift_widens: float = Field(
-        2.0, ge=1, le=100, description="How many times as many rows and prompts an evaluation takes while a test of drift "
-        "alarms")
+        2.0,
+        ge=1,
+        le=100,
+        description="How many times as many rows and prompts an evaluation takes while a test of drift alarms",
+    )
     payback_days: float | None = Field(
-        30.0, gt=0, le=3650, description="Days within which a drafter must save the device hours that it costs, by the lower "
-        "bound of its predicted gain. null: any gain whose lower bound is above 0 is enough")
+        30.0,
+        gt=0,
+        le=3650,
+        description="Days within which a drafter must save the device hours that it costs, by the lower "
+        "bound of its predicted gain. null: any gain whose lower bound is above 0 is enough",
+    )
     least_loss_gain: float = Field(
-        0.01, ge=0, le=10, description="Least fall of the held-out loss (nats per token), at its lower bound, for which a "
-        "model is fine-tuned")
+        0.01,
+        ge=0,
+        le=10,
+        description="Least fall of the held-out loss (nats per token), at its lower bound, for which a model is fine-tuned",
+    )
     requests_per_day: float | None = Field(
-        None, gt=0, le=1e12, description="Requests a day that the endpoint answers. Left out: those in the logs, which may be "
-        "a sample")
+        None,
+        gt=0,
+        le=1e12,
+        description="Requests a day that the endpoint answers. Left out: those in the logs, which may be a sample",
+    )
     tokens_per_second: float | None = Field(
-        None, gt=0, le=1e9, description="Answer tokens a second of one serving device. Left out: as measured while serving, "
-        "or by the evaluation")
+        None,
+        gt=0,
+        le=1e9,
+        description="Answer tokens a second of one serving device. Left out: as measured while serving, or by the evaluation",
+    )
     devices_per_server: int = Field(
-        1, ge=1, le=1_000_000, description="Devices of one server: tokens/s that a server reported, or that the evaluation "
-        "measured in one, are of all of them")
+        1,
+        ge=1,
+        le=1_000_000,
+        description="Devices of one server: tokens/s that a server reported, or that the evaluation "
+        "measured in one, are of all of them",
+    )
     price_per_device_hour: float | None = Field(
-        None, ge=0, le=1e6, description="Price of an hour of one device. Left out: costs are counted in hours only")
+        None, ge=0, le=1e6, description="Price of an hour of one device. Left out: costs are counted in hours only"
+    )
     devices: int = Field(1, ge=1, le=1_000_000, description="Devices that a retraining occupies, for device hours and money")
     drafter_step_share: float = Field(
-        0.25, gt=0, le=1, description="Steps of a drafter that continues the previous one, as a share of a new drafter's")
+        0.25, gt=0, le=1, description="Steps of a drafter that continues the previous one, as a share of a new drafter's"
+    )
     replay: float = Field(
-        0.5, ge=0, le=10, description="Old rows for each new one where fine-tuning continues from the previous model")
+        0.5, ge=0, le=10, description="Old rows for each new one where fine-tuning continues from the previous model"
+    )
     cool_down_hours: float = Field(12.0, ge=0, le=8760, description="Hours between the end of a run and the next one's start")
     most_back_off_days: float = Field(
-        14.0, ge=0, le=366, description="After n failures in a row, the cool-down is 2^n times as long, at most this many days")
+        14.0, ge=0, le=366, description="After n failures in a row, the cool-down is 2^n times as long, at most this many days"
+    )
     quiet: Annotated[list[str], AfterValidator(checked_times)] = Field(
-        default_factory=list, description="Times at which nothing is started, as cron schedules of minutes: `* 8-19 * * 1-5` "
-        "is every working day from 8:00 to 20:00")
+        default_factory=list,
+        description="Times at which nothing is started, as cron schedules of minutes: `* 8-19 * * 1-5` "
+        "is every working day from 8:00 to 20:00",
+    )
     timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
-        "UTC", description="Time zone of `quiet` and of the schedule, such as Europe/Amsterdam")
+        "UTC", description="Time zone of `quiet` and of the schedule, such as Europe/Amsterdam"
+    )
     budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What retraining may use")

@@ -37,7 +37,9 @@ class DecisionRun:
     """Seconds of earlier tries."""
 
 
-def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings) -> Decision:
+def settle_decision(
+    decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings
+) -> Decision:
     """The decision with what is known now; itself where nothing changed."""
     if run is None:
         return decision
@@ -46,15 +48,23 @@ def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayou
         return replace(decision, run_id=run.run_id if begun == "running" else None, outcome=begun)
     cost = (run.ended - run.started).total_seconds() + run.earlier_s if run.started and run.ended else None
     price = settings.price_per_device_hour
-    known = replace(decision, run_id=run.run_id, cost_s=cost,
-                    money=cost * decision.devices / 3600 * price if cost is not None and price is not None else None)
+    known = replace(
+        decision,
+        run_id=run.run_id,
+        cost_s=cost,
+        money=cost * decision.devices / 3600 * price if cost is not None and price is not None else None,
+    )
     if run.status == "CANCELED":
         return replace(known, outcome="cancelled", settled_ts=run.ended)
     release = _made(lake, facts, run, "release", "release")
     if run.status == "FAILURE":
         refused = release is not None and not _holds(lake, facts, release)
-        return replace(known, outcome="refused_by_gates" if refused else "failed", settled_ts=run.ended,
-                       gain=_gain(decision, lake, facts, run) if refused else None)
+        return replace(
+            known,
+            outcome="refused_by_gates" if refused else "failed",
+            settled_ts=run.ended,
+            gain=_gain(decision, lake, facts, run) if refused else None,
+        )
     known = replace(known, gain=_gain(decision, lake, facts, run))
     if not facts.releases:
         return replace(known, outcome="released", settled_ts=run.ended)

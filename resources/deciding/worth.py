@@ -41,7 +41,9 @@ DAYS = 30.0
 """Days that a drafter serves, where neither a schedule nor `payback_days` says."""
 
 
-def looked_up(settings: AnyTraining, lake: LakeLayout, stage: str, facts: RecipeFacts, now: datetime | None = None) -> AnyTraining:
+def looked_up(
+    settings: AnyTraining, lake: LakeLayout, stage: str, facts: RecipeFacts, now: datetime | None = None
+) -> AnyTraining:
     """The settings of a training with `early_end` filled from the lake; the same where it is not enabled.
 
     stage: whose earlier versions say how many tokens a second it reads.
@@ -51,8 +53,9 @@ def looked_up(settings: AnyTraining, lake: LakeLayout, stage: str, facts: Recipe
         return settings
     found: dict[str, Any] = {"trained_tokens_per_second": _tokens_per_second(lake, facts.workload, stage, settings)}
     if isinstance(stop, EarlyEndOfDrafter):
-        found |= _decoding(lake, facts, continues=getattr(settings, "continue_from", None) is not None,
-                           now=now or datetime.now(UTC))
+        found |= _decoding(
+            lake, facts, continues=getattr(settings, "continue_from", None) is not None, now=now or datetime.now(UTC)
+        )
     filled = {name: value for name, value in found.items() if getattr(stop, name) is None and value is not None}
     return settings.model_copy(update={"early_end": stop.model_copy(update=filled)})
 
@@ -63,8 +66,13 @@ def _tokens_per_second(lake: LakeLayout, workload: str, stage: str, settings: Tr
     versions = sorted(Registry(lake, workload).versions("model", stage), key=lambda each: each.created_at, reverse=True)
     for made in versions:
         tokens, seconds = made.metrics.get("tokens"), made.metrics.get("seconds")
-        if made.config.get("architecture") == kind and isinstance(tokens, int | float) and isinstance(seconds, int | float) \
-                and tokens > 0 and seconds > 0:
+        if (
+            made.config.get("architecture") == kind
+            and isinstance(tokens, int | float)
+            and isinstance(seconds, int | float)
+            and tokens > 0
+            and seconds > 0
+        ):
             return tokens / seconds
     return None
 
@@ -81,9 +89,13 @@ def _decoding(lake: LakeLayout, facts: RecipeFacts, continues: bool, now: dateti
     if choice is not None and choice.drafting.method != "drafter":
         return {"serves_days": days}  # nothing says what a better drafter than one that is not served saves
     speed = settings.tokens_per_second or max(
-        (point.tokens_per_second / settings.devices_per_server for point in (choice.curve if choice else ())
-         if point.label == choice.drafting.label and point.concurrency in choice.concurrencies),
-        default=seen.tokens_per_second)
+        (
+            point.tokens_per_second / settings.devices_per_server
+            for point in (choice.curve if choice else ())
+            if point.label == choice.drafting.label and point.concurrency in choice.concurrencies
+        ),
+        default=seen.tokens_per_second,
+    )
     hours = replace(seen, tokens_per_second=speed).decode_hours_a_day
     return {"serves_days": days, "decode_hours_per_day": hours, "decode_hours_at_tau": None if continues else seen.drafter_tau}
 
@@ -109,8 +121,9 @@ class DrafterPayback:
     """Requests a day now."""
 
 
-def drafter_payback(lake: LakeLayout, workload: str, release: str, settings: DecideSettings | None = None,
-                    now: datetime | None = None) -> DrafterPayback:
+def drafter_payback(
+    lake: LakeLayout, workload: str, release: str, settings: DecideSettings | None = None, now: datetime | None = None
+) -> DrafterPayback:
     """The payback of a release's drafter. settings: of the recipe; None: the defaults."""
     settings = settings or DecideSettings()
     home, days = lake.artefacts("release") / workload / release, settings.payback_days or PAYBACK_DAYS
@@ -154,12 +167,16 @@ def _costs(lake: LakeLayout, drafter: Manifest) -> Iterator[tuple[str, float]]:
 
 def _saved_s(choice: DraftingChoice | None, tokens: float | None, devices: int) -> tuple[float | None, str]:
     """Device seconds that drafting saves of a request; None, and why it is unknown. devices: of the server."""
-    curve = [point for point in choice.curve if not choice.concurrencies or point.concurrency in choice.concurrencies] \
-        if choice else []
+    curve = (
+        [point for point in choice.curve if not choice.concurrencies or point.concurrency in choice.concurrencies]
+        if choice
+        else []
+    )
     best = max((point for point in curve if point.method == "drafter"), key=_speed, default=None)
     if best is None:
-        return None, ("no server measured it with and without the drafter: name one in evaluation.server, and the next "
-                      "evaluation asks it")
+        return None, (
+            "no server measured it with and without the drafter: name one in evaluation.server, and the next evaluation asks it"
+        )
     plain = next((point for point in curve if point.method == "none" and point.concurrency == best.concurrency), None)
     if plain is None or not plain.tokens_per_second or not best.tokens_per_second:
         return None, f"the server was not measured without drafting at {best.concurrency} requests at a time"
@@ -172,8 +189,16 @@ def _speed(point: CurvePoint) -> float:
     return point.tokens_per_second
 
 
-def _sentence(costs: dict[str, float], missing: list[str], devices: int, at_least: float | None, why: str, days: float,
-              requests: float | None, choice: DraftingChoice | None) -> str:
+def _sentence(
+    costs: dict[str, float],
+    missing: list[str],
+    devices: int,
+    at_least: float | None,
+    why: str,
+    days: float,
+    requests: float | None,
+    choice: DraftingChoice | None,
+) -> str:
     each = ", ".join(f"{name} {duration(seconds)}" for name, seconds in costs.items())
     on = "a device" if devices == 1 else f"{devices} devices"
     said = f"the drafter cost {duration(sum(costs.values()))} of {on} ({each})" if costs else "what the drafter cost is unknown"
@@ -191,6 +216,9 @@ def _sentence(costs: dict[str, float], missing: list[str], devices: int, at_leas
     curves = choice.break_even if choice else ()
     ends = [f"{found.label} {found.says}" for found in curves if found.label.startswith("drafter")]
     if choice is not None and choice.drafting.method != "drafter":
-        ends.append(f"the release drafts with {choice.drafting.label}" if choice.drafting.method != "none" else
-                    "the release does not draft")
+        ends.append(
+            f"the release drafts with {choice.drafting.label}"
+            if choice.drafting.method != "none"
+            else "the release does not draft"
+        )
     return "; ".join([said, *ends])

@@ -89,8 +89,11 @@ def _digest(project: Path, path: Path) -> str:
 @cache
 def _statements(project: Path) -> dict[str, str]:
     """The text of every statement, by "sql/" and its name."""
-    return {f"{file.relative_to(project).with_suffix('').as_posix()}/{name}": text
-            for file in (project / "sql").rglob("*.sql") for name, text in sections(file).items()}
+    return {
+        f"{file.relative_to(project).with_suffix('').as_posix()}/{name}": text
+        for file in (project / "sql").rglob("*.sql")
+        for name, text in sections(file).items()
+    }
 
 
 @cache
@@ -171,7 +174,7 @@ def _absolute(project: Path, path: Path, name: str) -> str:
     if not dots:
         return name
     package = path.parent.relative_to(project).parts
-    return ".".join([*package[:len(package) - dots + 1], *([plain] if plain else [])])
+    return ".".join([*package[: len(package) - dots + 1], *([plain] if plain else [])])
 
 
 def _may_be_a_path(text: str) -> bool:

@@ -64,7 +64,8 @@ def rows_digest(tables: Tables, name: str, workload: str, as_served: bool = Fals
 def all_digests(tables: Tables, workload: str, digest: Callable[..., str] = slice_digest) -> dict[str, str]:
     """The digests of all slices of a workload, by name."""
     return {name: digest(tables, name, workload) for name in DIGESTS} | {
-        AS_SERVED: digest(tables, "interactions", workload, as_served=True)}
+        AS_SERVED: digest(tables, "interactions", workload, as_served=True)
+    }
 
 
 def _digests_of_days(tables: Tables, name: str, workload: str, days: Sequence[date], query: str) -> dict[date, str]:

@@ -1,6 +1,6 @@
 """Keyed hashes of ids: what tables have instead of user ids, and tombstones instead of any id.
 
-    keyed_hash("ann@example.org")     # as the column user_hash
+keyed_hash("ann@example.org")     # as the column user_hash
 """
 
 from __future__ import annotations

@@ -81,7 +81,9 @@ class Acceptance:
     """Why there is no chart."""
 
 
-def acceptance(hours: Sequence[HourlyDrafts], settings: DriftSettings, rate: float, now: datetime, name: str = "") -> Acceptance:
+def acceptance(
+    hours: Sequence[HourlyDrafts], settings: DriftSettings, rate: float, now: datetime, name: str = ""
+) -> Acceptance:
     """The chart of a release. rate: false alarms a day. name: seeds the bootstrap."""
     hours = [each for each in hours if each.hour + timedelta(hours=1) <= now]
     if not hours:
@@ -92,8 +94,10 @@ def acceptance(hours: Sequence[HourlyDrafts], settings: DriftSettings, rate: flo
     after = [each for each in hours if each.hour.date() > end]
     days = len({each.hour.date() for each in inside})
     if now.date() <= end:
-        return Acceptance(problem=f"the release has served for {counted((now.date() - start).days, 'day')} of the "
-                                  f"{settings.reference_days} of its reference window")
+        return Acceptance(
+            problem=f"the release has served for {counted((now.date() - start).days, 'day')} of the "
+            f"{settings.reference_days} of its reference window"
+        )
     if days < LEAST_DAYS:
         return Acceptance(problem=f"the reference window has {counted(days, 'day')} with drafts, fewer than {LEAST_DAYS}")
     profile = _Profile(inside, by_week=settings.reference_days >= 2 * 7)
@@ -163,8 +167,9 @@ class _Profile:
     def _correlation_of(self, hours: Sequence[HourlyDrafts]) -> float:
         """Of neighbouring hours' residuals, in standard deviations; 0 where they differ more than independent ones."""
         values = self._values(hours, own=True)
-        pairs = [(values[hour - timedelta(hours=1)], value) for hour, value in values.items()
-                 if hour - timedelta(hours=1) in values]
+        pairs = [
+            (values[hour - timedelta(hours=1)], value) for hour, value in values.items() if hour - timedelta(hours=1) in values
+        ]
         squares = sum(first**2 + second**2 for first, second in pairs) / 2
         return min(MOST_CORRELATED, max(0.0, sum(first * second for first, second in pairs) / squares)) if squares else 0.0
 
@@ -172,8 +177,9 @@ class _Profile:
 def _by_hour(evidence: Mapping[datetime, float]) -> Float[np.ndarray, " hours"]:
     """Evidence of the hours of its days, in order; 0 for an hour without drafts."""
     days = sorted({hour.date() for hour in evidence})
-    return np.array([evidence.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0)
-                     for day in days for hour in range(HOURS)])
+    return np.array(
+        [evidence.get(datetime(day.year, day.month, day.day, hour, tzinfo=UTC), 0.0) for day in days for hour in range(HOURS)]
+    )
 
 
 def _variance(residuals: np.ndarray, drafts: np.ndarray) -> tuple[float, float]:

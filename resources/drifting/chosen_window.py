@@ -106,8 +106,10 @@ class ChosenWindow:
         is_usable = before is not None and is_lost and before.counted_with == self.counted_with
         if (lost := self.with_counts() if is_usable else None) is not None:
             reference: Reference | None = lost.reference
-            notes.append("rows of the reference window are no longer in the lake: days are compared with what its sessions "
-                         "counted, in all tests but those of novelty, which need its texts")
+            notes.append(
+                "rows of the reference window are no longer in the lake: days are compared with what its sessions "
+                "counted, in all tests but those of novelty, which need its texts"
+            )
         else:
             start = before.reference.start if before is not None and not is_lost else None
             reference = reference_of(rows, self._length, today, made, start)
@@ -119,7 +121,8 @@ class ChosenWindow:
             notes.append(
                 f"the reference window was {instead_of[0]} to {instead_of[1]} before: rows of it left the lake, and what was "
                 "kept of it was counted with other settings or code. A change between the two windows is not found; to avoid "
-                f"this, keep rows for the age of the release and {counted(self._length, 'day')} more")
+                f"this, keep rows for the age of the release and {counted(self._length, 'day')} more"
+            )
         return ReferenceChoice(reference, self._text(reference, made) if reference is not None else "", lost, instead_of, notes)
 
     def _text(self, reference: Reference, made: date | None) -> str:
@@ -138,9 +141,15 @@ class ChosenWindow:
             about = json.loads(str(kept["about"]))
             vocabulary, comparison = (tuple(map(date.fromisoformat, about[name])) for name in ("vocabulary", "comparison"))
             reference = Reference(date.fromisoformat(about["start"]), date.fromisoformat(about["end"]), vocabulary, comparison)
-            return ReferenceWindow(reference, KnownVocabulary(about["categories"], about["edges"]), about["counted_with"], about["files"],
-                          {date.fromisoformat(day): count for day, count in about["rows"].items()},
-                          {day: kept[day.isoformat()] for day in comparison if with_counts}, tuple(about["instead_of"]))
+            return ReferenceWindow(
+                reference,
+                KnownVocabulary(about["categories"], about["edges"]),
+                about["counted_with"],
+                about["files"],
+                {date.fromisoformat(day): count for day, count in about["rows"].items()},
+                {day: kept[day.isoformat()] for day in comparison if with_counts},
+                tuple(about["instead_of"]),
+            )
         return None
 
     def keep(self, window: ReferenceWindow) -> None:
@@ -148,15 +157,24 @@ class ChosenWindow:
         keeps none."""
         reference = window.reference
         about = {
-            "start": reference.start.isoformat(), "end": reference.end.isoformat(), "counted_with": window.counted_with,
-            "vocabulary": [day.isoformat() for day in reference.vocabulary], "files": window.files,
+            "start": reference.start.isoformat(),
+            "end": reference.end.isoformat(),
+            "counted_with": window.counted_with,
+            "vocabulary": [day.isoformat() for day in reference.vocabulary],
+            "files": window.files,
             "comparison": [day.isoformat() for day in reference.comparison],
-            "categories": dict(window.known.categories), "edges": dict(window.known.edges),
-            "rows": {day.isoformat(): count for day, count in window.rows.items()}, "instead_of": window.instead_of}
+            "categories": dict(window.known.categories),
+            "edges": dict(window.known.edges),
+            "rows": {day.isoformat(): count for day, count in window.rows.items()},
+            "instead_of": window.instead_of,
+        }
         try:
             with replaced(self._path) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, about=np.array(json.dumps(about)),
-                                    **{day.isoformat(): counts for day, counts in window.counts.items()})
+                np.savez_compressed(
+                    file,
+                    about=np.array(json.dumps(about)),
+                    **{day.isoformat(): counts for day, counts in window.counts.items()},
+                )
         except OSError:
             return
         try:

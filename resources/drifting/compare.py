@@ -79,8 +79,15 @@ class Result:
 class WindowComparison:
     """The reference's counts, and what each day of the reference says about the others."""
 
-    def __init__(self, reference: Reference, counts: Counts, columns: Sequence[Columns], settings: DriftSettings,
-                 rate: float, name: str = ""):
+    def __init__(
+        self,
+        reference: Reference,
+        counts: Counts,
+        columns: Sequence[Columns],
+        settings: DriftSettings,
+        rate: float,
+        name: str = "",
+    ):
         """counts: of the reference's comparison days. rate: of days with an alarm though nothing changed. name: seeds the
         random splits, so that the same traffic gives the same p-values."""
         self.reference, self.columns, self.settings, self.rate = reference, list(columns), settings, rate
@@ -106,16 +113,20 @@ class WindowComparison:
             if length > 1 and len(window) < 2:
                 continue  # the same as the window of one day, or nothing
             strata = strata_of(window, list(self._counts))
-            inside, outside = [[_together(source, days[side]) for days in strata]
-                               for side, source in ((0, counts), (1, self._counts))]
+            inside, outside = [
+                [_together(source, days[side]) for days in strata] for side, source in ((0, counts), (1, self._counts))
+            ]
             blank = Result(day, length, "", sessions=sum(map(len, inside)), reference_sessions=sum(map(len, outside)))
             problem = self._problem(blank)
             if problem:
                 results += [replace(blank, test=each.name, problem=problem) for each in self.columns]
                 continue
             seen = [each for each in self.columns if _has_counts(each, inside) and _has_counts(each, outside)]
-            results += [replace(blank, test=each.name, problem=self._unseen(each, inside, outside))
-                        for each in self.columns if each not in seen]
+            results += [
+                replace(blank, test=each.name, problem=self._unseen(each, inside, outside))
+                for each in self.columns
+                if each not in seen
+            ]
             able = [each for each in seen if _can_differ(each, [*inside, *outside])]
             results += [replace(blank, test=each.name, value=0.0, p=1.0) for each in seen if each not in able]
             if able:
@@ -141,8 +152,14 @@ class WindowComparison:
         for (place, each, found), p, decision in zip(tested, p_values, holm(p_values, self.rate), strict=True):
             days = self.dispersions[each.name]
             results[place] = replace(
-                results[place], value=found.value, p=p, level=decision.level, alarm=decision.alarm,
-                bound=bound_of(found, each, days, self.rate / len(tested)), dispersion=days.factor if days else None)
+                results[place],
+                value=found.value,
+                p=p,
+                level=decision.level,
+                alarm=decision.alarm,
+                bound=bound_of(found, each, days, self.rate / len(tested)),
+                dispersion=days.factor if days else None,
+            )
         return results
 
     def _problem(self, blank: Result) -> str:

@@ -37,8 +37,9 @@ Stratum = tuple[list[date], list[date]]
 """Days of the window, and the days of the reference that they are compared with."""
 
 
-def reference_of(days: Collection[date], length: int, today: date, before: date | None = None,
-                 chosen: date | None = None) -> Reference | None:
+def reference_of(
+    days: Collection[date], length: int, today: date, before: date | None = None, chosen: date | None = None
+) -> Reference | None:
     """The reference window of `length` calendar days; None while there is none.
 
     days: with traffic. before: the day on which the release was made: its window is the last full one before it. Without it,
@@ -67,8 +68,10 @@ def strata_of(window: Sequence[date], comparison: Sequence[date]) -> list[Stratu
     week has too few days to compare with."""
     if not window or not comparison:
         return []
-    by_weekday = [([day for day in window if day.weekday() == weekday], [day for day in comparison if day.weekday() == weekday])
-                  for weekday in range(7)]
+    by_weekday = [
+        ([day for day in window if day.weekday() == weekday], [day for day in comparison if day.weekday() == weekday])
+        for weekday in range(7)
+    ]
     found = [(inside, outside) for inside, outside in by_weekday if inside]
     span = (max(comparison) - min(comparison)).days + 1
     if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in found):

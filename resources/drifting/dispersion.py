@@ -151,8 +151,10 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     c, d = 1.0, 1 / _not_zero(1 - (a + b) * x / (a + 1))
     found = d
     for step in range(1, STEPS):
-        for numerator in (step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step)),
-                          -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1))):
+        for numerator in (
+            step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step)),
+            -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1)),
+        ):
             d, c = 1 / _not_zero(1 + numerator * d), _not_zero(1 + numerator / c)
             found *= c * d
         if abs(c * d - 1) < 1e-12:

@@ -35,8 +35,14 @@ from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
-COUNTED_BY = ("sql/drifting/categories", "sql/drifting/traffic", "sql/drifting/sessions", "sql/drifting/session_counts",
-              "sql/curating/macros/beginning", "sql/curating/macros/refused_in_words")
+COUNTED_BY = (
+    "sql/drifting/categories",
+    "sql/drifting/traffic",
+    "sql/drifting/sessions",
+    "sql/drifting/session_counts",
+    "sql/curating/macros/beginning",
+    "sql/curating/macros/refused_in_words",
+)
 """What counts a session in the tests that need no texts."""
 ALL_TESTS = (*TESTS, *EMBEDDED)
 NO_TEXTS = "rows of the reference window are no longer in the lake, and its texts are not kept"
@@ -65,8 +71,13 @@ class DriftReport:
 
 
 def compare_traffic(
-    tables: Tables, workload: str, settings: DriftSettings, seen: TestInputs, release: ServedRelease = NO_RELEASE,
-    now: datetime | None = None, embedder: Embedder | None = None,
+    tables: Tables,
+    workload: str,
+    settings: DriftSettings,
+    seen: TestInputs,
+    release: ServedRelease = NO_RELEASE,
+    now: datetime | None = None,
+    embedder: Embedder | None = None,
 ) -> DriftReport:
     """Compares every day that is over and was not compared yet, and writes its rows in commits of DAYS_A_COMMIT days.
 
@@ -81,14 +92,23 @@ def compare_traffic(
 class DriftRun:
     """One comparison of a workload's traffic with the reference window of a release."""
 
-    def __init__(self, tables: Tables, workload: str, settings: DriftSettings, seen: TestInputs, release: ServedRelease,
-                 now: datetime, embedder: Embedder | None):
+    def __init__(
+        self,
+        tables: Tables,
+        workload: str,
+        settings: DriftSettings,
+        seen: TestInputs,
+        release: ServedRelease,
+        now: datetime,
+        embedder: Embedder | None,
+    ):
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
         self._release, self._now, self._embedder = release, now, embedder
         self.report = DriftReport(release.name, notes=[release.problem] if release.problem else [])
         judged = tables.rows_by_day("judgements", workload)
-        self._rows = {day: count + judged.get(day, 0)
-                      for day, count in tables.rows_by_day("cleaned_interactions", workload).items()}
+        self._rows = {
+            day: count + judged.get(day, 0) for day, count in tables.rows_by_day("cleaned_interactions", workload).items()
+        }
         """Numbers of rows by day of traffic."""
         self._files = DayFiles(tables, workload)
         self._newest = sorted(self._rows)[-max(settings.windows) :]
@@ -96,7 +116,8 @@ class DriftRun:
         if ahead := [day for day in sorted(self._rows) if day > now.date()]:
             self.report.notes.append(
                 f"{counted(len(ahead), 'day')} of the logs, up to {ahead[-1]}, {_is_or_are(len(ahead))} after today, "
-                f"{now.date()}: a clock of the logs or of this machine is wrong, and these rows are not compared yet")
+                f"{now.date()}: a clock of the logs or of this machine is wrong, and these rows are not compared yet"
+            )
         self._hours = self._served_hours()
         self._rate = settings.false_alarms_per_1000_days / 1_000 / (2 if self._hours else 1)
         self._digest = _digest(settings, seen, self._rate, embedder)
@@ -104,8 +125,9 @@ class DriftRun:
     def compare_days(self) -> None:
         """Compares the days after the reference window that were not compared with the files that they have now."""
         settings, report = self._settings, self.report
-        chosen = ChosenWindow(self._tables.lake, self._workload, report.release, settings.reference_days,
-                              _counted_with(self._seen))
+        chosen = ChosenWindow(
+            self._tables.lake, self._workload, report.release, settings.reference_days, _counted_with(self._seen)
+        )
         choice = chosen.choose(self._rows, self._now.date(), self._release.made)
         report.reference, report.window = choice.reference, choice.text
         report.notes += choice.notes
@@ -114,8 +136,13 @@ class DriftRun:
         elif days := self._to_compare(choice.reference):
             counts, comparison = self._with_lost(choice.lost) if choice.lost else self._with_rows(chosen, choice, days)
             for first in range(0, len(days), DAYS_A_COMMIT):
-                self._commit([row for day in days[first : first + DAYS_A_COMMIT]
-                              for row in self._rows_of(day, counts, comparison, has_texts=choice.lost is None)])
+                self._commit(
+                    [
+                        row
+                        for day in days[first : first + DAYS_A_COMMIT]
+                        for row in self._rows_of(day, counts, comparison, has_texts=choice.lost is None)
+                    ]
+                )
 
     def _window(self, day: date, length: int) -> list[date]:
         """The days of traffic of the window of `length` days that ends with a day."""
@@ -126,9 +153,17 @@ class DriftRun:
         """Days after the reference that are over and have a window that was not compared with the files that it has now."""
         with workbench() as connection:
             attach_slice(connection, self._tables, "drift", self._workload)
-            known = {(row["dt"], row["window_days"]): row["files"] for row in rows(
-                connection, "drifting/compared", release=self.report.release, settings=self._digest,
-                reference_start=reference.start, reference_end=reference.end).to_pylist()}
+            known = {
+                (row["dt"], row["window_days"]): row["files"]
+                for row in rows(
+                    connection,
+                    "drifting/compared",
+                    release=self.report.release,
+                    settings=self._digest,
+                    reference_start=reference.start,
+                    reference_end=reference.end,
+                ).to_pylist()
+            }
         first = min(self._rows, default=self._now.date())
 
         def is_stale(day: date) -> bool:
@@ -150,7 +185,9 @@ class DriftRun:
         vectors.keep_days(self._rows)
         return vectors
 
-    def _with_rows(self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]) -> tuple[CountCache, WindowComparison]:
+    def _with_rows(
+        self, chosen: ChosenWindow, choice: ReferenceChoice, days: list[date]
+    ) -> tuple[CountCache, WindowComparison]:
         """Counts of days, and the comparison with a reference window whose rows are in the lake. Keeps the window."""
         reference, vectors = choice.reference, self._vectors()
         assert reference is not None
@@ -163,8 +200,14 @@ class DriftRun:
             source.embed(sorted({*reference.vocabulary, *uncounted}))
         usual = {day: counts.of_day(day) for day in reference.comparison}
         own_days = (*reference.vocabulary, *reference.comparison)
-        window = ReferenceWindow(reference, source.known, chosen.counted_with, partition_key(self._files.of(*own_days)),
-                        {day: self._rows[day] for day in own_days}, instead_of=choice.instead_of)
+        window = ReferenceWindow(
+            reference,
+            source.known,
+            chosen.counted_with,
+            partition_key(self._files.of(*own_days)),
+            {day: self._rows[day] for day in own_days},
+            instead_of=choice.instead_of,
+        )
         if window != chosen.window:
             chosen.keep(replace(window, counts={day: without_texts(each, source.columns) for day, each in usual.items()}))
         return counts, self._comparison(reference, usual, source)
@@ -178,8 +221,9 @@ class DriftRun:
         return counts, self._comparison(lost.reference, lost.counts, source)
 
     def _comparison(self, reference: Reference, usual: Mapping[date, Counts], source: SessionCounts) -> WindowComparison:
-        return WindowComparison(reference, usual, source.columns, self._settings, self._rate,
-                          f"{self._workload}/{self.report.release}")
+        return WindowComparison(
+            reference, usual, source.columns, self._settings, self._rate, f"{self._workload}/{self.report.release}"
+        )
 
     def _rows_of(self, day: date, counts: CountCache, comparison: WindowComparison, has_texts: bool) -> list[dict[str, Any]]:
         """Rows of the windows that end with a day."""
@@ -188,29 +232,65 @@ class DriftRun:
         if not has_texts:
             untested = [test for test in ALL_TESTS if test in TEXT_TESTS and (test not in EMBEDDED or self._embedder)]
             one_of_each = {result.window_days: result for result in results}.values()
-            results += [replace(result, test=test, value=None, bound=None, p=None, level=None, alarm=False, dispersion=None,
-                                problem=NO_TEXTS) for result in one_of_each for test in untested]
+            results += [
+                replace(
+                    result,
+                    test=test,
+                    value=None,
+                    bound=None,
+                    p=None,
+                    level=None,
+                    alarm=False,
+                    dispersion=None,
+                    problem=NO_TEXTS,
+                )
+                for result in one_of_each
+                for test in untested
+            ]
         windows = [self._window(day, result.window_days) for result in results]
-        return [self._row(result, comparison.reference, sum(self._rows[each] for each in window),
-                          partition_key(self._files.of(*window)))
-                for result, window in zip(results, windows, strict=True)]
+        return [
+            self._row(
+                result, comparison.reference, sum(self._rows[each] for each in window), partition_key(self._files.of(*window))
+            )
+            for result, window in zip(results, windows, strict=True)
+        ]
 
     def _row(self, result: Result, reference: Reference, count: int, files: str | None = None) -> dict[str, Any]:
         return {
-            "workload": self._workload, "release": self.report.release, "dt": result.day, "window_days": result.window_days,
-            "test": result.test, "value": result.value, "bound": result.bound, "p": result.p, "level": result.level,
-            "alarm": result.alarm, "dispersion": result.dispersion, "sessions": result.sessions,
-            "reference_sessions": result.reference_sessions, "reference_start": reference.start,
-            "reference_end": reference.end, "rows": count, "problem": result.problem or None, "settings": self._digest,
-            "ts": self._now, "files": files,
+            "workload": self._workload,
+            "release": self.report.release,
+            "dt": result.day,
+            "window_days": result.window_days,
+            "test": result.test,
+            "value": result.value,
+            "bound": result.bound,
+            "p": result.p,
+            "level": result.level,
+            "alarm": result.alarm,
+            "dispersion": result.dispersion,
+            "sessions": result.sessions,
+            "reference_sessions": result.reference_sessions,
+            "reference_start": reference.start,
+            "reference_end": reference.end,
+            "rows": count,
+            "problem": result.problem or None,
+            "settings": self._digest,
+            "ts": self._now,
+            "files": files,
         }
 
     def _commit(self, part: list[dict[str, Any]]) -> None:
         """Replaces the rows of these tests and days, and reports them."""
         tests, days = (sorted({row[column] for row in part}) for column in ("test", "dt"))
         if days:
-            self._tables.replace("drift", pa.Table.from_pylist(part, schema=SCHEMAS["drift"]), workload=self._workload,
-                                 release=self.report.release, dt=days, test=tests)
+            self._tables.replace(
+                "drift",
+                pa.Table.from_pylist(part, schema=SCHEMAS["drift"]),
+                workload=self._workload,
+                release=self.report.release,
+                dt=days,
+                test=tests,
+            )
         self.report.rows += part
 
     def _served_hours(self) -> list[HourlyDrafts]:
@@ -226,12 +306,12 @@ class DriftRun:
                 hours = rows(connection, "drifting/captured_hours", release=release).to_pylist()
         for count, what, why in (
             (backwards, "an end before the beginning", "a clock went backwards, of the server or of what reads its metrics"),
-            (too_many, "more accepted than drafted tokens",
-             "the server was restarted within, or its counters are mixed up"),
+            (too_many, "more accepted than drafted tokens", "the server was restarted within, or its counters are mixed up"),
         ):
             if count:
                 self.report.notes.append(
-                    f"{counted(count, 'window')} of serving_metrics with {what} {_is_or_are(count)} left out: {why}")
+                    f"{counted(count, 'window')} of serving_metrics with {what} {_is_or_are(count)} left out: {why}"
+                )
         return [HourlyDrafts(row["hour"].astimezone(UTC), row["drafts"], row["accepted_tokens"]) for row in hours]
 
     def compare_acceptance(self) -> None:
@@ -245,20 +325,28 @@ class DriftRun:
         assert chart.start is not None and chart.end is not None
         with workbench() as connection:
             attach_slice(connection, self._tables, "drift", self._workload)
-            known = {row["dt"]: (row["value"], row["bound"], row["settings"]) for row in rows(
-                connection, "drifting/acceptance_compared", release=self.report.release).to_pylist()}
+            known = {
+                row["dt"]: (row["value"], row["bound"], row["settings"])
+                for row in rows(connection, "drifting/acceptance_compared", release=self.report.release).to_pylist()
+            }
         reference = Reference(chart.start, chart.end, (), ())
-        self._commit([
-            self._row(Result(each.day, 1, ACCEPTANCE, value=each.sum, bound=chart.bound, alarm=each.alarm), reference, 0)
-            for each in chart.days if known.get(each.day) != (each.sum, chart.bound, self._digest)])
+        self._commit(
+            [
+                self._row(Result(each.day, 1, ACCEPTANCE, value=each.sum, bound=chart.bound, alarm=each.alarm), reference, 0)
+                for each in chart.days
+                if known.get(each.day) != (each.sum, chart.bound, self._digest)
+            ]
+        )
 
     def _no_reference(self) -> str:
         length, past = self._settings.reference_days, sorted(day for day in self._rows if day < self._now.date())
         if not past:
             return "there is no day of traffic that is over: nothing is compared yet"
-        return (f"the reference window is the first {length} days of traffic ({past[0]} on), of which "
-                f"{counted((past[-1] - past[0]).days + 1, 'day')} are over: nothing is compared yet; drift.reference_days "
-                "makes it shorter")
+        return (
+            f"the reference window is the first {length} days of traffic ({past[0]} on), of which "
+            f"{counted((past[-1] - past[0]).days + 1, 'day')} are over: nothing is compared yet; drift.reference_days "
+            "makes it shorter"
+        )
 
 
 def _is_or_are(count: int) -> str:
@@ -277,8 +365,10 @@ def _judge(seen: TestInputs) -> list[str] | None:
 
 def _digest(settings: DriftSettings, seen: TestInputs, rate: float, embedder: Embedder | None) -> str:
     """Digest of what decides the values: settings, judge, embedding model, code."""
-    return _digest_of([settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],
-                      source_digest("resources/drifting/drift.py"))
+    return _digest_of(
+        [settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],
+        source_digest("resources/drifting/drift.py"),
+    )
 
 
 def _digest_of(values: list[Any], code: str) -> str:

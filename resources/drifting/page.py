@@ -44,14 +44,24 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
     newest = max((row["dt"] for row in shown), default=None)
     pictures = {test: base64.b64encode(picture).decode() for test, picture in plots(shown).items()}
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
         finalize=finalize,
     )
     page = environment.get_template("drift.html.j2").render(
-        workload=workload, release=report.release, reference=report.reference, window=report.window, notes=report.notes,
+        workload=workload,
+        release=report.release,
+        reference=report.reference,
+        window=report.window,
+        notes=report.notes,
         pictures=pictures,
-        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", rate=settings.false_alarms_per_1000_days, newest=newest,
-        alarms=[row for row in shown if row["alarm"]], rows=[row for row in shown if row["dt"] == newest],
+        made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        rate=settings.false_alarms_per_1000_days,
+        newest=newest,
+        alarms=[row for row in shown if row["alarm"]],
+        rows=[row for row in shown if row["dt"] == newest],
     )
     path = tables.lake.root / "drift" / f"{workload}.html"
     path.parent.mkdir(exist_ok=True)
@@ -60,8 +70,16 @@ def write_drift_page(tables: Tables, workload: str, report: DriftReport, setting
 
 
 COLORS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7a4fa3")
-UNITS = {"prompt_shapes": "PSI", "language": "PSI", "tools": "PSI", "prompt_length": "PSI", "answer_length": "PSI",
-         "feedback_given": "PSI", "acceptance": "sum of evidence of a fall", "quality": "fall of the share of points"}
+UNITS = {
+    "prompt_shapes": "PSI",
+    "language": "PSI",
+    "tools": "PSI",
+    "prompt_length": "PSI",
+    "answer_length": "PSI",
+    "feedback_given": "PSI",
+    "acceptance": "sum of evidence of a fall",
+    "quality": "fall of the share of points",
+}
 RISE = "rise of the share"
 
 

@@ -125,8 +125,9 @@ def permutation_tests(
     active, splits, most = list(running.values()), 0, int(np.ceil(1 / least_p))
     while active and splits < most:
         count = min(FIRST_SPLITS if not splits else SPLITS_AT_ONCE, most - splits)
-        wanted = np.unique(np.concatenate([np.arange(test.columns.first, test.columns.first + test.columns.width)
-                                           for test in active]))
+        wanted = np.unique(
+            np.concatenate([np.arange(test.columns.first, test.columns.first + test.columns.width) for test in active])
+        )
         chosen = np.zeros((count, everything.shape[1]))
         for pair in strata:
             chosen[:, wanted] += _random_sums(np.concatenate(pair)[:, wanted], len(pair[0]), count, rng)

@@ -103,8 +103,13 @@ class PromptVectors:
 
     def _write(self, day: date, vectors: Mapping[tuple[str, str], np.ndarray]) -> None:
         ids, contents = [key[0] for key in vectors], [key[1] for key in vectors]
-        table = pa.table({"interaction_id": pa.array(ids, pa.string()), "content_sha256": pa.array(contents, pa.string()),
-                          "vector": pa.array([each.tobytes() for each in vectors.values()], pa.binary())})
+        table = pa.table(
+            {
+                "interaction_id": pa.array(ids, pa.string()),
+                "content_sha256": pa.array(contents, pa.string()),
+                "vector": pa.array([each.tobytes() for each in vectors.values()], pa.binary()),
+            }
+        )
         with replaced(self._path(day)) as temporary:
             pq.write_table(table, temporary)
 

@@ -1,6 +1,6 @@
 """The release whose reference window traffic is compared with: the champion of the endpoint.
 
-    served = served_release(lake, "math-tutor")        # ServedRelease("3f2a...", made=date(2026, 7, 1)), or NO_RELEASE
+served = served_release(lake, "math-tutor")        # ServedRelease("3f2a...", made=date(2026, 7, 1)), or NO_RELEASE
 """
 
 from __future__ import annotations

@@ -94,8 +94,16 @@ class TestInputs:
 class SessionCounts:
     """Counts of the sessions of single days."""
 
-    def __init__(self, tables: Tables, workload: str, reference: Reference, settings: DriftSettings, seen: TestInputs,
-                 vectors: PromptVectors | None = None, known: KnownVocabulary | None = None):
+    def __init__(
+        self,
+        tables: Tables,
+        workload: str,
+        reference: Reference,
+        settings: DriftSettings,
+        seen: TestInputs,
+        vectors: PromptVectors | None = None,
+        known: KnownVocabulary | None = None,
+    ):
         """known: what vocabulary days told apart whose rows are gone; then the tests of texts are left out."""
         self._tables, self._workload, self._settings, self._seen = tables, workload, settings, seen
         self._vocabulary_days, self._vectors, self._kept = reference.vocabulary, vectors, known
@@ -158,8 +166,7 @@ class SessionCounts:
             return self._prompts(connection, share)
 
     def _prompts(self, connection: duckdb.DuckDBPyConnection, share: float) -> pa.Table:
-        return rows(connection, "drifting/prompts_to_embed", share=share, characters=BEGINNING,
-                    most=PROMPTS_A_SESSION)
+        return rows(connection, "drifting/prompts_to_embed", share=share, characters=BEGINNING, most=PROMPTS_A_SESSION)
 
     def _far(self, day: date, prompts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """The session of each compared prompt, and whether it is far from all that is known."""
@@ -175,8 +182,11 @@ class SessionCounts:
     def _known(self) -> tuple[dict[str, list[str]], dict[str, list[int]], np.ndarray]:
         """Categories, edges of lengths, and n-grams of the vocabulary days."""
         if self._kept is not None:
-            return ({test: list(found) for test, found in self._kept.categories.items()},
-                    {name: list(found) for name, found in self._kept.edges.items()}, np.zeros(0, np.uint64))
+            return (
+                {test: list(found) for test, found in self._kept.categories.items()},
+                {name: list(found) for name, found in self._kept.edges.items()},
+                np.zeros(0, np.uint64),
+            )
         with self._traffic(self._vocabulary_days) as connection:
             chosen: dict[str, list[str]] = {}
             for row in rows(connection, "drifting/categories", most=MOST_CATEGORIES).to_pylist():
@@ -199,22 +209,30 @@ class SessionCounts:
                 attach_slice(connection, self._tables, name, self._workload, days)
             for macro in ("beginning", "refused_in_words"):
                 run(connection, f"curating/macros/{macro}")
-            run(connection, "drifting/traffic", judge=judge.model if judge else None,
-                prompt_sha256=judge.prompt_sha256 if judge else None, names=list(self._seen.least),
-                least=list(self._seen.least.values()))
+            run(
+                connection,
+                "drifting/traffic",
+                judge=judge.model if judge else None,
+                prompt_sha256=judge.prompt_sha256 if judge else None,
+                names=list(self._seen.least),
+                least=list(self._seen.least.values()),
+            )
             yield connection
 
     def of_day(self, day: date) -> Float[np.ndarray, "sessions columns"]:
         """What each session of a day counts in every test."""
         _, edges, known = self._known
         places = [(test, category) for test in self._tests for category in self._categories[test]]
-        table = pa.Table.from_pylist([{"test": test, "category": category, "place": place}
-                                      for place, (test, category) in enumerate(places)], schema=CATEGORIES)
+        table = pa.Table.from_pylist(
+            [{"test": test, "category": category, "place": place} for place, (test, category) in enumerate(places)],
+            schema=CATEGORIES,
+        )
         with self._traffic([day]) as connection:
             run(connection, "drifting/sessions")
             connection.register("categories", table)
-            counted = rows(connection, "drifting/session_counts", prompt_edges=edges["prompt_length"],
-                           answer_edges=edges["answer_length"])
+            counted = rows(
+                connection, "drifting/session_counts", prompt_edges=edges["prompt_length"], answer_edges=edges["answer_length"]
+            )
             counts = np.zeros((_sessions(connection), len(places)))
             np.add.at(counts, (counted["number"].to_numpy(), counted["place"].to_numpy()), counted["amount"].to_numpy())
             if "novelty" in self._tests:

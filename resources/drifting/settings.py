@@ -14,11 +14,17 @@ class DriftEmbeddings(Settings):
     model."""
 
     model: str | None = Field(
-        None, min_length=1, description="Directory of an embedding model in the Hugging Face layout. Left out: no embeddings "
-        "are compared")
+        None,
+        min_length=1,
+        description="Directory of an embedding model in the Hugging Face layout. Left out: no embeddings are compared",
+    )
     sessions_per_day: int = Field(
-        500, ge=20, le=1_000_000, description="Sessions of a day of the vocabulary, on average, whose prompts are embedded. If "
-        "there are more, a fixed share of all sessions is chosen by a hash of their names")
+        500,
+        ge=20,
+        le=1_000_000,
+        description="Sessions of a day of the vocabulary, on average, whose prompts are embedded. If "
+        "there are more, a fixed share of all sessions is chosen by a hash of their names",
+    )
 
 
 class DriftSettings(Settings):
@@ -26,20 +32,34 @@ class DriftSettings(Settings):
 
     enabled: bool = Field(True, description="false: traffic is not compared with a reference window")
     reference_days: int = Field(
-        28, ge=4, le=366, description="Days of the reference window. The first quarter says which n-grams and categories are "
-        "known, the others are compared with. From 19 days on, days are compared with the same days of the week only")
+        28,
+        ge=4,
+        le=366,
+        description="Days of the reference window. The first quarter says which n-grams and categories are "
+        "known, the others are compared with. From 19 days on, days are compared with the same days of the week only",
+    )
     windows: list[Annotated[int, Field(ge=1, le=31)]] = Field(
-        default_factory=lambda: [1, 7], min_length=1, max_length=4, description="Lengths in days of the windows that are "
-        "compared: a short one finds a large change early, a long one a small change at all")
+        default_factory=lambda: [1, 7],
+        min_length=1,
+        max_length=4,
+        description="Lengths in days of the windows that are "
+        "compared: a short one finds a large change early, a long one a small change at all",
+    )
     false_alarms_per_1000_days: float = Field(
-        1.0, gt=0, le=100, description="Most false alarms that are expected in 1,000 days without a change, over all tests "
-        "and windows together")
+        1.0,
+        gt=0,
+        le=100,
+        description="Most false alarms that are expected in 1,000 days without a change, over all tests and windows together",
+    )
     least_sessions: int = Field(
-        20, ge=2, le=1_000_000, description="Sessions that a window needs to be compared; one with fewer is named instead")
+        20, ge=2, le=1_000_000, description="Sessions that a window needs to be compared; one with fewer is named instead"
+    )
     embeddings: DriftEmbeddings = Field(
-        default_factory=DriftEmbeddings, description="Compares what prompts mean, not only their words")
+        default_factory=DriftEmbeddings, description="Compares what prompts mean, not only their words"
+    )
     acceptance_drop: float = Field(
-        0.05, gt=0, lt=1, description="Fall of the served acceptance length that is worth finding, as a share of it")
+        0.05, gt=0, lt=1, description="Fall of the served acceptance length that is worth finding, as a share of it"
+    )
 
     @field_validator("windows")
     @classmethod

@@ -62,8 +62,11 @@ class Approvals:
         """Who is missing, in words; "" if nobody is."""
         if not self.missing:
             return ""
-        return "one more person" if self.missing == 1 and self.counted else (
-            "a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
+        return (
+            "one more person"
+            if self.missing == 1 and self.counted
+            else ("a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
+        )
 
 
 def closed_now(policy: ReleasePolicy) -> str:
@@ -126,8 +129,10 @@ def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None =
     The champion can be approved again even after the next training has begun; this changes no alias.
     """
     if closed := closed_now(read_release(directory).policy):
-        raise ReleaseError(f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
-                           "is always possible")
+        raise ReleaseError(
+            f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
+            "is always possible"
+        )
     endpoint = _endpoint(lake, directory)
     serves = endpoint.read().champion == directory.name
     problems, older = recheck(lake, directory), [] if serves else superseded(lake, directory)
@@ -139,8 +144,10 @@ def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None =
             "Approve the newest release, or run the recipe again to make one"
         )
     if not serves and (newer := _newer_candidate(lake, directory, endpoint.read())):
-        raise ReleaseError(f"release {directory.name} cannot be approved: {newer} is a newer candidate. Approve {newer}, or "
-                           f"reject it first: millrace reject {newer}")
+        raise ReleaseError(
+            f"release {directory.name} cannot be approved: {newer} is a newer candidate. Approve {newer}, or "
+            f"reject it first: millrace reject {newer}"
+        )
     endpoint.decide("approved", ReleaseRef.of(directory), by, seen)
 
 
@@ -172,8 +179,9 @@ def approved_by(lake: LakeLayout, directory: Path) -> Actor:
     """Who gave the last approval, and why. Raises ReleaseError if there are not enough."""
     approvals = approvals_of(lake, directory)
     if approvals.missing:
-        said = "; ".join([f"{number_of(approvals.missing, 'more approval')} needed: millrace approve {directory.name}",
-                          *approvals.refused])
+        said = "; ".join(
+            [f"{number_of(approvals.missing, 'more approval')} needed: millrace approve {directory.name}", *approvals.refused]
+        )
         raise ReleaseError(f"release {directory.name} is not approved, {said}")
     last = approvals.counted[-1]
     return Actor(last.by, last.identity_from, last.reason)
@@ -185,8 +193,10 @@ def check_digest(directory: Path, read: str) -> None:
     if len(read) < SHORTEST_DIGEST:
         raise ReleaseError(f"{read!r} is too short for a digest: give at least {SHORTEST_DIGEST} characters, or leave it out")
     if not digest.startswith(read.lower()):
-        raise ReleaseError(f"release {directory.name} has the digest {digest[:12]}, and you read {read[:12]!r}: read its "
-                           "approval page again before you decide")
+        raise ReleaseError(
+            f"release {directory.name} has the digest {digest[:12]}, and you read {read[:12]!r}: read its "
+            "approval page again before you decide"
+        )
 
 
 def _approving_key(entry: EndpointLogEntry, trusted: TrustedKeys, today: date) -> TrustedKey:

@@ -163,8 +163,12 @@ def next_entry(entries: Sequence[EndpointLogEntry], key: SigningKey | None = Non
 
 def decisions_on(entries: Sequence[EndpointLogEntry], release: str) -> list[EndpointLogEntry]:
     """What approved or withdrew a release, oldest first. A rollback withdraws the champion that it replaces."""
-    return [entry for entry in entries if entry.action in ("approved", "withdrawn", "rolled back")
-            and release == (entry.replaces if entry.action == "rolled back" else entry.release)]
+    return [
+        entry
+        for entry in entries
+        if entry.action in ("approved", "withdrawn", "rolled back")
+        and release == (entry.replaces if entry.action == "rolled back" else entry.release)
+    ]
 
 
 def entry_digest(content: dict[str, Any]) -> str:

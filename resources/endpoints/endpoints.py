@@ -119,8 +119,10 @@ class Endpoint:
         of small letters, digits and hyphens, for a release whose last decision is a withdrawal, and if the endpoint changed
         since it was `seen`."""
         if alias in RESERVED or not ALIAS.fullmatch(alias):
-            raise EndpointError(f"{alias!r} cannot be the name of an alias: give small letters, digits and hyphens, at most "
-                                f"32, and none of {', '.join(RESERVED)}, which move by approve and rollback")
+            raise EndpointError(
+                f"{alias!r} cannot be the name of an alias: give small letters, digits and hyphens, at most "
+                f"32, and none of {', '.join(RESERVED)}, which move by approve and rollback"
+            )
         with self._repaired_under_lock(seen) as (entries, aliases):
             if aliases.named.get(alias) == release.release:
                 return aliases
@@ -178,20 +180,36 @@ class Endpoint:
             return unsigned
         if entries and _state(entries[-1]) != _state(aliases):
             wins = "the file, which is newer" if aliases.generation > entries[-1].generation else "the log"
-            return [f"{self._path} and its log name different releases (champion {aliases.champion or 'none'}, by the log "
-                    f"{entries[-1].champion or 'none'}): the next approval, rollback or run of the recipe goes by {wins}"]
+            return [
+                f"{self._path} and its log name different releases (champion {aliases.champion or 'none'}, by the log "
+                f"{entries[-1].champion or 'none'}): the next approval, rollback or run of the recipe goes by {wins}"
+            ]
         return []
 
     def _write(
-        self, entries: Sequence[EndpointLogEntry], aliases: Aliases, action: str, release: ReleaseRef, by: Actor, change: dict[str, Any],
+        self,
+        entries: Sequence[EndpointLogEntry],
+        aliases: Aliases,
+        action: str,
+        release: ReleaseRef,
+        by: Actor,
+        change: dict[str, Any],
         alias: str = "",
     ) -> Aliases:
         """Writes an entry, then the file if the entry changes an alias. The caller holds the lock."""
         moved = {**change, "generation": aliases.generation + 1} if change else {}
         replaces = aliases.champion if "champion" in change else None
         entry = self._log.write(
-            entries, action=action, workload=self._workload, by=by.name, identity_from=by.identity_from, reason=by.reason,
-            replaces=replaces, alias=alias, **release.model_dump(), **moved,
+            entries,
+            action=action,
+            workload=self._workload,
+            by=by.name,
+            identity_from=by.identity_from,
+            reason=by.reason,
+            replaces=replaces,
+            alias=alias,
+            **release.model_dump(),
+            **moved,
         )
         return self._write_file(_aliases(entry)) if change else aliases
 
@@ -205,11 +223,18 @@ class Endpoint:
             last = entries[-1].generation
             aliases = _aliases(next(entry for entry in entries if entry.generation == last))
         if _state(aliases) != (_state(entries[-1]) if entries else _state(Aliases(workload=""))):
-            entries.append(next_entry(
-                entries, action="found", workload=self._workload, by=aliases.changed_by or "not recorded",
-                identity_from="the endpoint's file", at=aliases.changed_at or datetime.now(UTC), release=aliases.champion,
-                **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
-            ))
+            entries.append(
+                next_entry(
+                    entries,
+                    action="found",
+                    workload=self._workload,
+                    by=aliases.changed_by or "not recorded",
+                    identity_from="the endpoint's file",
+                    at=aliases.changed_at or datetime.now(UTC),
+                    release=aliases.champion,
+                    **aliases.model_dump(include={"generation", "candidate", "champion", "previous", "named"}),
+                )
+            )
         return entries, stored, aliases, found
 
     @contextmanager
@@ -267,8 +292,14 @@ def _as_champion(aliases: Aliases, release: str) -> dict[str, Any]:
 
 def _aliases(entry: EndpointLogEntry) -> Aliases:
     return Aliases(
-        workload=entry.workload, generation=entry.generation, candidate=entry.candidate, champion=entry.champion,
-        previous=entry.previous, named=entry.named, changed_at=entry.at, changed_by=entry.by,
+        workload=entry.workload,
+        generation=entry.generation,
+        candidate=entry.candidate,
+        champion=entry.champion,
+        previous=entry.previous,
+        named=entry.named,
+        changed_at=entry.at,
+        changed_by=entry.by,
     )
 
 

@@ -49,8 +49,9 @@ def recheck_unsigned(lake: LakeLayout, directory: Path) -> list[str]:
         if digest is not None and digest != manifest.digest:
             problems.append(f"{place}: its digest is {manifest.digest[:12]}, and the release was made from {digest[:12]}")
     if release.adapter is not None and release.base is not None and not problems:
-        problems += adapter_problems(directory, release.adapter, read_manifest(lake.root / release.target.path),
-                                     release.base.digest)
+        problems += adapter_problems(
+            directory, release.adapter, read_manifest(lake.root / release.target.path), release.base.digest
+        )
     return problems + disagreements(lake, directory)
 
 
@@ -71,13 +72,16 @@ def disagreements(lake: LakeLayout, directory: Path) -> list[str]:
     problems = [
         f"the evaluation report {report.version} measured another {part.name.rpartition('/')[2]} than {part.version}, which is "
         "released: materialize evaluation_report and release_candidate again"
-        for part in [*targets, *([drafter] if drafter else [])] if part.digest not in measured
+        for part in [*targets, *([drafter] if drafter else [])]
+        if part.digest not in measured
     ]
     for target in targets if drafter else []:
         if target.digest not in {item.digest for item in made_from}:
             name = target.name.rpartition("/")[2]
-            problems.append(f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "
-                            "materialize speculator_dataset and what follows it again")
+            problems.append(
+                f"the drafter {drafter.version} was trained for another target than {name} {target.version}: "
+                "materialize speculator_dataset and what follows it again"
+            )
     return problems
 
 
@@ -97,8 +101,11 @@ def _signature_problems(lake: LakeLayout, directory: Path) -> list[str]:
     """What is wrong with the signature; nothing is checked where no key is trusted and the recipe asks for none."""
     trusted = trusted_keys()
     if trusted is None:
-        return [f"the recipe wants a signature, and no key is trusted here: set {TRUSTED_KEYS} to the public keys that may sign"
-                ] if read_release(directory).policy.signed else []
+        return (
+            [f"the recipe wants a signature, and no key is trusted here: set {TRUSTED_KEYS} to the public keys that may sign"]
+            if read_release(directory).policy.signed
+            else []
+        )
     try:
         check_signature(lake, directory, trusted, date.today())
     except (SignatureRefusedError, ReleaseError) as error:

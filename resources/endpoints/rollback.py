@@ -71,13 +71,17 @@ def taint_of(lake: LakeLayout, directory: Path, champion: str | None) -> str:
     now = lake.artefacts("release") / directory.parent.name / (champion or directory.name)
     gates = read_release(now).gates if (now / "release.json").exists() else []
     gate = next((gate for gate in gates if gate.name == ERASED_ROWS), None)
-    misses = f"it misses the gate {ERASED_ROWS} of the champion ({gate.wanted_text})" if gate and rows > gate.wanted else \
-        f"no gate {ERASED_ROWS} is set that would refuse it"
+    misses = (
+        f"it misses the gate {ERASED_ROWS} of the champion ({gate.wanted_text})"
+        if gate and rows > gate.wanted
+        else f"no gate {ERASED_ROWS} is set that would refuse it"
+    )
     return f"the weights of release {directory.name} learnt {rows:,} rows that were erased since: {misses}"
 
 
-def roll_back(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None,
-              though_tainted: bool = False) -> Aliases:
+def roll_back(
+    lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None = None, though_tainted: bool = False
+) -> Aliases:
     """Makes a former champion serve again, after a re-check; this approves a withdrawn release again. though_tainted: whether
     a person agreed to what `taint_of` says.
 
@@ -97,8 +101,9 @@ def roll_back(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None
     if problems := recheck(lake, directory):
         raise ReleaseError(f"release {version} cannot be served again: " + "; ".join(problems))
     if not though_tainted and (taint := taint_of(lake, directory, aliases.champion)):
-        raise ReleaseError(f"{taint}; nothing was changed: millrace rollback {workload} --to {version} --yes serves it all the "
-                           "same")
+        raise ReleaseError(
+            f"{taint}; nothing was changed: millrace rollback {workload} --to {version} --yes serves it all the same"
+        )
     subject = ReleaseRef.of(directory)
     if standing(entries, subject) == "withdrawn":
         endpoint.decide("approved", subject, by, seen)

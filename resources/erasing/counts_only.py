@@ -29,8 +29,10 @@ def is_learnt(lake: LakeLayout, workload: str) -> bool:
     newest = Tables(lake).written_at("interactions", workload)
     if newest is None:
         return False
-    return any(manifest.kind == "model" and manifest.op not in _NOT_TRAINED and manifest.created_at > newest
-               for manifest in current_manifests(lake, workload).values())
+    return any(
+        manifest.kind == "model" and manifest.op not in _NOT_TRAINED and manifest.created_at > newest
+        for manifest in current_manifests(lake, workload).values()
+    )
 
 
 def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> dict[str, int]:
@@ -46,6 +48,17 @@ def rows_with_text(lake: LakeLayout, workload: str, sources: Sequence[str]) -> d
 def keep_counts_only(lake: LakeLayout, workload: str, sources: Sequence[str]) -> ErasurePlan:
     """Removes them. What was removed before a kill stays removed; the next run completes it. Raises LakeInUse while a run is at
     work."""
-    return erase_sources(lake, PendingErasure(
-        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind="source", hashes=[], key_check=key_check(),
-        who="retention", reason="counts_only", vacuum=True, workload=workload, sources=list(sources)))
+    return erase_sources(
+        lake,
+        PendingErasure(
+            erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+            kind="source",
+            hashes=[],
+            key_check=key_check(),
+            who="retention",
+            reason="counts_only",
+            vacuum=True,
+            workload=workload,
+            sources=list(sources),
+        ),
+    )

@@ -82,8 +82,13 @@ class ErasurePlan:
     @property
     def is_empty(self) -> bool:
         """A rated chat counts: until a run reads it, the lake has it nowhere else."""
-        return not (self.interactions or any(self.tables.values()) or self.files or self.answers
-                    or any(page.rated for page in self.pages))
+        return not (
+            self.interactions
+            or any(self.tables.values())
+            or self.files
+            or self.answers
+            or any(page.rated for page in self.pages)
+        )
 
 
 def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
@@ -101,8 +106,13 @@ def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = Fal
     """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
     refuse_other_key_of(Tables(lake))
     request = PendingErasure(
-        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", kind=asked.kind, hashes=list(asked.hashes),
-        key_check=key_check(), who=by.name, reason=by.reason, vacuum=vacuum,
+        erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+        kind=asked.kind,
+        hashes=list(asked.hashes),
+        key_check=key_check(),
+        who=by.name,
+        reason=by.reason,
+        vacuum=vacuum,
     )
     with _held(lake):
         earlier = journal.unfinished(lake)
@@ -158,10 +168,18 @@ def _planned(lake: LakeLayout, selection: Selection, asked: ErasureTarget) -> Er
         rows[hit.node] = rows.get(hit.node, 0) + (hit.rows if hit.learnt else 0)
     taints = list(tainted(lake, [Cause(dataset=node, rows=count, at=now) for node, count in rows.items() if count]).values())
     return ErasurePlan(
-        kind=asked.kind, interactions=selection.interactions, workloads=selection.workloads,
+        kind=asked.kind,
+        interactions=selection.interactions,
+        workloads=selection.workloads,
         tables={name: changed for name in ERASED_FROM if (changed := sum(selection.changes(name).values()))},
-        files=files, answers=answers, pages=list(pages_showing(lake, sought)), tainted=taints, endpoints=_serving(lake, taints),
-        places=selection.places, shared=selection.shared, later=sorted(selection.derived_ids - selection.ids),
+        files=files,
+        answers=answers,
+        pages=list(pages_showing(lake, sought)),
+        tainted=taints,
+        endpoints=_serving(lake, taints),
+        places=selection.places,
+        shared=selection.shared,
+        later=sorted(selection.derived_ids - selection.ids),
         old_bytes=old_bytes(lake),
     )
 
@@ -181,9 +199,15 @@ def _erase(lake: LakeLayout, request: PendingErasure) -> ErasurePlan:
         sought = _sought(selection, request.asked, files)
         keys = kept_under(lake, selection)
         plan = ErasurePlan(
-            kind=request.kind, interactions=selection.interactions, workloads=selection.workloads, places=selection.places,
-            shared=selection.shared, later=sorted(selection.derived_ids - selection.ids),
-            erasure=request.erasure, vacuumed=request.vacuum)
+            kind=request.kind,
+            interactions=selection.interactions,
+            workloads=selection.workloads,
+            places=selection.places,
+            shared=selection.shared,
+            later=sorted(selection.derived_ids - selection.ids),
+            erasure=request.erasure,
+            vacuumed=request.vacuum,
+        )
         for workload in selection.workloads:
             plan.unfinished += len(remove_leftovers(lake, workload, 0.0, shortest_s=0.0))
         plan.answers = answers_to_erase(lake, selection.workloads, keys, sought)
@@ -235,10 +259,25 @@ def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None
     wanted = {(request.kind, sha256) for sha256 in request.hashes}
     wanted |= {(row["kind"], row["sha256"]) for row in selection.further_tombstones.to_pylist()}
     wanted -= _known(tables)
-    tables.append("erasures", pa.Table.from_pylist([
-        {"workload": EVERYWHERE, "kind": kind, "sha256": sha256, "ts": request.at, "erasure": request.erasure,
-         "key_check": request.key_check, "reason": request.reason, "who": request.who} for kind, sha256 in sorted(wanted)
-    ], schema=SCHEMAS["erasures"]))
+    tables.append(
+        "erasures",
+        pa.Table.from_pylist(
+            [
+                {
+                    "workload": EVERYWHERE,
+                    "kind": kind,
+                    "sha256": sha256,
+                    "ts": request.at,
+                    "erasure": request.erasure,
+                    "key_check": request.key_check,
+                    "reason": request.reason,
+                    "who": request.who,
+                }
+                for kind, sha256 in sorted(wanted)
+            ],
+            schema=SCHEMAS["erasures"],
+        ),
+    )
 
 
 def _known(tables: Tables) -> set[tuple[str, str]]:
@@ -253,8 +292,9 @@ def _sought(selection: Selection, asked: ErasureTarget, files: list[Hit]) -> Era
     texts = texts_of(files, selection) if selection.has_retired else ()
     hashes = asked.hashes if asked.kind == "user" else ()
     ids = {*selection.ids, *selection.sessions, *selection.other_ids, *hashes}
-    return ErasedTexts.of(chain(selection.texts(), texts), ids, selection.other_texts(),
-                     selection.shapes(shapes_of(files, selection)))
+    return ErasedTexts.of(
+        chain(selection.texts(), texts), ids, selection.other_texts(), selection.shapes(shapes_of(files, selection))
+    )
 
 
 def _clear_interrupted_writes(lake: LakeLayout) -> None:
@@ -274,6 +314,9 @@ def _serving(lake: LakeLayout, taints: list[Taint]) -> list[str]:
             aliases = Endpoint(lake, workload).read()
         except EndpointError:
             continue
-        found += [f"{workload}: {alias} {version}" for alias in ("champion", "candidate", "previous")
-                  if (version := getattr(aliases, alias)) and (workload, version) in releases]
+        found += [
+            f"{workload}: {alias} {version}"
+            for alias in ("champion", "candidate", "previous")
+            if (version := getattr(aliases, alias)) and (workload, version) in releases
+        ]
     return found

@@ -62,9 +62,13 @@ def ask_for(tables: Tables, kind: Kind, identifier: str) -> ErasureTarget:
         found = rows(connection, "erasing/interactions_named", identifier=identifier).to_pylist()
     exact = [row["interaction_id"] for row in found if row["exact"]]
     if not exact and len(found) > 1:
-        raise ForgetError(f"{identifier} may be any of {len(found)} interactions ({found[0]['interaction_id'][:16]}, "
-                          f"{found[1]['interaction_id'][:16]}, ...): give more of the id")
-    return ErasureTarget(kind, tuple(keyed_hash(each) for each in exact or [row["interaction_id"] for row in found] or [identifier]))
+        raise ForgetError(
+            f"{identifier} may be any of {len(found)} interactions ({found[0]['interaction_id'][:16]}, "
+            f"{found[1]['interaction_id'][:16]}, ...): give more of the id"
+        )
+    return ErasureTarget(
+        kind, tuple(keyed_hash(each) for each in exact or [row["interaction_id"] for row in found] or [identifier])
+    )
 
 
 class PendingErasure(BaseModel):
@@ -110,8 +114,10 @@ def unfinished(lake: LakeLayout) -> list[PendingErasure]:
         try:
             found.append(PendingErasure.model_validate_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
-            raise LakeError(f"{path} records an erasure that was not finished, and cannot be read: delete it and run the same "
-                            "millrace forget again") from error
+            raise LakeError(
+                f"{path} records an erasure that was not finished, and cannot be read: delete it and run the same "
+                "millrace forget again"
+            ) from error
     return sorted(found, key=lambda request: request.at)
 
 

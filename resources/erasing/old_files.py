@@ -27,8 +27,11 @@ def old_bytes(lake: LakeLayout) -> int:
     total = 0
     for place, table in _tables(lake):
         named = {unquote(uri).rsplit("/", 1)[-1] for uri in table.file_uris()}
-        total += sum(file.bytes for path, file in lake.mirror.table_files(place).items()
-                     if _is_data(path) and PurePosixPath(path).name not in named)
+        total += sum(
+            file.bytes
+            for path, file in lake.mirror.table_files(place).items()
+            if _is_data(path) and PurePosixPath(path).name not in named
+        )
     return total
 
 
@@ -43,8 +46,10 @@ def remove_old_files(lake: LakeLayout, keep_hours: float = 0) -> int:
         try:
             table.vacuum(retention_hours=int(keep_hours), enforce_retention_duration=False, dry_run=False, full=True)
         except (DeltaError, OSError) as error:
-            raise LakeError(f"replaced files of {lake.place}/tables/{place.name} cannot be removed: check that the keys in use "
-                            "may delete there, then try again") from error
+            raise LakeError(
+                f"replaced files of {lake.place}/tables/{place.name} cannot be removed: check that the keys in use "
+                "may delete there, then try again"
+            ) from error
         left = lake.mirror.table_files(place)
         freed += sum(file.bytes for path, file in files.items() if _is_data(path) and path not in left)
         table.update_incremental()
@@ -70,8 +75,13 @@ def _shorten_log(lake: LakeLayout, place: Path, version: int, before: float) -> 
     files = lake.mirror.table_files(place)
     if f"{LOG}/{version:020}.checkpoint.parquet" not in files:
         return 0
-    old = {path: file.bytes for path, file in files.items() if path.startswith(f"{LOG}/")
-           and (number := PurePosixPath(path).name.split(".")[0]).isdigit() and int(number) < version
-           and file.modified.timestamp() <= before}
+    old = {
+        path: file.bytes
+        for path, file in files.items()
+        if path.startswith(f"{LOG}/")
+        and (number := PurePosixPath(path).name.split(".")[0]).isdigit()
+        and int(number) < version
+        and file.modified.timestamp() <= before
+    }
     lake.mirror.remove_table_files(place, old)
     return sum(old.values())

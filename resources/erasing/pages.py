@@ -86,8 +86,15 @@ def clean_page(page: ReportFile, sought: ErasedTexts, erasure: str, counts_only:
         content = text.encode("utf-8")
         relative = page.path.relative_to(home).as_posix()
         file = File(path=relative, bytes=len(content), sha256=sha256(content).hexdigest())
-        note_erased(home, file, erasure, rows=0, learnt=False, digest=read_manifest(home).digest,
-                    counted_as=counted_as(home, relative) if counts_only else None)
+        note_erased(
+            home,
+            file,
+            erasure,
+            rows=0,
+            learnt=False,
+            digest=read_manifest(home).digest,
+            counted_as=counted_as(home, relative) if counts_only else None,
+        )
     write_text(page.path, text)
 
 
@@ -129,8 +136,8 @@ def _cleaned_line(line: str, sought: ErasedTexts) -> str:
         return line
     if _is_row(line, sought):
         return ""
-    end = line[len(line.rstrip("\r\n")):]
-    return _cleaned_value(line[:len(line) - len(end)], sought) + end
+    end = line[len(line.rstrip("\r\n")) :]
+    return _cleaned_value(line[: len(line) - len(end)], sought) + end
 
 
 def _is_row(line: str, sought: ErasedTexts) -> bool:
@@ -168,5 +175,7 @@ def _clean_database(path: Path, sought: ErasedTexts) -> None:
             database.execute("vacuum")
             database.execute("pragma wal_checkpoint(truncate)").fetchall()
     except sqlite3.OperationalError as error:
-        raise ForgetError(f"{path} cannot be cleaned ({error}): stop `millrace ui` and whatever else reads Dagster's history, "
-                          "and run the same millrace forget again") from error
+        raise ForgetError(
+            f"{path} cannot be cleaned ({error}): stop `millrace ui` and whatever else reads Dagster's history, "
+            "and run the same millrace forget again"
+        ) from error

@@ -1,6 +1,6 @@
 """Looks for a user in the logs themselves, under keys that nothing reads: the lake has no column for them.
 
-    for sentence in named_in_logs(lake, "U2"): print(sentence)
+for sentence in named_in_logs(lake, "U2"): print(sentence)
 """
 
 from __future__ import annotations
@@ -50,16 +50,23 @@ def named_in_logs(lake: LakeLayout, identifier: str) -> Iterator[str]:
             if not isinstance(error, FileNotFoundError):  # an object that is gone names no user
                 yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
     for (source, path, leads), records in found.items():
-        remedy = (f"Add {fields_line({'user': path})} to the source, run the recipe, and forget the user then; --apply "
-                  "--even-unseen now keeps their records from being read" if leads else
-                  "No path of fields leads there: log the user under a key of its own, or erase these records from the logs")
-        yield (f"source {source}: this user stands under {path} in {counted(records, 'record')} ({first[source, path]} first), "
-               f"and nothing reads that key, so no row is theirs by it. {remedy}")
+        remedy = (
+            f"Add {fields_line({'user': path})} to the source, run the recipe, and forget the user then; --apply "
+            "--even-unseen now keeps their records from being read"
+            if leads
+            else "No path of fields leads there: log the user under a key of its own, or erase these records from the logs"
+        )
+        yield (
+            f"source {source}: this user stands under {path} in {counted(records, 'record')} ({first[source, path]} first), "
+            f"and nothing reads that key, so no row is theirs by it. {remedy}"
+        )
     for (workload, source), keys in unread.items():
         named = fields_of(keys).get("user")
         if named and (source, named) not in first:
-            yield (f"source {source} of {workload} seems to name users under {named}, which nothing reads: "
-                   f"{fields_line({'user': named})} would")
+            yield (
+                f"source {source} of {workload} seems to name users under {named}, which nothing reads: "
+                f"{fields_line({'user': named})} would"
+            )
 
 
 def _places(item: Any, paths: set[str], identifier: str) -> Iterator[tuple[str, int, bool]]:

@@ -48,36 +48,58 @@ class RetentionSettings(Settings):
     `millrace retain` does it now."""
 
     rows_days: int | None = Field(
-        None, ge=1, description="Days for which rows of the tables stay, raw and curated ones. Left out: for ever, or what "
-        "raw_days and curated_days say")
+        None,
+        ge=1,
+        description="Days for which rows of the tables stay, raw and curated ones. Left out: for ever, or what "
+        "raw_days and curated_days say",
+    )
     raw_days: int | None = Field(
-        None, ge=1, description="Days for which raw rows keep what was said: messages, tools, answers, token ids, comments of "
-        "feedback and quarantined records. Ids, times and counts stay as long as the curated rows. Left out: rows_days")
+        None,
+        ge=1,
+        description="Days for which raw rows keep what was said: messages, tools, answers, token ids, comments of "
+        "feedback and quarantined records. Ids, times and counts stay as long as the curated rows. Left out: rows_days",
+    )
     curated_days: int | None = Field(
-        None, ge=1, description="Days for which curated rows stay: cleaned ones with their feedback, decisions and judgements. "
-        "At least raw_days, since a day with its raw rows would be cleaned again. Left out: rows_days")
+        None,
+        ge=1,
+        description="Days for which curated rows stay: cleaned ones with their feedback, decisions and judgements. "
+        "At least raw_days, since a day with its raw rows would be cleaned again. Left out: rows_days",
+    )
     versions_days: int | None = Field(
-        None, ge=1, description="Days for which versions of datasets and models stay that are not current and that no release "
-        "and no current artefact was made from. Left out: for ever")
+        None,
+        ge=1,
+        description="Days for which versions of datasets and models stay that are not current and that no release "
+        "and no current artefact was made from. Left out: for ever",
+    )
     counts_only: list[str] = Field(
-        default_factory=list, description="Sources of which only counts stay once weights have learnt their rows: a run of "
-        "the whole recipe ends by removing their texts from the lake. Left out: none")
+        default_factory=list,
+        description="Sources of which only counts stay once weights have learnt their rows: a run of "
+        "the whole recipe ends by removing their texts from the lake. Left out: none",
+    )
     old_files_days: float = Field(
-        7.0, ge=0, description="Days for which replaced files of the tables stay, for time travel and for readers that have "
-        "them open")
+        7.0,
+        ge=0,
+        description="Days for which replaced files of the tables stay, for time travel and for readers that have them open",
+    )
 
     @model_validator(mode="after")
     def _raw_rows_go_first(self):
         if self.rows_days and self.raw_days:
-            raise ValueError(f"rows_days is {self.rows_days}, one age for all rows, and raw_days is {self.raw_days}: keep "
-                             f"rows_days alone, or keep raw_days and write curated_days: {self.rows_days} instead of rows_days")
+            raise ValueError(
+                f"rows_days is {self.rows_days}, one age for all rows, and raw_days is {self.raw_days}: keep "
+                f"rows_days alone, or keep raw_days and write curated_days: {self.rows_days} instead of rows_days"
+            )
         raw, curated = self.raw_days or self.rows_days, self.days_of_rows
         if curated is not None and raw is None:
-            raise ValueError(f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made "
-                             f"again: add raw_days of at most {curated}")
+            raise ValueError(
+                f"curated_days is {curated} and raw rows stay for ever, from which curated rows would be made "
+                f"again: add raw_days of at most {curated}"
+            )
         if curated is not None and raw > curated:
-            raise ValueError(f"raw rows stay for {raw} days and the curated ones made from them for {curated}, so they would "
-                             f"be made again: set raw_days to at most {curated}")
+            raise ValueError(
+                f"raw rows stay for {raw} days and the curated ones made from them for {curated}, so they would "
+                f"be made again: set raw_days to at most {curated}"
+            )
         return self
 
     @property
@@ -224,8 +246,11 @@ def _kept(lake: LakeLayout) -> set[Path]:
     found: set[Path] = set()
     while waiting:
         manifest = waiting.pop()
-        place = lake.artefacts(manifest.kind) / (
-            manifest.name.split("/")[0] if manifest.kind == "release" else manifest.name) / manifest.version
+        place = (
+            lake.artefacts(manifest.kind)
+            / (manifest.name.split("/")[0] if manifest.kind == "release" else manifest.name)
+            / manifest.version
+        )
         if place in found:
             continue
         found.add(place)

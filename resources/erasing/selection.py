@@ -28,8 +28,16 @@ from resources.digests import hash_key
 from resources.erasing.journal import ErasureTarget
 from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run, sql_text, stream, workbench
 
-ERASED_FROM = ("feedback", "judgements", "contamination", "cleaned_interactions", "decisions", "quarantine", "retired",
-               "interactions")
+ERASED_FROM = (
+    "feedback",
+    "judgements",
+    "contamination",
+    "cleaned_interactions",
+    "decisions",
+    "quarantine",
+    "retired",
+    "interactions",
+)
 """In the order in which they lose rows: the others are found by `interactions`, and decisions are added for its rows."""
 
 DAYS_TOGETHER = 8
@@ -86,8 +94,11 @@ class Selection:
         since seeds have sources of their own."""
         if self.of_sources:
             return frozenset()
-        files = [str(path) for path in sorted(self.tables.lake.root.glob("datasets/*/*/*/*.parquet"))
-                 if {"row_id", "messages", "text"} <= set(pq.read_schema(path).names)]
+        files = [
+            str(path)
+            for path in sorted(self.tables.lake.root.glob("datasets/*/*/*/*.parquet"))
+            if {"row_id", "messages", "text"} <= set(pq.read_schema(path).names)
+        ]
         if not files:
             return frozenset()
         found = rows(self.connection, "erasing/seeds_repeating", files=files, user_hash_key=hash_key())
@@ -102,8 +113,10 @@ class Selection:
     def places(self) -> list[SourceObject]:
         for table in ("feedback", "quarantine"):  # their lines are among the places
             self.changes(table)
-        return [SourceObject(row["source_uri"], row["records"], row["lines"])
-                for row in rows(self.connection, "erasing/places").to_pylist()]
+        return [
+            SourceObject(row["source_uri"], row["records"], row["lines"])
+            for row in rows(self.connection, "erasing/places").to_pylist()
+        ]
 
     @cached_property
     def shared(self) -> tuple[int, int]:
@@ -167,12 +180,15 @@ def select_rows(tables: Tables, asked: ErasureTarget) -> Iterator[Selection]:
     with workbench() as connection:
         for name in (*ERASED_FROM, "objects", "erasures"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
-        connection.register("asked", pa.table(
-            {"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED))
+        connection.register(
+            "asked", pa.table({"kind": [asked.kind] * len(asked.hashes), "sha256": list(asked.hashes)}, schema=_ASKED)
+        )
         for query in ("erased_place", "known_interactions"):
             run(connection, f"erasing/{query}")
-        connection.register("asked_sources", pa.table(
-            {"workload": [asked.workload] * len(asked.sources), "source": list(asked.sources)}, schema=_SOURCES))
+        connection.register(
+            "asked_sources",
+            pa.table({"workload": [asked.workload] * len(asked.sources), "source": list(asked.sources)}, schema=_SOURCES),
+        )
         run(connection, "erasing/asked_objects")
         if asked.kind == "source":
             run(connection, "erasing/selected_source")
@@ -195,7 +211,7 @@ def remove_rows(tables: Tables, selection: Selection, table: str) -> int:
     for workload in sorted({workload for workload, _ in changes}):
         parts = [part for of, part in changes if of == workload]
         for first in range(0, len(parts), DAYS_TOGETHER):
-            some = parts[first:first + DAYS_TOGETHER]
+            some = parts[first : first + DAYS_TOGETHER]
             where = {} if _partition(table) == "workload" else {_partition(table): some}
             tables.replace(table, selection.remaining(table, workload, some), workload=workload, **where)
     return sum(changes.values())

@@ -68,11 +68,14 @@ class ErasedTexts:
         self._any_id = re.compile("|".join(sought)) if sought else None
 
     @classmethod
-    def of(cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = (), shapes: Collection[str] = ()) -> ErasedTexts:
+    def of(
+        cls, texts: Iterable[str], ids: Collection[str], others: Iterable[str] = (), shapes: Collection[str] = ()
+    ) -> ErasedTexts:
         """texts: messages and answers, as JSON. others: those of other interactions. shapes: names of prompt shapes."""
         pieces = {piece for text in texts for said in _said(text) for piece in _some(list(pieces_of(said)))}
-        common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in("\n".join(others).encode(
-            "utf-8", "surrogatepass"))
+        common = _Needles(piece.encode("utf-8", "surrogatepass") for piece in pieces).found_in(
+            "\n".join(others).encode("utf-8", "surrogatepass")
+        )
         return cls({piece for piece in pieces if piece.encode("utf-8", "surrogatepass") not in common}, ids, shapes)
 
     def __bool__(self) -> bool:
@@ -89,8 +92,10 @@ class ErasedTexts:
         if isinstance(value, list):
             return [self.cleaned(item) for item in value]
         if isinstance(value, dict):
-            return {NOTE if key in self._shapes else key: item if key == "__class__" else self.cleaned(item)
-                    for key, item in value.items()}
+            return {
+                NOTE if key in self._shapes else key: item if key == "__class__" else self.cleaned(item)
+                for key, item in value.items()
+            }
         return value
 
     def cleaned_text(self, text: str) -> str:
@@ -110,13 +115,13 @@ def pieces_of(text: str) -> Iterator[str]:
     for run in _PLAIN.findall(text):
         run = run.strip()
         for start in range(0, len(run), LONGEST):
-            piece = run[start:start + LONGEST].strip()
+            piece = run[start : start + LONGEST].strip()
             if len(piece) >= SHORTEST or (len(piece) >= 4 and not piece.isascii()):
                 yield piece
 
 
 def _some(pieces: list[str]) -> list[str]:
-    return pieces[::-(-len(pieces) // MOST_PIECES)] if pieces else pieces
+    return pieces[:: -(-len(pieces) // MOST_PIECES)] if pieces else pieces
 
 
 def _said(text: str) -> Iterator[str]:
@@ -172,7 +177,7 @@ class _Needles:
         if not self._by_start:
             return
         for first in range(0, len(content) - 7, _BYTES_AT_A_TIME):
-            part = content[first:first + _BYTES_AT_A_TIME + 7]
+            part = content[first : first + _BYTES_AT_A_TIME + 7]
             windows = np.ndarray(len(part) - 7, np.dtype("<u8"), part, strides=(1,))
             places = np.flatnonzero(self._table[_hashed(windows)])
             places = places[np.isin(windows[places], self._starts)] if len(places) else places

@@ -89,7 +89,9 @@ class Capture:
             self._run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}-{os.urandom(3).hex()}"
             settings = self.settings
             self.journal = Journal(self.journal_directory, self._run, settings.journal_bytes, segment_s=settings.segment_s)
-            self.recorder = TrafficRecorder(self.journal, settings.rules, settings.ask_for_ids, settings.digest, settings.sampling)
+            self.recorder = TrafficRecorder(
+                self.journal, settings.rules, settings.ask_for_ids, settings.digest, settings.sampling
+            )
             self._feedback = FeedbackDoor(self.journal, settings.rules)
             self._shipper, self._restarts = self._start_shipper(), 0
             self._ticking = threading.Thread(target=self._tick, name="capture", daemon=True)
@@ -133,10 +135,15 @@ class Capture:
             "left_out": dict(self.recorder.left_out),
             "asks_for_token_ids": self.recorder.ask_for_ids,
             "waiting": {"bytes": self.journal.waiting_bytes, "segments": len(waiting), "most_bytes": self.journal.most_bytes},
-            "store": {"place": self.store.place, "problem": shipped.get("problem", ""), "records": shipped.get("records", 0),
-                      "segments": shipped.get("segments", 0), "unreadable": shipped.get("unreadable", {}),
-                      "seconds_since_last": round(time.time() - shipped["last_at"], 1) if shipped.get("last_at") else None,
-                      "shipper_restarts": self._restarts},
+            "store": {
+                "place": self.store.place,
+                "problem": shipped.get("problem", ""),
+                "records": shipped.get("records", 0),
+                "segments": shipped.get("segments", 0),
+                "unreadable": shipped.get("unreadable", {}),
+                "seconds_since_last": round(time.time() - shipped["last_at"], 1) if shipped.get("last_at") else None,
+                "shipper_restarts": self._restarts,
+            },
         }
 
     def _shipped(self) -> dict[str, Any]:
@@ -158,13 +165,17 @@ class Capture:
         except InUse as error:
             raise CaptureError(f"another process captures into the journal {directory}: give each its own --journal") from error
         except OSError as error:
-            raise CaptureError(f"the journal {directory} cannot be written ({error.strerror}): give another --journal"
-                               ) from error
+            raise CaptureError(
+                f"the journal {directory} cannot be written ({error.strerror}): give another --journal"
+            ) from error
 
     def _start_shipper(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             python_module("resources.gateway.shipper", str(self.journal_directory), self.store.place, self._run),
-            env=child_environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            env=child_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
 
     def _tick(self) -> None:
         """Closes old segments, and starts the shipper again if it ended, after 1, 2, 4, ... 60 seconds."""
@@ -201,12 +212,18 @@ class News:
         since the start."""
         found = []
         if bool(problem) != bool(self._problem):
-            found.append(f"{self._place} takes no objects ({problem}): they wait in the journal" if problem else
-                         f"{self._place} takes objects again")
+            found.append(
+                f"{self._place} takes no objects ({problem}): they wait in the journal"
+                if problem
+                else f"{self._place} takes objects again"
+            )
         is_losing = not_kept > self._not_kept
         if is_losing != self._is_losing:
-            found.append("exchanges are not kept now: /capture/status says how many and why" if is_losing else
-                         f"exchanges are kept again; {not_kept:,} were not since the start")
+            found.append(
+                "exchanges are not kept now: /capture/status says how many and why"
+                if is_losing
+                else f"exchanges are kept again; {not_kept:,} were not since the start"
+            )
         self._problem, self._not_kept, self._is_losing = problem, not_kept, is_losing
         return found
 
@@ -226,28 +243,38 @@ def run_capture(to: str, settings: CaptureSettings, host: str, port: int, drain_
         try:
             with Front(host, port, drain_s, capture.recorder, capture.answers, passes=("/",), most_sent=1) as front:
                 front.switch([Route(backend)])
-                say(f"captures what {front.url} passes on to {backend.url}, into {capture.store.place} "
-                    f"(journal: {capture.journal_directory})")
+                say(
+                    f"captures what {front.url} passes on to {backend.url}, into {capture.store.place} "
+                    f"(journal: {capture.journal_directory})"
+                )
                 if unkeyed := unkeyed_sentence():
                     say(unkeyed)
                 try:
                     threading.Event().wait()
                 except KeyboardInterrupt:
                     if backend.in_flight:
-                        say(f"ends when {backend.in_flight} requests in flight are answered, after {drain_s:g} s at most; "
-                            "Ctrl-C again ends at once")
+                        say(
+                            f"ends when {backend.in_flight} requests in flight are answered, after {drain_s:g} s at most; "
+                            "Ctrl-C again ends at once"
+                        )
         except FrontError as error:
             raise CaptureError(str(error)) from error
     if capture.left:
-        say(f"{capture.left} segments are not in the store yet: they lie in {capture.journal_directory}, and the next start "
-            "ships them")
+        say(
+            f"{capture.left} segments are not in the store yet: they lie in {capture.journal_directory}, and the next start "
+            "ships them"
+        )
 
 
 def require_another_server(to: str, host: str, port: int) -> None:
     """Raises CaptureError if `to` is the address at which the capture layer listens: it would ask itself for ever."""
     found = urlsplit(server_url(to))
-    if port and port == (found.port or {"https": 443}.get(found.scheme, 80)) and _addresses(found.hostname or "") & {
-            *_addresses(host), *(("127.0.0.1", "::1", *_addresses(socket.gethostname())) if host in EVERYWHERE else ())}:
+    if (
+        port
+        and port == (found.port or {"https": 443}.get(found.scheme, 80))
+        and _addresses(found.hostname or "")
+        & {*_addresses(host), *(("127.0.0.1", "::1", *_addresses(socket.gethostname())) if host in EVERYWHERE else ())}
+    ):
         raise CaptureError(f"--to {to} is the address that this command listens at: name the server's own, or another --port")
 
 

@@ -21,8 +21,13 @@ from resources.gateway.keys import KeyRules
 from resources.gateway.pass_through import error_response
 from resources.gateway.recorder import CREDENTIALS
 
-ABOUT = {"id": "response_id", "response_id": "response_id", "request_id": "response_id", "trace_id": "trace_id",
-         "session_id": "session_id"}
+ABOUT = {
+    "id": "response_id",
+    "response_id": "response_id",
+    "request_id": "response_id",
+    "trace_id": "trace_id",
+    "session_id": "session_id",
+}
 TEXTS = ("name", "label", "comment", "source")
 MOST_BYTES = 256 << 10
 MOST_ID = 1_024
@@ -50,8 +55,9 @@ class FeedbackDoor:
         if rule.workload:
             record["workload_id"] = rule.workload
         if not self.journal.append({"kind": "feedback", "at": time.time()}, answer=[json.dumps(record).encode()]):
-            return error_response(503, "the feedback cannot be kept now: send it again later", "server_error",
-                                  {"Retry-After": "30"})
+            return error_response(
+                503, "the feedback cannot be kept now: send it again later", "server_error", {"Retry-After": "30"}
+            )
         self.kept += 1
         return web.json_response({"kept": True}, status=202)
 

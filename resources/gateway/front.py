@@ -51,9 +51,17 @@ class Front:
     passes: begins of the paths that are passed on. most_sent: how often a request is sent to servers that take it and do not
     answer."""
 
-    def __init__(self, host: str, port: int, drain_s: float = 60.0, watcher: Watcher | None = None,
-                 answers: Mapping[str, Handler] | None = None, wait_s: float = 0.0, passes: tuple[str, ...] = PASSED,
-                 most_sent: int = MOST_SENT):
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        drain_s: float = 60.0,
+        watcher: Watcher | None = None,
+        answers: Mapping[str, Handler] | None = None,
+        wait_s: float = 0.0,
+        passes: tuple[str, ...] = PASSED,
+        most_sent: int = MOST_SENT,
+    ):
         self.most_sent = most_sent
         self.host, self.port, self.drain_s, self.wait_s, self.passes = host, port, drain_s, wait_s, passes
         self._watcher, self._answers = watcher, answers or {}
@@ -102,6 +110,7 @@ class Front:
 
     def switch(self, routes: Sequence[Route]) -> None:
         """From its return on, new requests go to these servers."""
+
         async def replace() -> None:
             self._passing.routes = Routes(tuple(routes))
 
@@ -115,8 +124,9 @@ class Front:
             method, path = place.split(" ", 1)
             app.router.add_route(method, path, handler)
         app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, auto_decompress=False,
-                                     shutdown_timeout=max(self.drain_s, 0.01))  # aiohttp reads 0 as no limit
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, auto_decompress=False, shutdown_timeout=max(self.drain_s, 0.01)
+        )  # aiohttp reads 0 as no limit
         await self._runner.setup()
         try:
             site = web.TCPSite(self._runner, self.host, self.port, backlog=1_024, reuse_address=True)
@@ -146,16 +156,27 @@ class Front:
 
     def _models(self) -> web.Response:
         """The models between which requests choose: a shared server's own list has its base, and versions of each."""
-        listed = [{"id": name, "object": "model", "created": self._began, "owned_by": "millrace"}
-                  for name in self._passing.routes.models]
+        listed = [
+            {"id": name, "object": "model", "created": self._began, "owned_by": "millrace"}
+            for name in self._passing.routes.models
+        ]
         return web.Response(text=json.dumps({"object": "list", "data": listed}), content_type="application/json")
 
     async def _health(self, _: web.Request) -> web.Response:
         routes = self._passing.routes.routes
         ready = bool(routes) and not self._ending
-        said = {"status": "ok" if ready else "unavailable",
-                "releases": [{"release": route.backend.release, "share": route.share, "in_flight": route.backend.in_flight,
-                              **({"model": route.backend.naming.model} if route.backend.naming else {})} for route in routes]}
+        said = {
+            "status": "ok" if ready else "unavailable",
+            "releases": [
+                {
+                    "release": route.backend.release,
+                    "share": route.share,
+                    "in_flight": route.backend.in_flight,
+                    **({"model": route.backend.naming.model} if route.backend.naming else {}),
+                }
+                for route in routes
+            ],
+        }
         return web.Response(status=200 if ready else 503, text=json.dumps(said), content_type="application/json")
 
     def _do(self, work: Coroutine[Any, Any, None], seconds: float) -> None:

@@ -59,8 +59,14 @@ class Journal:
     written. not_kept: how many were not, by reason: `journal_full` (most_bytes), `disk` (the disk refused a write).
     """
 
-    def __init__(self, directory: Path, run: str, most_bytes: int = JOURNAL_BYTES, segment_bytes: int = SEGMENT_BYTES,
-                 segment_s: float = SEGMENT_S):
+    def __init__(
+        self,
+        directory: Path,
+        run: str,
+        most_bytes: int = JOURNAL_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_s: float = SEGMENT_S,
+    ):
         self.directory, self.run, self.most_bytes = directory, run, most_bytes
         self.segment_bytes, self.segment_s = segment_bytes, segment_s
         self.kept, self.not_kept = 0, Counter[str]()

@@ -32,8 +32,11 @@ from resources.gateway.store import CaptureError
 MOST_CACHED = 4_096
 SALT = "sampled "
 """Salt: canary routing hashes the same session id, so unsalted sampling would pick one release."""
-Sha256 = Annotated[str, BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
-                   StringConstraints(pattern="^[0-9a-f]{64}$")]
+Sha256 = Annotated[
+    str,
+    BeforeValidator(lambda name: name.lower() if isinstance(name, str) else name),
+    StringConstraints(pattern="^[0-9a-f]{64}$"),
+]
 
 
 class KeyRule(BaseModel):
@@ -94,7 +97,7 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     place = [str(part) for part in problem["loc"] if part != "[key]"]
     if problem["type"] == "string_pattern_mismatch":
-        return "a name under `keys` is no sha256 of a key: 64 hex digits, as `printf %s \"$KEY\" | sha256sum` prints them"
+        return 'a name under `keys` is no sha256 of a key: 64 hex digits, as `printf %s "$KEY" | sha256sum` prints them'
     where = ".".join(part if len(part) < 64 else part[:8] + "..." for part in place) or "the file"
     if problem["type"] == "extra_forbidden":
         known = [*KeyRules.model_fields] if len(place) < 2 else [*KeyRule.model_fields]
@@ -112,7 +115,8 @@ class _NamesOnce(yaml.SafeLoader):
             name = str(key.value).lower()
             if name in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"line {key.start_mark.line + 1} gives a name for the second time; keep one of them")
+                    problem=f"line {key.start_mark.line + 1} gives a name for the second time; keep one of them"
+                )
             seen.add(name)
         return super().construct_mapping(node, deep)
 

@@ -59,12 +59,14 @@ class LoggedCalls:
     def log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime) -> None:
         self._keep(kwargs, response_obj, start_time, end_time)
 
-    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime,
-                                      end_time: datetime) -> None:
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
         self._keep(kwargs, response_obj, start_time, end_time)
 
-    async def async_log_failure_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime,
-                                      end_time: datetime) -> None:
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
         self._keep(kwargs, response_obj, start_time, end_time)
 
     def _keep(self, kwargs: dict[str, Any], response: Any, begun: datetime, ended: datetime) -> None:
@@ -94,21 +96,28 @@ def call_record(kwargs: dict[str, Any], response: Any, begun: datetime, ended: d
     metadata = (kwargs.get("litellm_params") or {}).get("metadata") or {}
     asked = metadata.get("requester_metadata") or {}
     request = {
-        "model": kwargs.get("model"), "messages": kwargs["messages"],
-        **{name: value for name, value in given.items() if name not in NOT_WRITTEN}, **(given.get("extra_body") or {}),
+        "model": kwargs.get("model"),
+        "messages": kwargs["messages"],
+        **{name: value for name, value in given.items() if name not in NOT_WRITTEN},
+        **(given.get("extra_body") or {}),
         "user": kwargs.get("user") or given.get("user") or metadata.get("user_api_key_end_user_id"),
-        "metadata": {**asked, "session_id": asked.get("session_id") or kwargs.get("litellm_session_id")
-                     or metadata.get("session_id")},
+        "metadata": {
+            **asked,
+            "session_id": asked.get("session_id") or kwargs.get("litellm_session_id") or metadata.get("session_id"),
+        },
     }
     spoke = kwargs.get("completion_start_time") if kwargs.get("stream") or given.get("stream") else None
     whole = kwargs.get("async_complete_streaming_response") or kwargs.get("complete_streaming_response") or response
     standard = kwargs.get("standard_logging_object") or {}
     failed = kwargs.get("exception")
     meta = {
-        "at": begun.timestamp(), "latency_ms": _milliseconds(begun, ended),
+        "at": begun.timestamp(),
+        "latency_ms": _milliseconds(begun, ended),
         "ttft_ms": _milliseconds(begun, spoke) if spoke else None,
-        "request_id": kwargs.get("litellm_call_id"), "client": rule.client or metadata.get("user_api_key_alias"),
-        "workload": rule.workload, "cost": kwargs.get("response_cost"),
+        "request_id": kwargs.get("litellm_call_id"),
+        "client": rule.client or metadata.get("user_api_key_alias"),
+        "workload": rule.workload,
+        "cost": kwargs.get("response_cost"),
         "cache_hit": standard.get("cache_hit") if kwargs.get("cache_hit") is None else kwargs["cache_hit"],
         "digest": asked.get("served_model_digest"),
     }

@@ -44,8 +44,9 @@ class Naming:
         fields = [("model", self.served_as, self.model)]
         if self.server_fingerprint:
             fields.append(("system_fingerprint", self.server_fingerprint, self.fingerprint))
-        return NameReplacer([(_field(name, space, old), _field(name, space, new))
-                        for name, old, new in fields for space in ("", " ")])
+        return NameReplacer(
+            [(_field(name, space, old), _field(name, space, new)) for name, old, new in fields for space in ("", " ")]
+        )
 
 
 class NameReplacer:

@@ -36,8 +36,22 @@ RELEASE_HEADER = "X-Millrace-Release"
 """In an answer: the release that gave it. In a request: the release that shall answer."""
 TARGET_HEADER = "X-Millrace-Target"
 """In an answer: the digest of the weights that gave it."""
-HOP_BY_HOP = frozenset({"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
-                        "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"})
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "host",
+        "content-length",
+        "expect",
+    }
+)
 """Headers of one connection (RFC 9110, 7.6.1), and those that are written anew."""
 MOST_TRIES = 3
 """Servers that are tried before a request waits."""
@@ -68,8 +82,11 @@ class PassThrough:
         self.broken = 0
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S), auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(), skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"))
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECTS_WITHIN_S),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
 
     @property
     def routes(self) -> Routes:
@@ -134,8 +151,9 @@ class PassThrough:
             finally:
                 backend.in_flight -= 1
 
-    def _choose(self, request: web.Request, body: bytes, tried: list[Backend], failed: list[Backend],
-                model: str | None) -> Backend:
+    def _choose(
+        self, request: web.Request, body: bytes, tried: list[Backend], failed: list[Backend], model: str | None
+    ) -> Backend:
         """A server that was not tried, else one that was: its connection may have been an old one. failed: those that took
         the request and did not answer it. Raises NoBackend."""
         if len(tried) >= MOST_TRIES or len(failed) >= self._most_sent:
@@ -158,8 +176,13 @@ class PassThrough:
             sent, renamed = backend.naming.asked(sent), backend.naming.answer()
         if renamed is not None or (exchange is not None and exchange.wants_whole):
             passed_on.popall("Accept-Encoding", None)  # a compressed answer could not be changed
-        asked = self._client.request(request.method, URL(backend.url + request.raw_path, encoded=True), data=sent or None,
-                                     headers=passed_on, allow_redirects=False)
+        asked = self._client.request(
+            request.method,
+            URL(backend.url + request.raw_path, encoded=True),
+            data=sent or None,
+            headers=passed_on,
+            allow_redirects=False,
+        )
         try:
             found = await asked
         except SERVER_FAILED as error:
@@ -211,8 +234,15 @@ class PassThrough:
         except aiohttp.ClientError:
             return False
 
-    async def _write(self, response: web.StreamResponse, part: bytes, found: aiohttp.ClientResponse,
-                     request: web.Request, exchange: Exchange | None, renamed: NameReplacer | None) -> None:
+    async def _write(
+        self,
+        response: web.StreamResponse,
+        part: bytes,
+        found: aiohttp.ClientResponse,
+        request: web.Request,
+        exchange: Exchange | None,
+        renamed: NameReplacer | None,
+    ) -> None:
         """Writes the answer as it arrives. If the server breaks it off, so is the client's connection: the client must see that
         the answer is not whole."""
         while part:
@@ -274,7 +304,6 @@ def error_response(status: int, message: str, kind: str, headers: dict[str, str]
 def _passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """A message's headers without those of its connection."""
     named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
-    return CIMultiDict((name, value) for name, value in headers.items()
-                       if (lower := name.lower()) not in HOP_BY_HOP and lower not in named)
-
-
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if (lower := name.lower()) not in HOP_BY_HOP and lower not in named
+    )

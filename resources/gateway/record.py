@@ -22,8 +22,20 @@ from resources.gateway.journal import Frame
 from resources.records import CAPTURE_NOTE_KEY, CUT, events, joined, user_of
 
 STREAM = "text/event-stream"
-LEFT_OUT = frozenset({"user", "safety_identifier", "metadata", "prompt_cache_key", "session_id", "api_key", "headers",
-                      "extra_headers", "extra_body", "return_token_ids"})
+LEFT_OUT = frozenset(
+    {
+        "user",
+        "safety_identifier",
+        "metadata",
+        "prompt_cache_key",
+        "session_id",
+        "api_key",
+        "headers",
+        "extra_headers",
+        "extra_body",
+        "return_token_ids",
+    }
+)
 """Keys of a request that are not written: who asked, and what only concerns the transport."""
 REPEATED = frozenset({"user", "safety_identifier", "metadata", "prompt_cache_key"})
 """Of these, what an answer of the Responses API repeats from its request."""
@@ -130,8 +142,13 @@ def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
     metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
     named, in_user = user_of(metadata.get("user_id"))
     user = next((text for value in (request.get("user"), request.get("safety_identifier")) if (text := _text(value))), named)
-    places = (request.get("session_id"), metadata.get("session_id"), metadata.get("conversation_id"), in_user,
-              request.get("prompt_cache_key"))
+    places = (
+        request.get("session_id"),
+        metadata.get("session_id"),
+        metadata.get("conversation_id"),
+        in_user,
+        request.get("prompt_cache_key"),
+    )
     return user, next((text for value in places if (text := _text(value)) and text != user), None)
 
 

@@ -59,8 +59,14 @@ class TrafficRecorder:
     where a request names none. Counts what is not in the journal on purpose: other (another path), zero_retention, not_sampled,
     unanswered (the client left before the answer began), request_too_long (the front refused it)."""
 
-    def __init__(self, journal: Journal, rules: KeyRules, ask_for_ids: bool = False, digest: str = "",
-                 sampling: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        journal: Journal,
+        rules: KeyRules,
+        ask_for_ids: bool = False,
+        digest: str = "",
+        sampling: Mapping[str, Any] | None = None,
+    ):
         self.journal, self.rules, self.ask_for_ids = journal, rules, ask_for_ids
         self.digest, self.sampling = digest, dict(sampling or {})
         self.left_out = Counter[str]()
@@ -95,9 +101,13 @@ class ExchangeRecording:
     def __init__(self, recorder: TrafficRecorder, form: str, rule: KeyRule, headers: Mapping[str, str], request: bytes):
         self._recorder, self._request, self._began = recorder, request, time.perf_counter()
         self._meta: dict[str, Any] = {"kind": "exchange", "form": form, "at": time.time()}
-        for name, value in (("session", headers.get(SESSION_HEADER)), ("request_id", headers.get("X-Request-Id")),
-                            ("request_encoding", headers.get("Content-Encoding")),
-                            ("client", rule.client), ("workload", rule.workload)):
+        for name, value in (
+            ("session", headers.get(SESSION_HEADER)),
+            ("request_id", headers.get("X-Request-Id")),
+            ("request_encoding", headers.get("Content-Encoding")),
+            ("client", rule.client),
+            ("workload", rule.workload),
+        ):
             if value:
                 self._meta[name] = value[:MOST_HEADER]
         changed = asking(request) if recorder.ask_for_ids and form == ASKED_FOR_IDS else None
@@ -188,8 +198,10 @@ _BETWEEN = re.compile(rb"\r?\n\r?\n|\r\r")
 _LAST = {
     "chat": re.compile(rb"(?m)^data: ?\[DONE\]"),
     "messages": re.compile(rb'(?m)^event: ?message_stop\s*$|"type"\s*:\s*"message_stop"'),
-    "responses": re.compile(rb'(?m)^event: ?response\.(?:completed|incomplete|failed)\s*$'
-                            rb'|"type"\s*:\s*"response\.(?:completed|incomplete|failed)"'),
+    "responses": re.compile(
+        rb"(?m)^event: ?response\.(?:completed|incomplete|failed)\s*$"
+        rb'|"type"\s*:\s*"response\.(?:completed|incomplete|failed)"'
+    ),
 }
 _DONE = b"data: [DONE]"
 
@@ -221,7 +233,7 @@ def asking(body: bytes) -> bytes | None:
     begin = _BEGINS.match(body)
     if begin is None or ASKED in body or b'"echo"' in body:
         return None
-    return b"%s%s:true,%s" % (body[:begin.end()], ASKED, body[begin.end():])
+    return b"%s%s:true,%s" % (body[: begin.end()], ASKED, body[begin.end() :])
 
 
 def without_ids(answer: bytes) -> bytes:

@@ -76,12 +76,18 @@ class Routes:
         """Names of the models between which requests choose; [] where all servers answer for the same one."""
         return list(dict.fromkeys(route.backend.naming.model for route in self.routes if route.backend.naming is not None))
 
-    def choose(self, session: str | None, without: Collection[Backend] = (), release: str | None = None,
-               model: str | None = None) -> Backend:
+    def choose(
+        self, session: str | None, without: Collection[Backend] = (), release: str | None = None, model: str | None = None
+    ) -> Backend:
         """The server of a session, or of a request without one. without: servers to leave out. release: choose the server of
         this release; model: one that serves this model. Raises NoBackend if none is left."""
-        left = [route for route in self.routes if route.backend not in without and release in (None, route.backend.release)
-                and (model is None or (route.backend.naming is not None and route.backend.naming.model == model))]
+        left = [
+            route
+            for route in self.routes
+            if route.backend not in without
+            and release in (None, route.backend.release)
+            and (model is None or (route.backend.naming is not None and route.backend.naming.model == model))
+        ]
         if not left:
             raise NoBackend
         place = sum(route.share for route in left) * (random.random() if session is None else place_of(session))
@@ -115,8 +121,11 @@ def session_of(headers: Mapping[str, str], body: bytes) -> str | None:
     if not isinstance(said, dict):
         return None
     metadata = said.get("metadata")
-    found: list[Any] = [said.get(FIELDS[0]), metadata.get(FIELDS[0]) if isinstance(metadata, dict) else None,
-                        *(said.get(name) for name in FIELDS[1:])]
+    found: list[Any] = [
+        said.get(FIELDS[0]),
+        metadata.get(FIELDS[0]) if isinstance(metadata, dict) else None,
+        *(said.get(name) for name in FIELDS[1:]),
+    ]
     return next((text for text in found if isinstance(text, str) and text), None)
 
 

@@ -104,9 +104,17 @@ class Shipper:
     def tell(self) -> None:
         """Writes STATUS; a disk that is full is no reason to end."""
         with contextlib.suppress(OSError):
-            write_json(self.journal / STATUS, {
-                "store": self.store.place, "records": self.records, "segments": self.segments,
-                "unreadable": dict(self.unreadable), "problem": self.problem, "last_at": self.last_at})
+            write_json(
+                self.journal / STATUS,
+                {
+                    "store": self.store.place,
+                    "records": self.records,
+                    "segments": self.segments,
+                    "unreadable": dict(self.unreadable),
+                    "problem": self.problem,
+                    "last_at": self.last_at,
+                },
+            )
 
     def _wait(self, error: OSError) -> None:
         self.problem = _words(error)

@@ -53,7 +53,9 @@ def open_store(place: str) -> Store:
     if place.startswith(SCHEMES):
         return BucketStore(f"s3://{place.split('://', 1)[1]}".rstrip("/"))
     if "://" in place and not place.startswith("file://"):
-        raise CaptureError(f"{place.split('://')[0]}:// is no place for captured traffic: give a directory or s3://BUCKET/PREFIX")
+        raise CaptureError(
+            f"{place.split('://')[0]}:// is no place for captured traffic: give a directory or s3://BUCKET/PREFIX"
+        )
     directory = Path(place.removeprefix("file://")).expanduser().absolute()
     if directory.exists() and not directory.is_dir():
         raise CaptureError(f"{directory} is a file: give a directory or s3://BUCKET/PREFIX")

@@ -112,13 +112,19 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     days = max(found.totals["days"], 1)
     a_day = found.totals["tokens_out"] / days
     volume = ThresholdCheck(
-        VOLUME, f"{a_day:,.0f}", f"{TOKENS_A_DAY:,}", a_day >= TOKENS_A_DAY,
+        VOLUME,
+        f"{a_day:,.0f}",
+        f"{TOKENS_A_DAY:,}",
+        a_day >= TOKENS_A_DAY,
         "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
     )
     healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
     health = ThresholdCheck(
-        "requests that failed or hold no answer", f"{1 - healthy:z.1%}", f"at most {MOST_FAILED:z.0%}",
-        1 - healthy <= MOST_FAILED, "more than that is an error of the producer: fix it before training on the rest",
+        "requests that failed or hold no answer",
+        f"{1 - healthy:z.1%}",
+        f"at most {MOST_FAILED:z.0%}",
+        1 - healthy <= MOST_FAILED,
+        "more than that is an error of the producer: fix it before training on the rest",
     )
     return [
         _drafter(found, usable, about, volume, health),
@@ -130,17 +136,30 @@ def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck,
     mean = found.totals["tokens_out"] / found.totals["rows"]
     tau = found.acceptance.get("K3")
     checks = [
-        ThresholdCheck("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{DRAFTER_ROWS:,}", usable >= DRAFTER_ROWS,
-              "a one-layer drafter needs some thousand answers to follow its target"),
-        ThresholdCheck("tokens in an answer, on average", f"{mean:,.0f}", str(ANSWER_TOKENS), mean >= ANSWER_TOKENS,
-              "drafting saves decoding steps; a short answer spends its time on the prompt"),
-        volume, health,
+        ThresholdCheck(
+            "rows left after cleaning and duplicates",
+            f"{about}{usable:,}",
+            f"{DRAFTER_ROWS:,}",
+            usable >= DRAFTER_ROWS,
+            "a one-layer drafter needs some thousand answers to follow its target",
+        ),
+        ThresholdCheck(
+            "tokens in an answer, on average",
+            f"{mean:,.0f}",
+            str(ANSWER_TOKENS),
+            mean >= ANSWER_TOKENS,
+            "drafting saves decoding steps; a short answer spends its time on the prompt",
+        ),
+        volume,
+        health,
     ]
     if tau is None:
         copying = "No answer was long enough to measure an n-gram drafter."
     elif tau >= COPYING:
-        copying = (f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
-                   "K = 3. Switch that on first; a trained drafter must beat it.")
+        copying = (
+            f"Answers copy much: an n-gram drafter, which needs no training, would emit {tau:.2f} tokens a forward with "
+            "K = 3. Switch that on first; a trained drafter must beat it."
+        )
     elif tau >= SOME_COPYING:
         copying = f"Answers copy some: an n-gram drafter would emit {tau:.2f} tokens a forward; a trained one should give more."
     else:
@@ -154,15 +173,29 @@ def _student(found: Inspection, usable: int, about: str, volume: ThresholdCheck,
     spread = math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in found.shapes)) if found.shapes else 0.0
     copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
     checks = [
-        ThresholdCheck("rows left after cleaning and duplicates", f"{about}{usable:,}", f"{STUDENT_ROWS:,}", usable >= STUDENT_ROWS,
-              "a smaller model must see most kinds of requests in training"),
-        ThresholdCheck(f"traffic in the {NARROW_SHAPES} most frequent prompt shapes", f"{top:z.0%}", f"{NARROW_SHARE:z.0%}",
-              top >= NARROW_SHARE,
-              "narrow traffic is what a student can take over; this one is spread like "
-              f"{counted(round(spread), 'equal shape')}"),
-        ThresholdCheck("copies of other rows", f"{copies:z.1%}", f"at most {MOST_DUPLICATES:z.0%}", copies <= MOST_DUPLICATES,
-              "when most requests repeat, a cache in front of the model is the cheaper first step"),
-        volume, health,
+        ThresholdCheck(
+            "rows left after cleaning and duplicates",
+            f"{about}{usable:,}",
+            f"{STUDENT_ROWS:,}",
+            usable >= STUDENT_ROWS,
+            "a smaller model must see most kinds of requests in training",
+        ),
+        ThresholdCheck(
+            f"traffic in the {NARROW_SHAPES} most frequent prompt shapes",
+            f"{top:z.0%}",
+            f"{NARROW_SHARE:z.0%}",
+            top >= NARROW_SHARE,
+            f"narrow traffic is what a student can take over; this one is spread like {counted(round(spread), 'equal shape')}",
+        ),
+        ThresholdCheck(
+            "copies of other rows",
+            f"{copies:z.1%}",
+            f"at most {MOST_DUPLICATES:z.0%}",
+            copies <= MOST_DUPLICATES,
+            "when most requests repeat, a cache in front of the model is the cheaper first step",
+        ),
+        volume,
+        health,
     ]
     return Verdict("a student", *_answer(checks, usable), checks)
 

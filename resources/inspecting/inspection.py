@@ -52,8 +52,12 @@ class InspectError(Misuse):
 
 
 def inspect(
-    uris: Sequence[str], format: str = "auto", sample: int = SAMPLE, limit_objects: int | None = None,
-    tell: Callable[[str], None] = lambda doing: None, fields: Mapping[str, FieldMapping] = MappingProxyType({}),
+    uris: Sequence[str],
+    format: str = "auto",
+    sample: int = SAMPLE,
+    limit_objects: int | None = None,
+    tell: Callable[[str], None] = lambda doing: None,
+    fields: Mapping[str, FieldMapping] = MappingProxyType({}),
 ) -> Inspection:
     """Inspects the logs under `uris`; fields: mappings of their unknown records, by uri. `tell` is called with a few words at
     each step, for a progress line.
@@ -95,16 +99,20 @@ def _sources(
     uris: Sequence[str], format: str, limit: int | None, fields: Mapping[str, FieldMapping]
 ) -> dict[str, SourceSettings]:
     try:
-        sources = {f"input-{number}": SourceSettings(uri=uri, format=format, fields=fields.get(uri))
-                   for number, uri in enumerate(uris, 1)}
+        sources = {
+            f"input-{number}": SourceSettings(uri=uri, format=format, fields=fields.get(uri))
+            for number, uri in enumerate(uris, 1)
+        }
     except ValidationError as error:
         raise InspectError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
     if limit is None:
         return sources
     listed = [item for name, source in sources.items() for item in list_objects(name, source)]
     chosen = [listed[place * len(listed) // limit] for place in range(limit)] if len(listed) > limit else listed
-    return {f"{item.source}-{number}": sources[item.source].model_copy(update={"uri": item.uri})
-            for number, item in enumerate(chosen, 1)}
+    return {
+        f"{item.source}-{number}": sources[item.source].model_copy(update={"uri": item.uri})
+        for number, item in enumerate(chosen, 1)
+    }
 
 
 def _counted(
@@ -120,10 +128,21 @@ def _counted(
             return rows(connection, f"inspecting/{name}").to_pylist()
 
         found = Inspection(
-            uris=uris, sampled=False, sample_rows=0, read=report.total.read, totals=listed("totals")[0],
-            formats=listed("formats"), days=listed("days"), workloads=listed("by_workload_name"),
-            clients=listed("by_client"), models=listed("by_model"), quarantined=listed("quarantined"),
-            repeated=listed("repeated")[0], feedback=listed("feedback"), limited_to=limit, failed=listed("failed"),
+            uris=uris,
+            sampled=False,
+            sample_rows=0,
+            read=report.total.read,
+            totals=listed("totals")[0],
+            formats=listed("formats"),
+            days=listed("days"),
+            workloads=listed("by_workload_name"),
+            clients=listed("by_client"),
+            models=listed("by_model"),
+            quarantined=listed("quarantined"),
+            repeated=listed("repeated")[0],
+            feedback=listed("feedback"),
+            limited_to=limit,
+            failed=listed("failed"),
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),
         )
     for name, keys in report.unread_keys.items():
@@ -137,8 +156,9 @@ def _counted(
 
 
 def _proposed(sources: dict[str, SourceSettings]) -> dict[str, dict[str, str]]:
-    looks = {source.uri: first_look(name, source) for name, source in islice(sources.items(), MOST_NAMED)
-             if source.format == "auto"}
+    looks = {
+        source.uri: first_look(name, source) for name, source in islice(sources.items(), MOST_NAMED) if source.format == "auto"
+    }
     return {uri: look.proposed for uri, look in looks.items() if look.proposed}
 
 
@@ -148,8 +168,10 @@ def proposal_text(proposed: Mapping[str, dict[str, str]]) -> str:
         return ""
     sources = {f"source-{number}": {"uri": uri, "fields": fields} for number, (uri, fields) in enumerate(proposed.items(), 1)}
     text = yaml.safe_dump({"sources": sources}, sort_keys=False, allow_unicode=True, width=10**9)
-    return ("\nA mapping in the recipe would read the records of no known format. This is a guess from names and shapes: check "
-            f"it.\n\n{text.rstrip()}")
+    return (
+        "\nA mapping in the recipe would read the records of no known format. This is a guess from names and shapes: check "
+        f"it.\n\n{text.rstrip()}"
+    )
 
 
 def _nothing(found: Inspection, report: IngestReport) -> str:
@@ -162,8 +184,10 @@ def _nothing(found: Inspection, report: IngestReport) -> str:
         return f"{counted(objects, 'object')} under {where} {'holds' if objects == 1 else 'hold'} no record at all"
     if len(reasons) > 1:
         counts = [item["objects"] for item in found.failed] + [item["lines"] for item in found.quarantined]
-        listed = [f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
-                for reason, count in zip(reasons, counts, strict=True)]
+        listed = [
+            f"\n  {reason}" + (f" (and {count - 1:,} more like it)" if count > 1 else "")
+            for reason, count in zip(reasons, counts, strict=True)
+        ]
         return f"no record under {where} can be used, for {len(reasons)} reasons:{''.join(listed)}"
     if len(report.failed_objects) == objects:
         which = f"the one object under {where} cannot" if objects == 1 else f"none of the {objects:,} objects under {where} can"
@@ -214,14 +238,25 @@ def _acceptance(answers: pa.Table) -> dict[str, Any]:
 
     exact = np.array(answers["prompt_token_ids"].is_valid()) & np.array(answers["completion_token_ids"].is_valid())
     groups = {"workloads": answers["workload_name"].to_pylist(), "shapes": answers["shape"].to_pylist()}
-    result: dict[str, Any] = {"rows": len(answers), "exact_rows": int(exact.sum()), "pieces_rows": int((~exact).sum()),
-                              "workloads": {}, "shapes": {}}
+    result: dict[str, Any] = {
+        "rows": len(answers),
+        "exact_rows": int(exact.sum()),
+        "pieces_rows": int((~exact).sum()),
+        "workloads": {},
+        "shapes": {},
+    }
     mask = pa.array(exact)
     parts = [
-        (np.flatnonzero(exact), _ids(answers["prompt_token_ids"].filter(mask)),
-         _ids(answers["completion_token_ids"].filter(mask))),
-        (np.flatnonzero(~exact), pieces_of(answers["prompt"].filter(pa.array(~exact))),
-         pieces_of(answers["answer"].filter(pa.array(~exact)))),
+        (
+            np.flatnonzero(exact),
+            _ids(answers["prompt_token_ids"].filter(mask)),
+            _ids(answers["completion_token_ids"].filter(mask)),
+        ),
+        (
+            np.flatnonzero(~exact),
+            pieces_of(answers["prompt"].filter(pa.array(~exact))),
+            pieces_of(answers["answer"].filter(pa.array(~exact))),
+        ),
     ]
     for draft in DRAFTS:
         forwards, emitted = np.zeros(len(answers), np.int64), np.zeros(len(answers), np.int64)

@@ -42,11 +42,18 @@ class InspectionTable:
 def write_page(found: Inspection, path: Path) -> None:
     """Writes the report atomically. Raises OSError where the path cannot be written."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
         finalize=finalize,
     )
     page = environment.get_template("inspection.html.j2").render(
-        found=found, headline=headline(found), sections=sections(found), days=day_bars(found), shapes=shape_bars(found),
+        found=found,
+        headline=headline(found),
+        sections=sections(found),
+        days=day_bars(found),
+        shapes=shape_bars(found),
         proposal=proposal_text(found.proposed).strip(),
     )
     write_text(path, page)
@@ -56,10 +63,13 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
     """The key figures: a number and what it counts."""
     totals = found.totals
     lost = sum(item["lines"] for item in found.quarantined)
-    figures = [(f"{totals['rows']:,}", plural(totals["rows"], "request")),
-               (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
-               (short(totals["tokens_in"]), "prompt tokens"), (short(totals["tokens_out"]), "answer tokens"),
-               (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read")]
+    figures = [
+        (f"{totals['rows']:,}", plural(totals["rows"], "request")),
+        (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
+        (short(totals["tokens_in"]), "prompt tokens"),
+        (short(totals["tokens_out"]), "answer tokens"),
+        (f"{lost:,}", f"{plural(lost, 'line')} that cannot be read"),
+    ]
     if totals["rows"]:
         figures.append((("≤ " if found.sampled else "") + f"{found.usable_share:z.0%}", "would survive curation"))
         if found.acceptance.get("K3"):
@@ -79,8 +89,17 @@ def sections(found: Inspection) -> list[InspectionTable]:
     """All non-empty tables, in reading order."""
     parts = [_formats(found), _quarantine(found), _unread(found)]
     if found.totals["rows"]:
-        parts += [_health(found), _names(found), _sizes(found), _decisions(found), _examples(found), _pii(found),
-                  _languages(found), _shapes(found), _acceptance(found)]
+        parts += [
+            _health(found),
+            _names(found),
+            _sizes(found),
+            _decisions(found),
+            _examples(found),
+            _pii(found),
+            _languages(found),
+            _shapes(found),
+            _acceptance(found),
+        ]
     parts.append(_feedback(found))
     return [part for part in parts if part.rows]
 
@@ -95,13 +114,18 @@ def _formats(found: Inspection) -> InspectionTable:
         for item in found.formats
     ]
     were = "was" if found.limited_to == 1 else "were"
-    note = (f"Only {counted(found.limited_to, 'object')}, spread evenly, {were} read: all counts are of this part."
-            if found.limited_to else "")
+    note = (
+        f"Only {counted(found.limited_to, 'object')}, spread evenly, {were} read: all counts are of this part."
+        if found.limited_to
+        else ""
+    )
     for item in found.failed:
         note += f" {item['objects']:,} cannot be read, {item['first_object']} first: {item['problem']}."
     if far := far_days({item["day"]: item["rows"] for item in found.days}):
         note += f" {far}: {REMEDY}."
-    return InspectionTable("Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3}))
+    return InspectionTable(
+        "Files", ("format", "objects", "MB", "records", "first object"), rows, note.strip(), frozenset({1, 2, 3})
+    )
 
 
 def _quarantine(found: Inspection) -> InspectionTable:
@@ -115,62 +139,107 @@ def _unread(found: Inspection) -> InspectionTable:
     rows = []
     notes = [f"{counted(count, 'record')} with two values of {said}." for said, count in found.clashes.items()]
     for uri, keys in found.unread.items():
-        rows += [(key.path, f"{key.records:,}", fields_line({key.field: key.path}) if key.field else "")
-                 for key in keys[:MOST_NAMED]]
+        rows += [
+            (key.path, f"{key.records:,}", fields_line({key.field: key.path}) if key.field else "") for key in keys[:MOST_NAMED]
+        ]
         if len(keys) > MOST_NAMED:
             rows.append((f"and {len(keys) - MOST_NAMED:,} more", "", ""))
         if fields := fields_of(keys):
             notes.append(f"A guess to check, for the source {uri} of a recipe: {fields_line(fields)}.")
-    return InspectionTable("Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1}))
+    return InspectionTable(
+        "Keys that nothing reads", ("key", "records", "what would read it"), rows, " ".join(notes), frozenset({1})
+    )
 
 
 def _health(found: Inspection) -> InspectionTable:
     totals = found.totals
     rows, copies = totals["rows"], totals["rows"] - totals["different_rows"]
-    counts = [("failed requests", totals["failed"]), ("answers from a cache", totals["cache_hits"]),
-              ("answers cut off at a token limit", totals["truncated"]), ("same messages and answer as another row", copies),
-              ("repeated records (not among the rows)", found.repeated["rows"]),
-              ("rows with exact served token ids", totals["with_token_ids"])]
-    return InspectionTable("Health", ("", "rows", "share"), [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
-                   "Exact, over all rows.", frozenset({1, 2}))
+    counts = [
+        ("failed requests", totals["failed"]),
+        ("answers from a cache", totals["cache_hits"]),
+        ("answers cut off at a token limit", totals["truncated"]),
+        ("same messages and answer as another row", copies),
+        ("repeated records (not among the rows)", found.repeated["rows"]),
+        ("rows with exact served token ids", totals["with_token_ids"]),
+    ]
+    return InspectionTable(
+        "Health",
+        ("", "rows", "share"),
+        [(name, f"{count:,}", _share(count, rows)) for name, count in counts],
+        "Exact, over all rows.",
+        frozenset({1, 2}),
+    )
 
 
 def _names(found: Inspection) -> InspectionTable:
     rows = []
     for kind, items in (("workload", found.workloads), ("client", found.clients), ("model", found.models)):
         for item in items[:MOST_NAMED]:
-            rows.append((kind, item["name"] or "(not named)", f"{item['rows']:,}", _share(item["rows"], found.totals["rows"]),
-                         short(item["tokens_in"]), short(item["tokens_out"]), _share(item["failed"], item["rows"])))
+            rows.append(
+                (
+                    kind,
+                    item["name"] or "(not named)",
+                    f"{item['rows']:,}",
+                    _share(item["rows"], found.totals["rows"]),
+                    short(item["tokens_in"]),
+                    short(item["tokens_out"]),
+                    _share(item["failed"], item["rows"]),
+                )
+            )
         if len(items) > MOST_NAMED:
             rows.append((kind, f"and {len(items) - MOST_NAMED:,} more", "", "", "", "", ""))
     logged = found.totals["logged"] / found.totals["rows"]
-    note = "Tokens are the log's own." if logged == 1 else (
-        f"Tokens are the log's own on {logged:z.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
-    return InspectionTable("Workloads, clients, models", ("", "name", "rows", "share", "tokens in", "tokens out", "failed"), rows, note,
-                   frozenset({2, 3, 4, 5, 6}))
+    note = (
+        "Tokens are the log's own."
+        if logged == 1
+        else (f"Tokens are the log's own on {logged:z.0%} of the rows; elsewhere estimated at 4 characters of JSON text each.")
+    )
+    return InspectionTable(
+        "Workloads, clients, models",
+        ("", "name", "rows", "share", "tokens in", "tokens out", "failed"),
+        rows,
+        note,
+        frozenset({2, 3, 4, 5, 6}),
+    )
 
 
 def _sizes(found: Inspection) -> InspectionTable:
     totals, sessions = found.totals, found.sessions
-    measured = [("prompt tokens", totals["tokens_in_at"]), ("answer tokens", totals["tokens_out_at"]),
-                ("latency, ms", totals["latency_ms_at"]), ("time to the first token, ms", totals["ttft_ms_at"]),
-                ("requests in a session", sessions.get("requests_at"))]
+    measured = [
+        ("prompt tokens", totals["tokens_in_at"]),
+        ("answer tokens", totals["tokens_out_at"]),
+        ("latency, ms", totals["latency_ms_at"]),
+        ("time to the first token, ms", totals["ttft_ms_at"]),
+        ("requests in a session", sessions.get("requests_at")),
+    ]
     rows = [(name, *(f"{value:,.0f}" for value in at)) for name, at in measured if at and at[0] is not None]
-    note = (f"{counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
-            f"the longest of {counted(sessions['longest'], 'request')}.") if sessions.get("sessions") else ""
+    note = (
+        (
+            f"{counted(sessions['sessions'], 'session')}, {_share(sessions['single'], sessions['sessions'])} of one request, "
+            f"the longest of {counted(sessions['longest'], 'request')}."
+        )
+        if sessions.get("sessions")
+        else ""
+    )
     if totals["at_midnight"]:
-        note += (f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to have no time of "
-                 "their own: they count under their file's day, so figures by day are unreliable.")
+        note += (
+            f" {_share(totals['at_midnight'], totals['rows'])} of the requests seem to have no time of "
+            "their own: they count under their file's day, so figures by day are unreliable."
+        )
     return InspectionTable("Sizes and times", ("", "median", "90 %", "99 %"), rows, note.strip(), frozenset({1, 2, 3}))
 
 
 def _decisions(found: Inspection) -> InspectionTable:
-    rows = [(item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
-            for item in found.decisions]
+    rows = [
+        (item["rule"].replace("_", " "), item["stage"], f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
+        for item in found.decisions
+    ]
     note = "What curation's rules, with their defaults, would keep and drop."
     if found.sampled:
-        note += (f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
-                 "than one of them, so the share of duplicates is a lower bound.")
+        note += (
+            f" On a sample of {found.sample_rows:,} rows in whole sessions: it has both copies of a pair less often "
+            "than one of them, so the share of duplicates is a lower bound."
+        )
     return InspectionTable("If it were curated", ("decision", "stage", "rows", "share"), rows, note, frozenset({2, 3}))
 
 
@@ -181,8 +250,9 @@ def _examples(found: Inspection) -> InspectionTable:
 
 
 def _pii(found: Inspection) -> InspectionTable:
-    rows = [(item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], found.sample_rows))
-            for item in found.pii]
+    rows = [
+        (item["kind"], f"{item['found']:,}", f"{item['rows']:,}", _share(item["rows"], found.sample_rows)) for item in found.pii
+    ]
     note = "Counts only; curation puts placeholders in their place."
     return InspectionTable("Personal data", ("kind", "values", "rows", "share"), rows, note, frozenset({1, 2, 3}))
 
@@ -197,11 +267,14 @@ def _shapes(found: Inspection) -> InspectionTable:
     rows = []
     for shape in found.shapes[:MOST_NAMED]:
         taus = shape["acceptance"] or {}
-        rows.append((shape["shape"], f"{shape['rows']:,}", f"{shape['share']:z.1%}",
-                     *(_tau(taus.get(f"K{k}")) for k in DRAFTS)))
-    note = (f"{counted(len(found.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
-            "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
-            "on.")
+        rows.append(
+            (shape["shape"], f"{shape['rows']:,}", f"{shape['share']:z.1%}", *(_tau(taus.get(f"K{k}")) for k in DRAFTS))
+        )
+    note = (
+        f"{counted(len(found.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
+        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
+        "on."
+    )
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return InspectionTable("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))
 
@@ -215,25 +288,51 @@ def _acceptance(found: Inspection) -> InspectionTable:
     if measured.get("K3") is None:
         return InspectionTable("", (), [])
     rows = [("all", *(_tau(measured[f"K{k}"]) for k in DRAFTS))]
-    rows += [(name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS)) for name, taus in
-             list(measured["workloads"].items())[:MOST_NAMED] if len(measured["workloads"]) > 1]
+    rows += [
+        (name or "(not named)", *(_tau(taus[f"K{k}"]) for k in DRAFTS))
+        for name, taus in list(measured["workloads"].items())[:MOST_NAMED]
+        if len(measured["workloads"]) > 1
+    ]
     how = f"on {counted(measured['exact_rows'], 'answer')} with the log's own token ids" if measured["exact_rows"] else ""
-    pieces = (f"on {counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
-              "vocabulary's tokens)" if measured["pieces_rows"] else "")
-    note = ("Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
-            f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter must beat it.")
+    pieces = (
+        f"on {counted(measured['pieces_rows'], 'answer')} cut into pieces of words and bytes (about as long as a large "
+        "vocabulary's tokens)"
+        if measured["pieces_rows"]
+        else ""
+    )
+    note = (
+        "Acceptance length (tokens emitted per forward) of prompt lookup along the logged answers, "
+        f"{' and '.join(filter(None, (how, pieces)))}. It needs no training: a trained drafter must beat it."
+    )
     return InspectionTable("An n-gram drafter", ("workload", *(f"tau, K = {k}" for k in DRAFTS)), rows, note, frozenset({1, 2}))
 
 
 def _feedback(found: Inspection) -> InspectionTable:
-    rows = [(item["name"], f"{item['records']:,}", _tau(item["mean"]), f"{item['below_zero']:,}", f"{item['tied']:,}",
-             f"{item['several']:,}", f"{item['records'] - item['tied'] - item['several']:,}") for item in found.feedback]
+    rows = [
+        (
+            item["name"],
+            f"{item['records']:,}",
+            _tau(item["mean"]),
+            f"{item['below_zero']:,}",
+            f"{item['tied']:,}",
+            f"{item['several']:,}",
+            f"{item['records'] - item['tied'] - item['several']:,}",
+        )
+        for item in found.feedback
+    ]
     note = ""
     if found.with_feedback and found.sample_rows:
-        note = (f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
-                f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero.")
-    return InspectionTable("Feedback", ("name", "records", "mean", "below zero", "about one request", "about several",
-                                "about none read"), rows, note, frozenset(range(1, 7)))
+        note = (
+            f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
+            f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero."
+        )
+    return InspectionTable(
+        "Feedback",
+        ("name", "records", "mean", "below zero", "about one request", "about several", "about none read"),
+        rows,
+        note,
+        frozenset(range(1, 7)),
+    )
 
 
 def day_bars(found: Inspection) -> dict[str, Any]:
@@ -247,9 +346,16 @@ def day_bars(found: Inspection) -> dict[str, Any]:
     for item in found.days:
         counts[(item["day"] - first).days // step] += item["rows"]
     width, most = 720 / len(counts), max(counts)
-    bars = [{"x": round(place * width, 2), "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
-             "height": round(max(count / most * 120, 1.5 if count else 0), 2), "rows": f"{count:,}",
-             "day": (first + timedelta(days=place * step)).isoformat()} for place, count in enumerate(counts)]
+    bars = [
+        {
+            "x": round(place * width, 2),
+            "width": round(min(max(width - max(1.0, width * 0.15), 0.5), 48), 2),
+            "height": round(max(count / most * 120, 1.5 if count else 0), 2),
+            "rows": f"{count:,}",
+            "day": (first + timedelta(days=place * step)).isoformat(),
+        }
+        for place, count in enumerate(counts)
+    ]
     return {"bars": bars, "first": first.isoformat(), "last": last.isoformat(), "most": f"{most:,}", "step": step}
 
 
@@ -263,8 +369,14 @@ def shape_bars(found: Inspection) -> list[dict[str, Any]]:
     for shape in top:
         word, _, key = shape["shape"].partition("#")
         tau = (shape["acceptance"] or {}).get("K3")
-        bars.append({
-            "shape": word or "(no word)", "key": key, "share": f"{shape['share']:z.1%}", "tau": _tau(tau),
-            "width": round(shape["share"] / most * 100, 1), "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
-        })
+        bars.append(
+            {
+                "shape": word or "(no word)",
+                "key": key,
+                "share": f"{shape['share']:z.1%}",
+                "tau": _tau(tau),
+                "width": round(shape["share"] / most * 100, 1),
+                "reach": round(min((tau or 1) - 1, 3) / 3 * 100, 1),
+            }
+        )
     return bars

@@ -102,8 +102,13 @@ def first_look(name: str, source: SourceSettings, listed: int = LISTED, opened: 
 
 def look_at(found: list[LogObject], source: SourceSettings, has_more: bool = False, opened: int = OPENED) -> FirstLook:
     """Describes objects that were listed already."""
-    look = FirstLook(len(found), has_more, sum(item.bytes for item in found), first_uri=found[0].uri if found else "",
-                     uris=frozenset(item.uri for item in found))
+    look = FirstLook(
+        len(found),
+        has_more,
+        sum(item.bytes for item in found),
+        first_uri=found[0].uri if found else "",
+        uris=frozenset(item.uri for item in found),
+    )
     keyed = [day for item in found for day in days_in(item.uri)]
     days = keyed or [item.modified.astimezone(UTC).date() for item in found]
     look.days, look.names_days = (min(days), max(days)) if days else None, bool(keyed)
@@ -163,18 +168,28 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
             look.unknown_keys = look.unknown_keys or ", ".join(sorted(map(str, record))[:8])[:120]
             continue
         look.formats[own.name] += 1
-        if ids := [number for value in record.values() if own.name == "tokens" and isinstance(value, list) for number in value
-                   if type(number) is int and number != -100]:
+        if ids := [
+            number
+            for value in record.values()
+            if own.name == "tokens" and isinstance(value, list)
+            for number in value
+            if type(number) is int and number != -100
+        ]:
             look.token_ids = [min(ids + look.token_ids), max(ids + look.token_ids)]
         look.has_tools = look.has_tools or _offers_tools(record)
     if unknown and not named and not look.proposed:
         look.proposed = proposed_fields(unknown)
     if len(unknown) == len(records):
         told = mapped_format(unknown[0], fields) if fields and unknown else ""
-        look.problems.append((uri, "its first records are "
-                              + (f"not of the format {named.name}" if named else "of no known log format")
-                              + (f", and the first one {told}" if told else "")
-                              + (f"; the first one's keys: {look.unknown_keys}" if look.unknown_keys else "")))
+        look.problems.append(
+            (
+                uri,
+                "its first records are "
+                + (f"not of the format {named.name}" if named else "of no known log format")
+                + (f", and the first one {told}" if told else "")
+                + (f"; the first one's keys: {look.unknown_keys}" if look.unknown_keys else ""),
+            )
+        )
 
 
 def _format_of(record: dict, named: Format | None, fields: FieldMapping | None, first: Format | None) -> Format | None:
@@ -191,8 +206,13 @@ def _offers_tools(record: dict) -> bool:
     places = [record, *(value for value in record.values() if isinstance(value, dict))]
     if any(place.get("tools") or place.get("functions") for place in places):
         return True
-    turns = [turn for place in places for name in ("messages", "traj", "conversations")
-             if isinstance(place.get(name), list) for turn in place[name]]
+    turns = [
+        turn
+        for place in places
+        for name in ("messages", "traj", "conversations")
+        if isinstance(place.get(name), list)
+        for turn in place[name]
+    ]
     return any(isinstance(turn, dict) and (turn.get("tool_calls") or turn.get("role") == "tool") for turn in turns)
 
 
@@ -200,7 +220,9 @@ FAR = 365
 REMEDY = "if their clock was wrong, correct them, or leave them out with first_day or last_day; they cost nothing"
 _TIME = re.compile(
     r'"(?:created|created_?at|ts|timestamp|time|date|start_?time|started_?at|end_?time)"\s*:\s*"?'
-    r"(?:(?P<day>\d{4}-\d\d-\d\d)|(?P<epoch>\d{9,19})\b)", re.IGNORECASE)
+    r"(?:(?P<day>\d{4}-\d\d-\d\d)|(?P<epoch>\d{9,19})\b)",
+    re.IGNORECASE,
+)
 
 
 def far_days(days: Mapping[date, int]) -> str:
@@ -223,7 +245,10 @@ def day_of_record(text: str) -> Iterator[date]:
     if found := _TIME.search(text):
         try:
             epoch = found["epoch"]
-            yield date.fromisoformat(found["day"]) if found["day"] else datetime.fromtimestamp(
-                int(epoch) / 1000 ** ((len(epoch) - 8) // 3), UTC).date()
+            yield (
+                date.fromisoformat(found["day"])
+                if found["day"]
+                else datetime.fromtimestamp(int(epoch) / 1000 ** ((len(epoch) - 8) // 3), UTC).date()
+            )
         except (ValueError, OverflowError, OSError):
             return

@@ -74,8 +74,16 @@ def replayed(prompts: RaggedLists, answers: RaggedLists, num_speculative_tokens:
     longest = int((prompts.lengths + answers.lengths).max()) if rows else 0
     slots = 1 << max(int(2 * LONGEST_NGRAM * longest).bit_length(), 4)
     _replay(
-        prompts.values, prompts.offsets, answers.values, answers.offsets, num_speculative_tokens, forwards, emitted,
-        np.empty(max(longest, 1), np.uint64), np.empty(slots, np.uint64), np.empty(slots, np.int32),
+        prompts.values,
+        prompts.offsets,
+        answers.values,
+        answers.offsets,
+        num_speculative_tokens,
+        forwards,
+        emitted,
+        np.empty(max(longest, 1), np.uint64),
+        np.empty(slots, np.uint64),
+        np.empty(slots, np.int32),
     )
     return LookupReplay(forwards, emitted)
 
@@ -106,8 +114,11 @@ def _pieces(
             elif kind == _FOREIGN:
                 most = MOST_FOREIGN
             taken = 0
-            while place < end and taken < most and kinds[content[place]] == kind and (
-                (kind != _SIGN and kind != _SPACE) or content[place] == sign
+            while (
+                place < end
+                and taken < most
+                and kinds[content[place]] == kind
+                and ((kind != _SIGN and kind != _SPACE) or content[place] == sign)
             ):
                 place += 1
                 taken += 1

@@ -22,10 +22,16 @@ _USUAL = 0.8
 _LONG = 12
 """Mean characters of a text that may be a prompt or an answer though its name says nothing."""
 
-_ASKED = re.compile(r"prompt|question|query|request|input|instruction|user_?(message|text|msg)|ask|utterance|messages?$|"
-                    r"conversation|dialog|history|chat$|turns$", re.I)
-_SAID = re.compile(r"response|answer|output|completion|reply|generat|assistant|bot_?(message|text)|model_?(text|message)|"
-                   r"result|^text$|said", re.I)
+_ASKED = re.compile(
+    r"prompt|question|query|request|input|instruction|user_?(message|text|msg)|ask|utterance|messages?$|"
+    r"conversation|dialog|history|chat$|turns$",
+    re.I,
+)
+_SAID = re.compile(
+    r"response|answer|output|completion|reply|generat|assistant|bot_?(message|text)|model_?(text|message)|"
+    r"result|^text$|said",
+    re.I,
+)
 _SYSTEM = re.compile(r"system|preamble|persona", re.I)
 _TIME = re.compile(r"time|date|(^|_)ts$|(^|_)at$|created|start|when|day$", re.I)
 _ID = re.compile(r"(^|[_ ])(id|uuid|guid|rid)$|request_?id|trace_?id|^_id$|[a-z]Id$", re.I)
@@ -35,8 +41,24 @@ _USER = re.compile(r"user|^uid$|customer|account|caller|end_?user|e?mail|member"
 _MODEL = re.compile(r"model|engine|deployment|llm$", re.I)
 _FEEDBACK = re.compile(r"feedback|rating|thumb|score|stars?$|vote|like|reward|helpful|satisf|csat|quality", re.I)
 _WORKLOAD = re.compile(r"workload|use_?case|^app(_?name|_?id)?$|^task$|feature", re.I)
-_WORDS = {"up", "down", "thumbs_up", "thumbs_down", "like", "dislike", "good", "bad", "positive", "negative", "yes", "no",
-          "true", "false", "👍", "👎"}
+_WORDS = {
+    "up",
+    "down",
+    "thumbs_up",
+    "thumbs_down",
+    "like",
+    "dislike",
+    "good",
+    "bad",
+    "positive",
+    "negative",
+    "yes",
+    "no",
+    "true",
+    "false",
+    "👍",
+    "👎",
+}
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 
@@ -49,8 +71,12 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
     seen = _Seen(values, len(records))
     found = _contents(seen)
     for name, pattern, fits in (
-        ("session", _SESSION, _is_word), ("user", _USER, _is_word), ("time", _TIME, is_moment), ("id", _ID, _is_word),
-        ("model", _MODEL, _is_word), ("workload", _WORKLOAD, _is_word),
+        ("session", _SESSION, _is_word),
+        ("user", _USER, _is_word),
+        ("time", _TIME, is_moment),
+        ("id", _ID, _is_word),
+        ("model", _MODEL, _is_word),
+        ("workload", _WORKLOAD, _is_word),
     ):
         found[name] = seen.named(pattern, fits, distinct=name == "id")
     found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
@@ -81,9 +107,13 @@ class _Seen:
 
     def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None, usual: float = _USUAL) -> tuple | None:
         """The first path whose values fit, one whose name fits the pattern before the others."""
-        found = [path for path, values in self._values.items()
-                 if not self._overlaps(path) and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
-                 and fitting >= _USUAL * len(values)]
+        found = [
+            path
+            for path, values in self._values.items()
+            if not self._overlaps(path)
+            and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
+            and fitting >= _USUAL * len(values)
+        ]
         found = [path for path in found if not any(path[:depth] in found for depth in range(1, len(path)))]  # the whole body
         found.sort(key=lambda path: not (pattern and _name_fits(pattern, path)))
         return self._take(found)
@@ -92,24 +122,34 @@ class _Seen:
         self, pattern: re.Pattern, fits: Callable[[Any], bool], distinct: bool = False, usual: float = 0.5
     ) -> tuple | None:
         """The first path whose name and values fit, the least nested first. distinct: no value stands twice."""
-        found = [path for path, values in self._values.items()
-                 if _name_fits(pattern, path) and not self._overlaps(path)
-                 and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1) and fitting >= _USUAL * len(values)
-                 and not (distinct and len({str(value) for value in values}) < len(values))]
+        found = [
+            path
+            for path, values in self._values.items()
+            if _name_fits(pattern, path)
+            and not self._overlaps(path)
+            and (fitting := sum(map(fits, values))) >= max(usual * self._records, 1)
+            and fitting >= _USUAL * len(values)
+            and not (distinct and len({str(value) for value in values}) < len(values))
+        ]
         found.sort(key=len)
         return self._take(found)
 
     def longest_texts(self, count: int) -> list[tuple]:
         """The longest texts that most records have, in the records' order."""
-        texts = {path: sum(map(len, values)) / len(values) for path, values in self._values.items()
-                 if all(isinstance(value, str) for value in values) and len(values) >= _USUAL * self._records
-                 and not self._overlaps(path) and any(map(_is_prose, values))
-                 and (len(values) < 3 or len(set(values)) * 2 > len(values))}  # a name repeats, a text does not
+        texts = {
+            path: sum(map(len, values)) / len(values)
+            for path, values in self._values.items()
+            if all(isinstance(value, str) for value in values)
+            and len(values) >= _USUAL * self._records
+            and not self._overlaps(path)
+            and any(map(_is_prose, values))
+            and (len(values) < 3 or len(set(values)) * 2 > len(values))
+        }  # a name repeats, a text does not
         longest = sorted(texts, key=lambda path: -texts[path])[:count]
         return [path for path in texts if path in longest and texts[path] >= _LONG]
 
     def _overlaps(self, path: tuple) -> bool:
-        return any(path[:len(taken)] == taken or taken[:len(path)] == path for taken in self._taken)
+        return any(path[: len(taken)] == taken or taken[: len(path)] == path for taken in self._taken)
 
     def take(self, path: tuple) -> tuple:
         self._taken.add(path)
@@ -197,15 +237,19 @@ def _is_prose(value: Any) -> bool:
 
 def _is_word(value: Any) -> bool:
     return (isinstance(value, str) and len(value) <= 200 and "\n" not in value and structure_in(value) is None) or (
-        isinstance(value, int) and not isinstance(value, bool))
+        isinstance(value, int) and not isinstance(value, bool)
+    )
 
 
 def _is_recent(value: Any) -> bool:
     """A time that no other number is likely to be."""
     if isinstance(value, str):
         return is_moment(value) and not value.isdecimal()
-    return isinstance(value, int | float) and not isinstance(value, bool) and any(
-        1_400_000_000 <= value / scale <= 2_200_000_000 for scale in (1, 1e3))
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and any(1_400_000_000 <= value / scale <= 2_200_000_000 for scale in (1, 1e3))
+    )
 
 
 def _is_uuid(value: Any) -> bool:

@@ -128,8 +128,7 @@ def _parts(root: str, listed: list[LogObject]) -> dict[str, list[LogObject]]:
 
 def _is_day(part: str) -> bool:
     name = part.rstrip("/")
-    return part.endswith("/") and bool(
-        days_in(f"/{name}/") or re.fullmatch(r"(?:\w+=)?\d{1,8}|\w+=.*", name))
+    return part.endswith("/") and bool(days_in(f"/{name}/") or re.fullmatch(r"(?:\w+=)?\d{1,8}|\w+=.*", name))
 
 
 def _part(root: str, part: str, objects: list[LogObject], source: SourceSettings) -> SourceProposal:

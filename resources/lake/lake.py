@@ -70,8 +70,9 @@ class LakeLayout:
         try:
             version = json.loads(marker.read_text())["layout_version"]
         except (ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{place}/lake.json is not readable as a lake's marker ({error}); restore it from a copy"
-                            ) from error
+            raise LakeError(
+                f"{place}/lake.json is not readable as a lake's marker ({error}); restore it from a copy"
+            ) from error
         if version != LAYOUT_VERSION:
             raise LakeError(
                 f"lake {place} has layout version {version}, this millrace reads version {LAYOUT_VERSION}: "

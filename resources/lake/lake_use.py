@@ -45,6 +45,7 @@ class LakeInUse(LakeError):
 @contextmanager
 def at_work(lake: LakeLayout) -> Iterator[None]:
     """Shares the lake with other runs."""
+
     def waiting(holder: str = "") -> None:
         by = f" by {holder}" if holder else ""
         logging.getLogger(__name__).warning("waiting: rows are being erased or removed from %s%s", lake.place, by)
@@ -70,8 +71,10 @@ def alone(lake: LakeLayout, what: str) -> Iterator[None]:
             stack.enter_context(lake.mirror.alone())
         except LeaseHeld as error:
             by = f" ({error})" if str(error) else ""
-            raise LakeInUse(f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
-                            f"then {what} again") from error
+            raise LakeInUse(
+                f"a run is at work on {lake.place}{by}: wait until `millrace status` shows none, or stop it, and "
+                f"then {what} again"
+            ) from error
         with _published(lake, is_alone=True):
             yield
 
@@ -90,8 +93,10 @@ def _published(lake: LakeLayout, is_alone: bool = False) -> Iterator[None]:
         try:
             lake.mirror.push()
         except Conflict as error:
-            raise LakeError(f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not "
-                            "kept; run it again") from error
+            raise LakeError(
+                f"another machine changed {error} of {lake.place} meanwhile: what this one wrote there was not "
+                "kept; run it again"
+            ) from error
 
 
 EMBEDDINGS = ".remembered/embeddings"
@@ -114,8 +119,10 @@ def drop_before_erasure(lake: LakeLayout) -> None:
         if _time(json.loads((version / "manifest.json").read_bytes())["created_at"]) < erased_at:
             (version / "manifest.json").unlink()  # from now on it is a leftover of a stopped run
             shutil.rmtree(version)
-            _say(f"{version.relative_to(lake.root)} was finished here and not published before rows were erased on another "
-                 "machine: it is removed, and the next run makes it again")
+            _say(
+                f"{version.relative_to(lake.root)} was finished here and not published before rows were erased on another "
+                "machine: it is removed, and the next run makes it again"
+            )
     for path in vectors:
         if datetime.fromtimestamp(path.stat().st_mtime, UTC) < erased_at:
             path.unlink(missing_ok=True)  # they are made again when their day is compared
@@ -123,8 +130,10 @@ def drop_before_erasure(lake: LakeLayout) -> None:
         old = [line for line in lines if _is_before(line, erased_at)]
         if old:
             lake.mirror.drop_answers(path, old)
-            _say(f"{len(old)} answers of {path.relative_to(lake.root)} were not published before rows were erased on another "
-                 "machine: they are removed, and the next run asks again")
+            _say(
+                f"{len(old)} answers of {path.relative_to(lake.root)} were not published before rows were erased on another "
+                "machine: they are removed, and the next run asks again"
+            )
 
 
 def _last_erasure(lake: LakeLayout) -> datetime | None:

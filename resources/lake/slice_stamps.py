@@ -36,7 +36,12 @@ def _stamps(table: DeltaTable) -> dict[str, str]:
     listed = pa.table(table.get_add_actions(flatten=True))
     if not listed.num_rows or "partition.workload" not in listed.column_names:
         return {}
-    grouped = listed.select(["partition.workload", "modification_time", "size_bytes"]).group_by("partition.workload").aggregate(
-        [("size_bytes", "count"), ("modification_time", "max"), ("size_bytes", "sum")])
-    return {row["partition.workload"]: f"{row['size_bytes_count']}-{row['modification_time_max']}-{row['size_bytes_sum']}"
-            for row in grouped.to_pylist()}
+    grouped = (
+        listed.select(["partition.workload", "modification_time", "size_bytes"])
+        .group_by("partition.workload")
+        .aggregate([("size_bytes", "count"), ("modification_time", "max"), ("size_bytes", "sum")])
+    )
+    return {
+        row["partition.workload"]: f"{row['size_bytes_count']}-{row['modification_time_max']}-{row['size_bytes_sum']}"
+        for row in grouped.to_pylist()
+    }

@@ -97,8 +97,15 @@ def attach_files(
         return
     found = {column: (held, types) for column, held, types in run(connection, "tables/columns", files=list(files)).fetchall()}
     alike = all(found.get(column) == (len(files), 1) for column in schema.names if column not in partitions)
-    create_view(connection, "tables/slice", name, schema, ", ".join(sql_literal(file) for file in files), partitions,
-                union_by_name=str(not alike).lower())
+    create_view(
+        connection,
+        "tables/slice",
+        name,
+        schema,
+        ", ".join(sql_literal(file) for file in files),
+        partitions,
+        union_by_name=str(not alike).lower(),
+    )
 
 
 def create_view(
@@ -118,7 +125,8 @@ def create_view(
 
     def create(columns: Sequence[str]) -> None:
         connection.execute(
-            sql_text(query).format(view=name, columns=", ".join(columns), files=files, types=types, **placeholders))
+            sql_text(query).format(view=name, columns=", ".join(columns), files=files, types=types, **placeholders)
+        )
 
     try:
         create(schema.names)
@@ -126,8 +134,12 @@ def create_view(
         create("*")
         held = set(connection.table(name).columns)
         empty = connection.from_arrow(schema.empty_table())
-        create([column if column in held else f"cast(null as {kind}) as {column}"
-                for column, kind in zip(schema.names, empty.types, strict=True)])
+        create(
+            [
+                column if column in held else f"cast(null as {kind}) as {column}"
+                for column, kind in zip(schema.names, empty.types, strict=True)
+            ]
+        )
 
 
 def attach_parquet(connection: duckdb.DuckDBPyConnection, view: str, path: Path) -> None:
@@ -162,8 +174,14 @@ def naming_damage(files: Callable[[], Iterable[str | Path]]) -> Iterator[None]:
     """Raises DamagedFileError instead of a reader's error if one of the files is damaged; any other error stays what it is."""
     try:
         yield
-    except (duckdb.OutOfMemoryException, duckdb.InterruptException, duckdb.PermissionException, duckdb.CatalogException,
-            duckdb.BinderException, duckdb.ParserException):
+    except (
+        duckdb.OutOfMemoryException,
+        duckdb.InterruptException,
+        duckdb.PermissionException,
+        duckdb.CatalogException,
+        duckdb.BinderException,
+        duckdb.ParserException,
+    ):
         raise
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         damaged = next((path for path in map(Path, files()) if path.exists() and not _is_readable(path)), None)
@@ -186,5 +204,7 @@ def _remedy(path: Path) -> str:
     version = next((folder for folder in path.parents if (folder / "manifest.json").exists()), None)
     if version is None:
         return "restore it from a copy of the lake, and try again"
-    return (f"restore it from a copy of the lake, or remove the directory {version} (a run makes the current version of a "
-            "dataset again), and try again")
+    return (
+        f"restore it from a copy of the lake, or remove the directory {version} (a run makes the current version of a "
+        "dataset again), and try again"
+    )

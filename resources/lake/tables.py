@@ -37,36 +37,102 @@ SCHEMAS: dict[str, pa.Schema] = {
     # read; partners: objects with the other side of its request-response pairs; content_sha256: of its bytes as read, which
     # identifies a moved object; unread_keys: JSON of [path, field that would read it, records].
     "objects": _columns(
-        workload=_TEXT, source=_TEXT, uri=_TEXT, etag=_TEXT, bytes=pa.int64(), modified=_TIME, rows=pa.int64(),
-        days=pa.list_(pa.date32()), state=_TEXT, format=_TEXT, problem=_TEXT, read_as=_TEXT,
-        partners=pa.list_(_TEXT), content_sha256=_TEXT, unread_keys=_TEXT,
+        workload=_TEXT,
+        source=_TEXT,
+        uri=_TEXT,
+        etag=_TEXT,
+        bytes=pa.int64(),
+        modified=_TIME,
+        rows=pa.int64(),
+        days=pa.list_(pa.date32()),
+        state=_TEXT,
+        format=_TEXT,
+        problem=_TEXT,
+        read_as=_TEXT,
+        partners=pa.list_(_TEXT),
+        content_sha256=_TEXT,
+        unread_keys=_TEXT,
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its
     # workload. emptied: null until retention empties the row of what was said (emptied_rows.py), then md5 of how it was served.
     # release: of millrace, that gave the answer. drafts and what follows: of this request, where its server reports them.
     "interactions": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
-        choice_index=pa.int32(), ts=_TIME, source=_TEXT, source_format=_TEXT, source_uri=_TEXT, source_row=pa.int64(),
-        client=_TEXT, session_id=_TEXT, user_hash=_TEXT, model=_TEXT, provider=_TEXT, served_model_digest=_TEXT,
-        messages=_TEXT, tools=_TEXT, params=_TEXT, completion=_TEXT, reasoning=_TEXT, prompt_token_ids=_IDS,
-        completion_token_ids=_IDS, finish_reason=_TEXT, error=_TEXT, cache_hit=pa.bool_(), prompt_tokens=pa.int64(),
-        completion_tokens=pa.int64(), cached_tokens=pa.int64(), reasoning_tokens=pa.int64(), latency_ms=pa.float64(),
-        ttft_ms=pa.float64(), cost=pa.float64(), status=_TEXT, content_sha256=_TEXT, workload_name=_TEXT, emptied=_TEXT,
-        release=_TEXT, queue_ms=pa.float64(), drafts=pa.int64(), draft_tokens=pa.int64(), accepted_tokens=pa.int64(),
+        workload=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        request_id=_TEXT,
+        alias_id=_TEXT,
+        trace_id=_TEXT,
+        choice_index=pa.int32(),
+        ts=_TIME,
+        source=_TEXT,
+        source_format=_TEXT,
+        source_uri=_TEXT,
+        source_row=pa.int64(),
+        client=_TEXT,
+        session_id=_TEXT,
+        user_hash=_TEXT,
+        model=_TEXT,
+        provider=_TEXT,
+        served_model_digest=_TEXT,
+        messages=_TEXT,
+        tools=_TEXT,
+        params=_TEXT,
+        completion=_TEXT,
+        reasoning=_TEXT,
+        prompt_token_ids=_IDS,
+        completion_token_ids=_IDS,
+        finish_reason=_TEXT,
+        error=_TEXT,
+        cache_hit=pa.bool_(),
+        prompt_tokens=pa.int64(),
+        completion_tokens=pa.int64(),
+        cached_tokens=pa.int64(),
+        reasoning_tokens=pa.int64(),
+        latency_ms=pa.float64(),
+        ttft_ms=pa.float64(),
+        cost=pa.float64(),
+        status=_TEXT,
+        content_sha256=_TEXT,
+        workload_name=_TEXT,
+        emptied=_TEXT,
+        release=_TEXT,
+        queue_ms=pa.float64(),
+        drafts=pa.int64(),
+        draft_tokens=pa.int64(),
+        accepted_tokens=pa.int64(),
     ),
     # value: a number (thumbs: 1 or -1); label: its word. interaction_id: the interaction that it is about; tie: the id that
     # tied it (interaction, request, gateway, trace, session), or why it is not tied: several, unknown, elsewhere (in another
     # workload). given_id: the interaction id in the record itself. Where tie is null, the record was not tied yet, and
     # interaction_id is the record's own.
     "feedback": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, trace_id=_TEXT, session_id=_TEXT,
-        name=_TEXT, value=pa.float64(), label=_TEXT, source=_TEXT, comment=_TEXT, ts=_TIME, source_uri=_TEXT,
-        source_row=pa.int64(), given_id=_TEXT, tie=_TEXT,
+        workload=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        request_id=_TEXT,
+        trace_id=_TEXT,
+        session_id=_TEXT,
+        name=_TEXT,
+        value=pa.float64(),
+        label=_TEXT,
+        source=_TEXT,
+        comment=_TEXT,
+        ts=_TIME,
+        source_uri=_TEXT,
+        source_row=pa.int64(),
+        given_id=_TEXT,
+        tie=_TEXT,
     ),
     # A line that could not be read as a row. raw: its first bytes, to fix the producer.
     "quarantine": _columns(
-        workload=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), error_code=_TEXT, message=_TEXT,
+        workload=_TEXT,
+        source=_TEXT,
+        source_uri=_TEXT,
+        source_row=pa.int64(),
+        error_code=_TEXT,
+        message=_TEXT,
         raw=pa.binary(),
     ),
     # Interactions after cleaning, by day: JSON with PII redacted; reasoning: the answer's; request: what the request gave the
@@ -74,67 +140,175 @@ SCHEMAS: dict[str, pa.Schema] = {
     # signature: MinHash (a stamp of its settings, one hash per band); cleaned_with: digest of the settings and code that made
     # the row.
     "cleaned_interactions": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, session_id=_TEXT, ts=_TIME,
-        source=_TEXT, messages=_TEXT, tools=_TEXT, completion=_TEXT, status=_TEXT, feedback=pa.float64(),
-        prompt_characters=pa.int64(), completion_characters=pa.int64(), pii=pa.map_(_TEXT, pa.int32()),
-        language=_TEXT, quality=pa.map_(_TEXT, pa.float64()), prompt_shape=_TEXT, normalised_sha256=_TEXT,
-        signature=pa.list_(pa.int32()), cleaned_with=_TEXT, reasoning=_TEXT, request=_TEXT,
+        workload=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        content_sha256=_TEXT,
+        session_id=_TEXT,
+        ts=_TIME,
+        source=_TEXT,
+        messages=_TEXT,
+        tools=_TEXT,
+        completion=_TEXT,
+        status=_TEXT,
+        feedback=pa.float64(),
+        prompt_characters=pa.int64(),
+        completion_characters=pa.int64(),
+        pii=pa.map_(_TEXT, pa.int32()),
+        language=_TEXT,
+        quality=pa.map_(_TEXT, pa.float64()),
+        prompt_shape=_TEXT,
+        normalised_sha256=_TEXT,
+        signature=pa.list_(pa.int32()),
+        cleaned_with=_TEXT,
+        reasoning=_TEXT,
+        request=_TEXT,
     ),
     # Why each row was kept or dropped. stage: ingest and clean (by day), curate and dataset (one pass per `version`).
     "decisions": _columns(
-        workload=_TEXT, stage=_TEXT, version=_TEXT, dt=pa.date32(), interaction_id=_TEXT, rule=_TEXT, kept=pa.bool_(),
-        detail=_TEXT, kept_id=_TEXT,
+        workload=_TEXT,
+        stage=_TEXT,
+        version=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        rule=_TEXT,
+        kept=pa.bool_(),
+        detail=_TEXT,
+        kept_id=_TEXT,
     ),
     # A judge model's scores of cleaned rows. name: quality or difficulty; score: 1 to 10, or null where there is none (answer
     # says why). A row is judged once for each model and prompt.
     "judgements": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, content_sha256=_TEXT, name=_TEXT, score=pa.float64(),
-        model=_TEXT, prompt_sha256=_TEXT, prompt=_TEXT, answer=_TEXT, ts=_TIME,
+        workload=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        content_sha256=_TEXT,
+        name=_TEXT,
+        score=pa.float64(),
+        model=_TEXT,
+        prompt_sha256=_TEXT,
+        prompt=_TEXT,
+        answer=_TEXT,
+        ts=_TIME,
     ),
     # Evaluation items found in each day's rows. searched: digest of what was searched for; content: digest of the day's texts.
     # A row without interaction_id says that its day was searched. A cache: what it lacks is searched again. share: of the
     # item's own words, of which there are `own`; words: numbers of those found, where a stretch is missing (it may be the
     # traffic's own text: all days decide); message: digest of the message.
     "contamination": _columns(
-        workload=_TEXT, dt=pa.date32(), searched=_TEXT, content=_TEXT, interaction_id=_TEXT, suite=_TEXT, item_id=_TEXT,
-        part=_TEXT, share=pa.float64(), own=pa.int64(), words=pa.list_(pa.int64()), message=_TEXT,
+        workload=_TEXT,
+        dt=pa.date32(),
+        searched=_TEXT,
+        content=_TEXT,
+        interaction_id=_TEXT,
+        suite=_TEXT,
+        item_id=_TEXT,
+        part=_TEXT,
+        share=pa.float64(),
+        own=pa.int64(),
+        words=pa.list_(pa.int64()),
+        message=_TEXT,
     ),
     # Ids of interactions whose rows retention removed: an erasure finds rows of datasets by them.
     "retired": _columns(
-        workload=_TEXT, dt=pa.date32(), interaction_id=_TEXT, request_id=_TEXT, alias_id=_TEXT, trace_id=_TEXT,
-        session_id=_TEXT, user_hash=_TEXT, source=_TEXT, source_uri=_TEXT, source_row=pa.int64(), ts=_TIME,
-        content_sha256=_TEXT, removed_at=_TIME,
+        workload=_TEXT,
+        dt=pa.date32(),
+        interaction_id=_TEXT,
+        request_id=_TEXT,
+        alias_id=_TEXT,
+        trace_id=_TEXT,
+        session_id=_TEXT,
+        user_hash=_TEXT,
+        source=_TEXT,
+        source_uri=_TEXT,
+        source_row=pa.int64(),
+        ts=_TIME,
+        content_sha256=_TEXT,
+        removed_at=_TIME,
     ),
     # What a server counted in a window (resources/monitoring/metrics/). endpoint: its address; seconds: measured between its
     # readings; restarts: how often it was started again within; finished: requests by the reason for which they ended. Gauges
     # are those at the window's end. Null: the server does not report it.
     "serving_metrics": _columns(
-        workload=_TEXT, endpoint=_TEXT, release=_TEXT, window_start=_TIME, window_end=_TIME, drafts=pa.int64(),
-        draft_tokens=pa.int64(), accepted_tokens=pa.int64(), accepted_per_position=pa.list_(pa.int64()),
-        tokens_per_second=pa.float64(), latency_ms=pa.map_(_TEXT, pa.float64()), server=_TEXT, seconds=pa.float64(),
-        restarts=pa.int32(), prompt_tokens=pa.int64(), generation_tokens=pa.int64(), requests=pa.int64(),
-        finished=pa.map_(_TEXT, pa.int64()), errors=pa.int64(), refused=pa.int64(), preemptions=pa.int64(),
-        requests_running=pa.float64(), requests_waiting=pa.float64(),
+        workload=_TEXT,
+        endpoint=_TEXT,
+        release=_TEXT,
+        window_start=_TIME,
+        window_end=_TIME,
+        drafts=pa.int64(),
+        draft_tokens=pa.int64(),
+        accepted_tokens=pa.int64(),
+        accepted_per_position=pa.list_(pa.int64()),
+        tokens_per_second=pa.float64(),
+        latency_ms=pa.map_(_TEXT, pa.float64()),
+        server=_TEXT,
+        seconds=pa.float64(),
+        restarts=pa.int32(),
+        prompt_tokens=pa.int64(),
+        generation_tokens=pa.int64(),
+        requests=pa.int64(),
+        finished=pa.map_(_TEXT, pa.int64()),
+        errors=pa.int64(),
+        refused=pa.int64(),
+        preemptions=pa.int64(),
+        requests_running=pa.float64(),
+        requests_waiting=pa.float64(),
     ),
     # Traffic of a window, compared with the reference window of a release: one row per window, test and release. dt: the last
     # day of the window; rows, files: what it had when it was compared; problem: why it was not compared.
     "drift": _columns(
-        workload=_TEXT, release=_TEXT, dt=pa.date32(), window_days=pa.int32(), test=_TEXT, value=pa.float64(),
-        bound=pa.float64(), p=pa.float64(), level=pa.float64(), alarm=pa.bool_(), dispersion=pa.float64(), sessions=pa.int64(),
-        reference_sessions=pa.int64(), reference_start=pa.date32(), reference_end=pa.date32(), rows=pa.int64(), problem=_TEXT,
-        settings=_TEXT, ts=_TIME, files=_TEXT,
+        workload=_TEXT,
+        release=_TEXT,
+        dt=pa.date32(),
+        window_days=pa.int32(),
+        test=_TEXT,
+        value=pa.float64(),
+        bound=pa.float64(),
+        p=pa.float64(),
+        level=pa.float64(),
+        alarm=pa.bool_(),
+        dispersion=pa.float64(),
+        sessions=pa.int64(),
+        reference_sessions=pa.int64(),
+        reference_start=pa.date32(),
+        reference_end=pa.date32(),
+        rows=pa.int64(),
+        problem=_TEXT,
+        settings=_TEXT,
+        ts=_TIME,
+        files=_TEXT,
     ),
     # What was decided about retraining, and what came of it: one row per decision. evidence, options: JSON text. outcome:
     # resources/deciding/decisions.py. cost_s, money, gain: measured once the run has ended.
     "retraining_decisions": _columns(
-        workload=_TEXT, decision_id=_TEXT, ts=_TIME, cause=_TEXT, cause_text=_TEXT, evidence=_TEXT, options=_TEXT, action=_TEXT,
-        why=_TEXT, dry_run=pa.bool_(), run_id=_TEXT, outcome=_TEXT, cost_s=pa.float64(), money=pa.float64(), gain=pa.float64(),
+        workload=_TEXT,
+        decision_id=_TEXT,
+        ts=_TIME,
+        cause=_TEXT,
+        cause_text=_TEXT,
+        evidence=_TEXT,
+        options=_TEXT,
+        action=_TEXT,
+        why=_TEXT,
+        dry_run=pa.bool_(),
+        run_id=_TEXT,
+        outcome=_TEXT,
+        cost_s=pa.float64(),
+        money=pa.float64(),
+        gain=pa.float64(),
         settled_ts=_TIME,
     ),
     # Tombstones: every ingest drops records that match one (resources/reading/erasures.py). erasure: the run of
     # `millrace forget` that wrote it; key_check: of the key that sha256 was made with.
     "erasures": _columns(
-        workload=_TEXT, kind=_TEXT, sha256=_TEXT, ts=_TIME, erasure=_TEXT, key_check=_TEXT, reason=_TEXT, who=_TEXT,
+        workload=_TEXT,
+        kind=_TEXT,
+        sha256=_TEXT,
+        ts=_TIME,
+        erasure=_TEXT,
+        key_check=_TEXT,
+        reason=_TEXT,
+        who=_TEXT,
     ),
 }
 
@@ -235,9 +409,11 @@ class Tables:
             return False
         parts = _parts(table, "partition.workload", "num_records", f"null_count.{column}")
         return any(
-            part["num_records"] is None or part.get(f"null_count.{column}") is None
+            part["num_records"] is None
+            or part.get(f"null_count.{column}") is None
             or part[f"null_count.{column}"] < part["num_records"]
-            for part in parts if part["partition.workload"] == workload
+            for part in parts
+            if part["partition.workload"] == workload
         )
 
     def compact(self, name: str, workload: str) -> int:
@@ -258,8 +434,7 @@ class Tables:
             with self.lake.mirror.committing(self.lake.table(name)) as (place, settings):
                 options = settings.pop("storage_options", None)
                 there = table if options is None else DeltaTable(place, storage_options=options)
-                there.optimize.compact(
-                    partition_filters=chosen, writer_properties=_WRITTEN, max_concurrent_tasks=1, **settings)
+                there.optimize.compact(partition_filters=chosen, writer_properties=_WRITTEN, max_concurrent_tasks=1, **settings)
         return len(crowded)
 
     def append(self, name: str, rows: Rows) -> None:
@@ -290,8 +465,12 @@ class Tables:
             mode, predicate = "append", None
         with self.lake.mirror.committing(self.lake.table(name)) as (place, settings):
             write_deltalake(
-                place, pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
-                mode=mode, predicate=predicate, partition_by=PARTITIONS[name], writer_properties=_WRITTEN,
+                place,
+                pa.RecordBatchReader.from_batches(schema, chain([first] if first else [], batches)),
+                mode=mode,
+                predicate=predicate,
+                partition_by=PARTITIONS[name],
+                writer_properties=_WRITTEN,
                 schema_mode="merge",  # a table that lacks a newer column gets it with its next commit
                 **settings,
             )

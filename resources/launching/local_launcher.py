@@ -139,20 +139,27 @@ class LocalLauncher:
             raise WorkerStopped(f"{path.parent.parent.name}: stopped; run again to continue")
         if code < 0:
             raise WorkerKilled(killed_sentence("the worker", signal.Signals(-code).name))
-        raise WorkerError(f"the worker ended with exit code {code} before its job was done; its checkpoints are kept, "
-                          "run again")
+        raise WorkerError(
+            f"the worker ended with exit code {code} before its job was done; its checkpoints are kept, run again"
+        )
 
-    def _submit_to_processes(self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None,
-                             context: dg.AssetExecutionContext | None) -> dict:
+    def _submit_to_processes(
+        self, processes: int, job: Job, path: Path, pipes: dict[str, Any] | None, context: dg.AssetExecutionContext | None
+    ) -> dict:
         self.close()  # a warm worker would keep device memory
         self._waits_for(f"starting {processes} processes")
         environment = {**self._environment(), "OMP_NUM_THREADS": str(max(1, job.threads // processes))}
         if pipes is not None:
-            environment |= {DAGSTER_PIPES_CONTEXT_ENV_VAR: encode_param(pipes["context"]),
-                            DAGSTER_PIPES_MESSAGES_ENV_VAR: encode_param(pipes["messages"])}
+            environment |= {
+                DAGSTER_PIPES_CONTEXT_ENV_VAR: encode_param(pipes["context"]),
+                DAGSTER_PIPES_MESSAGES_ENV_VAR: encode_param(pipes["messages"]),
+            }
         worker = self._start(
-            python_module("model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts",
-                          str(_mesh(job).restarts)), environment)
+            python_module(
+                "model_ops.parallel.launch", str(path), "--processes", str(processes), "--restarts", str(_mesh(job).restarts)
+            ),
+            environment,
+        )
         self._worker = worker
         ends: dict[str, dict] = {}
         try:
@@ -175,8 +182,10 @@ class LocalLauncher:
             raise WorkerKilled(killed_sentence(who, ends["died"]["signal"]))
         if "error" in ends:
             raise WorkerError(ends["error"]["message"])
-        raise WorkerError(f"the {processes} processes ended with exit code {code} before their job was done; "
-                          "its checkpoints are kept, run again")
+        raise WorkerError(
+            f"the {processes} processes ended with exit code {code} before their job was done; "
+            "its checkpoints are kept, run again"
+        )
 
     def _waits_for(self, phase: str) -> None:
         """Shows the terminal what happens before the first progress event."""
@@ -191,8 +200,9 @@ class LocalLauncher:
                 self._worker_log.parent.mkdir(parents=True, exist_ok=True)
             stderr = stack.enter_context(self._worker_log.open("a")) if self._worker_log is not None else None
             # A session of its own: Ctrl-C reaches the run, which then stops the worker in order.
-            return subprocess.Popen(command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True,
-                                    start_new_session=True)
+            return subprocess.Popen(
+                command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+            )
 
     def _living_worker(self) -> subprocess.Popen[str]:
         warm = self._worker is not None and self._worker.poll() is None
@@ -248,8 +258,10 @@ def laid_out(job: Job) -> tuple[Job, int]:
     except ValueError as error:
         raise WorkerError(f"{job.operation}: {error}") from error
     if 0 < devices < mesh.processes:
-        raise WorkerError(f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has "
-                          f"{counted(devices, 'accelerator')}: make the mesh smaller")
+        raise WorkerError(
+            f"{job.operation}: the mesh is of {mesh.processes} processes and this machine has "
+            f"{counted(devices, 'accelerator')}: make the mesh smaller"
+        )
     if mesh.processes == 1:
         return job, 1
     settings = {**job.settings, "mesh": mesh.model_dump(mode="json")}

@@ -77,9 +77,20 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
         found = _postgres_rows("history/postgres/runs", **asked)
     else:
         found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
-    return [RunRecord(run_id, job or "", status or "", _time(started), _time(ended), process or "", host or "",
-                    (of or "").partition("/")[0], submitted or "")
-            for run_id, job, status, started, ended, process, host, of, submitted in found]
+    return [
+        RunRecord(
+            run_id,
+            job or "",
+            status or "",
+            _time(started),
+            _time(ended),
+            process or "",
+            host or "",
+            (of or "").partition("/")[0],
+            submitted or "",
+        )
+        for run_id, job, status, started, ended, process, host, of, submitted in found
+    ]
 
 
 def running(lake: LakeLayout) -> list[RunRecord]:
@@ -99,8 +110,10 @@ def steps_underway(lake: LakeLayout, run_id: str) -> list[str]:
 
 def _steps(lake: LakeLayout, run_id: str) -> list[tuple[Any, ...]]:
     if postgres_url():
-        return [(step, None if seconds is None else float(seconds), has_failed)
-                for step, seconds, has_failed in _postgres_rows("history/postgres/steps", run=run_id)]
+        return [
+            (step, None if seconds is None else float(seconds), has_failed)
+            for step, seconds, has_failed in _postgres_rows("history/postgres/steps", run=run_id)
+        ]
     return _rows(home_of(lake) / "history" / "runs" / f"{run_id}.db", "history/steps")
 
 
@@ -172,7 +185,9 @@ def postgres_url() -> str:
     except ValueError:
         usable = False
     if not usable or found.scheme not in ("postgres", "postgresql", SCHEME):
-        raise PostgresError(f"{POSTGRES_VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE")
+        raise PostgresError(
+            f"{POSTGRES_VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+        )
     return given.replace(f"{found.scheme}://", f"{SCHEME}://", 1)
 
 

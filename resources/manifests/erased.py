@@ -103,8 +103,9 @@ def erased_in(directory: Path) -> ErasureRecord | None:
         raise ErasedRecordError(f"{directory / ERASED} is no record of erasures: restore it from a copy") from error
 
 
-def note_erased(directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str,
-                counted_as: File | None = None) -> None:
+def note_erased(
+    directory: Path, file: File, erasure: str, rows: int, learnt: bool, digest: str, counted_as: File | None = None
+) -> None:
     """Records an erasure and the file as it will be. A second call for the same erasure and file replaces the first one.
     digest: of the artefact as it is. counted_as: the file that still counts in the artefact's digest; None for the new one.
 
@@ -130,8 +131,7 @@ def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[Fil
     noted = erased_in(directory) if kind != "model" else None
     if noted is None:
         return list(files)
-    return [noted.files.get(file.path, file) if kind == "dataset" or file.path in PAGES else file
-            for file in files]
+    return [noted.files.get(file.path, file) if kind == "dataset" or file.path in PAGES else file for file in files]
 
 
 def is_learnt(path: str, files: Iterable[str]) -> bool:

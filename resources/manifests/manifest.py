@@ -98,8 +98,12 @@ def files_under(directory: Path) -> list[Path]:
     found = []
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name != SCRATCH]
-        found += [path for name in names if not name.startswith(".")  # .x is an interrupted write
-                  and (path := Path(folder) / name).relative_to(directory).as_posix() not in ("manifest.json", *BESIDE)]
+        found += [
+            path
+            for name in names
+            if not name.startswith(".")  # .x is an interrupted write
+            and (path := Path(folder) / name).relative_to(directory).as_posix() not in ("manifest.json", *BESIDE)
+        ]
     return sorted(found, key=lambda path: path.relative_to(directory).as_posix())
 
 
@@ -145,8 +149,10 @@ def file_problems(directory: Path, manifest: Manifest) -> list[str]:
     """One sentence for each way in which the files of a finished artefact are not those of its manifest."""
     changed, problems = changed_files(directory, manifest), []
     if changed:
-        problems.append(f"{directory}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
-                        "are not those the release was made from")
+        problems.append(
+            f"{directory}: {', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''} changed: its files "
+            "are not those the release was made from"
+        )
     if not digest_holds(manifest):
         problems.append(f"{directory}: the digest in its manifest does not fit the files it lists: restore it from a copy")
     return problems

@@ -47,13 +47,20 @@ PROBLEMS_TOGETHER = 1024
 """Problems of the line reader that are inserted into the quarantine at a time."""
 
 BATCH_TABLES = (
-    "batch", "quarantined", "skipped", "pair_sides", "span_sides", "staged", "staged_feedback", "no_interactions",
-    "no_feedback", "unread_keys",
+    "batch",
+    "quarantined",
+    "skipped",
+    "pair_sides",
+    "span_sides",
+    "staged",
+    "staged_feedback",
+    "no_interactions",
+    "no_feedback",
+    "unread_keys",
 )
 
 _QUARANTINED = pa.schema(
-    [("object", pa.int32()), ("row", pa.int64()), ("error_code", pa.string()), ("message", pa.string()),
-     ("raw", pa.binary())]
+    [("object", pa.int32()), ("row", pa.int64()), ("error_code", pa.string()), ("message", pa.string()), ("raw", pa.binary())]
 )
 
 
@@ -200,11 +207,20 @@ class BatchBuilder:
                 failed.append(replace(entry, state="failed", problem=each.problem))
                 continue
             records, own_days = days[entry.uri]
-            read.append(replace(
-                entry, state="read", problem="", rows=records, format=each.format, partners=tuple(sorted(each.partners)),
-                days=tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))})),
-                read_as=self._stage.sources[entry.source].read_as, content_sha256=each.content_sha256,
-                unread_keys=json.dumps(unread[entry.uri]) if entry.uri in unread else ""))
+            read.append(
+                replace(
+                    entry,
+                    state="read",
+                    problem="",
+                    rows=records,
+                    format=each.format,
+                    partners=tuple(sorted(each.partners)),
+                    days=tuple(sorted({*own_days, *(entry.days or (entry.fallback_day,))})),
+                    read_as=self._stage.sources[entry.source].read_as,
+                    content_sha256=each.content_sha256,
+                    unread_keys=json.dumps(unread[entry.uri]) if entry.uri in unread else "",
+                )
+            )
         records = sum(each.records for each in self._objects.values() if not each.problem)
         return StagedBatch(self._connection, self._stage.workload, read, failed, records, clashes)
 
@@ -266,8 +282,10 @@ class BatchBuilder:
         if form.spans or not too_long.any():
             return part
         for place in np.flatnonzero(too_long):
-            message = (f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
-                       "shorten its messages, or log pictures and files as base64 or links")
+            message = (
+                f"the record has {lengths[place] / (1 << 20):.0f} MiB of text, and at most {most >> 20} MiB are read: "
+                "shorten its messages, or log pictures and files as base64 or links"
+            )
             raw = part.raw[place].as_buffer()[:RAW_BYTES].to_pybytes()
             self._add_problem(index, RecordProblem(part.rows[place].as_py(), "too_long", message, raw))
         short = pa.array(~too_long)
@@ -303,18 +321,23 @@ class BatchBuilder:
         added = list(self._objects)[self._described :]
         self._described += len(added)
         entries = [self._entries[index] for index in added]
-        self._insert("batch", pa.table({
-            "object": pa.array(added, pa.int32()),
-            "source": pa.array([entry.source for entry in entries], pa.string()),
-            "uri": pa.array([entry.uri for entry in entries], pa.string()),
-            "workloads": pa.array(
-                [list(self._stage.sources[entry.source].workloads.items()) for entry in entries],
-                pa.map_(pa.string(), pa.string()),
+        self._insert(
+            "batch",
+            pa.table(
+                {
+                    "object": pa.array(added, pa.int32()),
+                    "source": pa.array([entry.source for entry in entries], pa.string()),
+                    "uri": pa.array([entry.uri for entry in entries], pa.string()),
+                    "workloads": pa.array(
+                        [list(self._stage.sources[entry.source].workloads.items()) for entry in entries],
+                        pa.map_(pa.string(), pa.string()),
+                    ),
+                    "fallback_ts": pa.array(
+                        [datetime.combine(entry.fallback_day, time(), UTC) for entry in entries], pa.timestamp("us", tz="UTC")
+                    ),
+                }
             ),
-            "fallback_ts": pa.array(
-                [datetime.combine(entry.fallback_day, time(), UTC) for entry in entries], pa.timestamp("us", tz="UTC")
-            ),
-        }))
+        )
 
     def _insert(self, table: str, rows: pa.Table) -> None:
         self._connection.register("arriving", rows)

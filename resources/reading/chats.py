@@ -1,6 +1,6 @@
 """Rated answers of `millrace chat`: log objects in the lake itself, which every run reads beside the recipe's sources.
 
-    with_chats(lake.root, "tutor", recipe.sources)       # with "millrace_chat": SourceSettings(uri="<lake>/chats/tutor")
+with_chats(lake.root, "tutor", recipe.sources)       # with "millrace_chat": SourceSettings(uri="<lake>/chats/tutor")
 """
 
 from __future__ import annotations

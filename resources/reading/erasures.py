@@ -26,8 +26,10 @@ EVERYWHERE = "*"
 def refuse_other_key(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
     """Raises LakeError if the attached tombstones were made with another key than this process has."""
     if run(connection, "reading/erasures/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
-        raise LakeError(f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
-                        "records would be read again: set the key that the lake was made with")
+        raise LakeError(
+            f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
+            "records would be read again: set the key that the lake was made with"
+        )
 
 
 def refuse_other_key_of(tables: Tables) -> None:
@@ -48,6 +50,21 @@ def add_tombstones(tables: Tables, hashes: Sequence[str]) -> None:
     """Writes tombstones of ids that only erased records have, so that feedback about them is dropped when it arrives later."""
     if hashes:
         now = datetime.now(UTC)
-        tables.append("erasures", pa.Table.from_pylist([
-            {"workload": EVERYWHERE, "kind": "about", "sha256": sha256, "ts": now, "key_check": key_check(),
-             "reason": "an id of an erased record", "who": "ingest"} for sha256 in hashes], schema=SCHEMAS["erasures"]))
+        tables.append(
+            "erasures",
+            pa.Table.from_pylist(
+                [
+                    {
+                        "workload": EVERYWHERE,
+                        "kind": "about",
+                        "sha256": sha256,
+                        "ts": now,
+                        "key_check": key_check(),
+                        "reason": "an id of an erased record",
+                        "who": "ingest",
+                    }
+                    for sha256 in hashes
+                ],
+                schema=SCHEMAS["erasures"],
+            ),
+        )

@@ -22,6 +22,7 @@ from resources.launching import relay
 @contextmanager
 def ingesting(lake: LakeLayout) -> Iterator[None]:
     """Holds the lake's ingest lock; of a lake in a bucket, on all machines."""
+
     def waiting(holder: str) -> None:
         message = f"waiting: {holder} is ingesting into {lake.place}"
         logging.getLogger(__name__).warning(message)

@@ -21,17 +21,23 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.moved_objects:
         yield moved_note(report.moved_objects)
     if report.failures:
-        yield (f"{counted(len(report.failed_objects), 'object')} could not be read, and the next run tries again:"
-               f"{_told(list(report.failures.values()))}")
+        yield (
+            f"{counted(len(report.failed_objects), 'object')} could not be read, and the next run tries again:"
+            f"{_told(list(report.failures.values()))}"
+        )
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
         yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
     for source, (ids, records) in sorted(report.loose_ids.items()):
-        yield (f"{source}: {counted(ids, 'id')} came back with other contents in {counted(records, 'record')}, so content and "
-               "time tell these records apart")
+        yield (
+            f"{source}: {counted(ids, 'id')} came back with other contents in {counted(records, 'record')}, so content and "
+            "time tell these records apart"
+        )
     for source, records in sorted(report.repeated_ids.items()):
-        yield (f"{source}: {counted(records, 'record')} left out as repeated_id: an earlier record with the same id has other "
-               "contents (`millrace sql \"from decisions where rule = 'repeated_id'\"`)")
+        yield (
+            f"{source}: {counted(records, 'record')} left out as repeated_id: an earlier record with the same id has other "
+            "contents (`millrace sql \"from decisions where rule = 'repeated_id'\"`)"
+        )
     yield from map(str, report.mixed)
     for source, said in sorted(report.clashes.items()):
         for words, records in sorted(said.items()):
@@ -40,8 +46,10 @@ def notes_on(report: IngestReport) -> Iterator[str]:
         yield f"{source}: {unread_text(keys, report.fields.get(source))}"
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
-        yield (f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
-               "`millrace sql \"select request_id, trace_id, session_id, tie from feedback limit 5\"`")
+        yield (
+            f"none of the {records:,} feedback records names an interaction that was read: compare the ids of both with "
+            '`millrace sql "select request_id, trace_id, session_id, tie from feedback limit 5"`'
+        )
 
 
 def moved_note(count: int) -> str:
@@ -51,6 +59,12 @@ def moved_note(count: int) -> str:
 
 def _told(reasons: list[Reason]) -> str:
     left = len(reasons) - MOST_REASONS
-    more = [f"and {left:,} more reasons (`millrace sql \"select uri, problem from objects where state = 'failed'\"`, "
-            "`millrace sql \"from quarantine where source_row = 0\"`)"] if left > 0 else []
+    more = (
+        [
+            f"and {left:,} more reasons (`millrace sql \"select uri, problem from objects where state = 'failed'\"`, "
+            '`millrace sql "from quarantine where source_row = 0"`)'
+        ]
+        if left > 0
+        else []
+    )
     return "\n  ".join(["", *map(str, reasons[:MOST_REASONS]), *more]) if len(reasons) > 1 else f" {reasons[0]}"

@@ -185,8 +185,14 @@ def observe(tables: Tables, workload: str, sources: dict[str, SourceSettings]) -
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger:
         new, moved = _update(ledger, sources, look_for_days=True)
         unread, digest = ledger.unread()
-        return Observation(new_objects=new, moved_objects=moved, unread_objects=unread, days=ledger.days(),
-                           unread_days=ledger.unread_days(), digest=digest)
+        return Observation(
+            new_objects=new,
+            moved_objects=moved,
+            unread_objects=unread,
+            days=ledger.days(),
+            unread_days=ledger.unread_days(),
+            digest=digest,
+        )
 
 
 def ingest(
@@ -205,8 +211,11 @@ def ingest(
             ingest_run.read(wanted)
         ingest_run.read(ingest_run.spans.objects_to_join(ledger, sources))
         ingest_run.read(ledger.named(ingest_run.read_with_loose_ids, sources))
-        report.mixed = [mixed for name, source in sources.items()
-                        if (mixed := mixed_workloads(name, source, report.named.get(name, {}), workload))]
+        report.mixed = [
+            mixed
+            for name, source in sources.items()
+            if (mixed := mixed_workloads(name, source, report.named.get(name, {}), workload))
+        ]
         ties = ties_of(tables, workload, workloads_of(workload, sources))
         report.ties, report.tied_anew = ties.days.get(workload, {}), ties.changed.get(workload, [])
         if report.total.objects:
@@ -221,7 +230,8 @@ class _IngestRun:
     def __init__(self, tables: Tables, ledger: Ledger, stage: Staging):
         self._tables, self._ledger, self._stage, self._sources = tables, ledger, stage, stage.sources
         self.report = IngestReport(
-            fields={name: source.fields.given for name, source in self._sources.items() if source.fields})
+            fields={name: source.fields.given for name, source in self._sources.items() if source.fields}
+        )
         self.spans = ReadApart()
         self.read_with_loose_ids: set[str] = set()
         """Uris of objects that were read while an id still seemed to identify their records."""
@@ -250,8 +260,11 @@ class _IngestRun:
     def _with_dependents(self, wanted: list[LedgerEntry]) -> list[LedgerEntry]:
         """The objects, and those whose rows depend on them. If this run is killed, the next one reads the latter too."""
         entries = list(wanted)
-        while more := [*self._with_removed_copies(entries), *self._ledger.partners_of(entries, self._sources),
-                       *partners_to_reread(self._ledger.of_formats(PAIRED, self._sources), entries)]:
+        while more := [
+            *self._with_removed_copies(entries),
+            *self._ledger.partners_of(entries, self._sources),
+            *partners_to_reread(self._ledger.of_formats(PAIRED, self._sources), entries),
+        ]:
             entries = list({(entry.source, entry.uri): entry for entry in [*entries, *more]}.values())
         if again := [entry for place, entry in enumerate(entries) if place >= len(wanted) or entry.state == "read"]:
             self._ledger.put(replace(entry, state="found") for entry in again)

@@ -67,12 +67,14 @@ class Pairing:
 def _places(entries: Mapping[int, LedgerEntry]) -> pa.Table:
     objects = sorted(entries)
     keys = [pairing_key(entries[index].uri) for index in objects]
-    return pa.table({
-        "object": pa.array(objects, pa.int32()),
-        "source": pa.array([entries[index].source for index in objects], pa.string()),
-        "folder": pa.array([folder for folder, _ in keys], pa.string()),
-        "stem": pa.array([stem for _, stem in keys], pa.string()),
-    })
+    return pa.table(
+        {
+            "object": pa.array(objects, pa.int32()),
+            "source": pa.array([entries[index].source for index in objects], pa.string()),
+            "folder": pa.array([folder for folder, _ in keys], pa.string()),
+            "stem": pa.array([stem for _, stem in keys], pa.string()),
+        }
+    )
 
 
 def pairing_key(uri: str) -> tuple[str, str]:
@@ -117,12 +119,17 @@ def partners_to_reread(paired: Sequence[LedgerEntry], wanted: Sequence[LedgerEnt
         return []
     chosen = {(entry.source, entry.uri) for entry in wanted}
     here = {entry.uri for entry in (*paired, *wanted)}
-    while torn := {entry.uri for entry in paired
-                   if entry.uri in here and (entry.source, entry.uri) not in chosen and not here.issuperset(entry.partners)}:
+    while torn := {
+        entry.uri
+        for entry in paired
+        if entry.uri in here and (entry.source, entry.uri) not in chosen and not here.issuperset(entry.partners)
+    }:
         here -= torn
     folders = {(entry.source, pairing_key(entry.uri)[0]) for entry in wanted}
     return [
-        entry for entry in paired
-        if entry.uri in here and (entry.source, entry.uri) not in chosen
+        entry
+        for entry in paired
+        if entry.uri in here
+        and (entry.source, entry.uri) not in chosen
         and (entry.source, pairing_key(entry.uri)[0]) in folders
     ]

@@ -125,9 +125,7 @@ class ObjectRouter:
                 yield None, _none_known(part, self._named)
                 return
             self._first = self._first or self._named or CHUNKS
-            self._mixed = self._named is None and (
-                self._first.streamed or not all(map(self._first.recognises, sample))
-            )
+            self._mixed = self._named is None and (self._first.streamed or not all(map(self._first.recognises, sample)))
         if self._mixed:
             for own, records in by_format(part, self._first):
                 if own is None:
@@ -153,6 +151,7 @@ class ObjectRouter:
 def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:
     """The format of an object's first records and these records; if no format fits all, the format of the first record that
     has one."""
+
     def format_of(records: list[dict]) -> Format | None:
         return detect(records) if named is None else named if any(map(named.accepts, records)) else None
 

@@ -112,8 +112,9 @@ class ReadApart:
         chosen = {(entry.source, entry.uri): entry for entry in waiting if entry.uri in named}
         events, spans = (OPEN_EVENTS, OPEN_BOTH), (OPEN_SPANS, OPEN_BOTH, JOINED)
         if chosen:
-            chosen |= {place: entry for place, (entry, batch) in self.objects.items()
-                       if entry.format in events and self.earlier[batch]}
+            chosen |= {
+                place: entry for place, (entry, batch) in self.objects.items() if entry.format in events and self.earlier[batch]
+            }
         for formats, others in ((spans, events), (events, spans)):
             by_day: dict[tuple[str, date], list[LedgerEntry]] = {}
             for entry in waiting:
@@ -124,8 +125,12 @@ class ReadApart:
                 if entry.format not in formats:
                     continue
                 near = {day + timedelta(days=days) for day in _days(entry) for days in (-1, 0, 1)}
-                apart = [other for day in near for other in by_day.get((entry.source, day), ())
-                         if self.objects.get((other.source, other.uri), (other, -1))[1] != batch]
+                apart = [
+                    other
+                    for day in near
+                    for other in by_day.get((entry.source, day), ())
+                    if self.objects.get((other.source, other.uri), (other, -1))[1] != batch
+                ]
                 chosen |= {(each.source, each.uri): each for each in [entry, *apart] if apart}
         return sorted(chosen.values(), key=lambda entry: (entry.source, entry.uri))
 

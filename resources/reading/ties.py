@@ -68,8 +68,12 @@ def tie(tables: Tables, workloads: Collection[str]) -> Ties:
             for day, by, records in run(connection, "reading/ties/counts", workload=workload).fetchall():
                 days.setdefault(day, {})[by] = records
         for workload, days in changed.items():
-            tables.replace("feedback", stream(connection, "reading/ties/feedback_of_days", workload=workload, days=days),
-                           workload=workload, dt=days)
+            tables.replace(
+                "feedback",
+                stream(connection, "reading/ties/feedback_of_days", workload=workload, days=days),
+                workload=workload,
+                dt=days,
+            )
     return Ties(counted, changed)
 
 
@@ -78,8 +82,9 @@ def ties_of(tables: Tables, workload: str, workloads: Collection[str]) -> Ties:
     returns the remembered counts and no changed day."""
     memory = AnswerCache(tables.lake, f"ties/{workload}", made_by=source_digest("resources/reading/ties.py"))
     if (kept := memory.get(_key(tables, workloads))) is not None:
-        return Ties({of: {date.fromisoformat(day): counts for day, counts in days.items()}
-                     for of, days in json.loads(kept).items()})
+        return Ties(
+            {of: {date.fromisoformat(day): counts for day, counts in days.items()} for of, days in json.loads(kept).items()}
+        )
     found = tie(tables, workloads)
     days = {of: {day.isoformat(): counts for day, counts in of_days.items()} for of, of_days in found.days.items()}
     memory.keep({_key(tables, workloads): json.dumps(days)})

@@ -1,7 +1,7 @@
 """Keys of log records that nothing reads, and the `fields` that would read them.
 
-    unread_text(keys)     # "2 keys are read by nothing: actor.login (300 records), ...; fields: {...} would read ..."
-    unread_in(tables)     # from the ledger, by workload and source
+unread_text(keys)     # "2 keys are read by nothing: actor.login (300 records), ...; fields: {...} would read ..."
+unread_in(tables)     # from the ledger, by workload and source
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def unread_text(keys: list[UnreadKey], given: Mapping[str, str] | None = None) -
     """What nothing reads, in one sentence, and the line that would read some of it. given: the fields that the source has."""
     shown = ", ".join(f"{key.path} ({counted(key.records, 'record')})" for key in keys[:MOST_SHOWN])
     left = len(keys) - MOST_SHOWN
-    more = f" and {left:,} more (`millrace sql \"select uri, unread_keys from objects\"`)" if left > 0 else ""
+    more = f' and {left:,} more (`millrace sql "select uri, unread_keys from objects"`)' if left > 0 else ""
     proposed = fields_of(keys)
     fields = fields_line({**proposed, **(given or {})})
     line = f"; under the source, {fields} would read {', '.join(proposed.values())}" if proposed else ""

@@ -1,7 +1,7 @@
 """Finds workloads that a source mixes: names in its records that the recipe's workload gets without being asked to.
 
-    mixed = mixed_workloads("gateway", source, {"farm-help": 225, "shop-help": 75}, "farm-help")
-    print(mixed)          # one sentence with the counts and the remedy; None where nothing is mixed
+mixed = mixed_workloads("gateway", source, {"farm-help": 225, "shop-help": 75}, "farm-help")
+print(mixed)          # one sentence with the counts and the remedy; None where nothing is mixed
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ class MixedWorkloads(BaseModel):
     @property
     def what(self) -> str:
         shown = ", ".join(f"{name} ({count:,})" for name, count in self.records.items())
-        return (f"the records of source {self.source} name {len(self.records)} workloads, {shown}, and all of them become rows "
-                f"of {self.workload}")
+        return (
+            f"the records of source {self.source} name {len(self.records)} workloads, {shown}, and all of them become rows "
+            f"of {self.workload}"
+        )
 
     @property
     def remedy(self) -> str:
@@ -41,9 +43,7 @@ class MixedWorkloads(BaseModel):
         return f"{self.what}; {self.remedy}"
 
 
-def mixed_workloads(
-    name: str, source: SourceSettings, records: Mapping[str, int], workload: str
-) -> MixedWorkloads | None:
+def mixed_workloads(name: str, source: SourceSettings, records: Mapping[str, int], workload: str) -> MixedWorkloads | None:
     """records: by the workload that they name, those that go elsewhere by the source's `workloads` included or not."""
     own = {each: count for each, count in sorted(records.items()) if source.workloads.get(each, workload) == workload}
     unasked = [each for each in own if each not in source.workloads and each != workload]

@@ -55,15 +55,43 @@ LONG_LINE_BYTES = BATCH_BYTES // 64
 CALL_BYTES = 8 << 20
 
 MACROS = (
-    *(f"reading/macros/{name}" for name in (
-        "plain_moment", "moment", "time_problem", "logged_time", "names_nothing", "record_digest", "error_text",
-        "choice_number", "parameters", "served_digest", "served_release", "beyond_messages", "placeholder_in", "unread_in",
-        "is_weak_id",
-    )),
-    *(f"reading/message_macros/{name}" for name in (
-        "called", "openai_role", "openai_message", "openai_messages", "openai_tools", "openai_tool_calls", "otlp_call",
-        "otlp_items", "transcript_messages", "templated_messages", "oasst_answers", "provider_calls",
-    )),
+    *(
+        f"reading/macros/{name}"
+        for name in (
+            "plain_moment",
+            "moment",
+            "time_problem",
+            "logged_time",
+            "names_nothing",
+            "record_digest",
+            "error_text",
+            "choice_number",
+            "parameters",
+            "served_digest",
+            "served_release",
+            "beyond_messages",
+            "placeholder_in",
+            "unread_in",
+            "is_weak_id",
+        )
+    ),
+    *(
+        f"reading/message_macros/{name}"
+        for name in (
+            "called",
+            "openai_role",
+            "openai_message",
+            "openai_messages",
+            "openai_tools",
+            "openai_tool_calls",
+            "otlp_call",
+            "otlp_items",
+            "transcript_messages",
+            "templated_messages",
+            "oasst_answers",
+            "provider_calls",
+        )
+    ),
 )
 
 LINES = pa.schema([("object", pa.int32()), ("row", pa.int64()), ("raw", pa.large_string())])
@@ -89,7 +117,10 @@ class Extraction:
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, workload: str, workloads: Sequence[str],
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        workload: str,
+        workloads: Sequence[str],
         fields: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ):
         self._connection, self._workload, self._workloads = connection, workload, list(workloads)
@@ -176,14 +207,27 @@ class Extraction:
 
     def _look_beside(self, form: Format) -> None:
         fielded = [] if form.name.startswith("fields:") else list(self._fields)
-        run(self._connection, "reading/extraction/beside", form=form.name, looks=looks_beside(form),
-            read=sorted(keys_read(form)), fielded=fielded, without=WITHOUT)
+        run(
+            self._connection,
+            "reading/extraction/beside",
+            form=form.name,
+            looks=looks_beside(form),
+            read=sorted(keys_read(form)),
+            fielded=fielded,
+            without=WITHOUT,
+        )
 
     def _stage_interactions(self, form: Format) -> None:
         self._look_beside(form)
         self._view("extracted", f"reading/formats/{form.rows_as or form.name}/interactions")
-        run(self._connection, "reading/extraction/stage", workload=self._workload, user_hash_key=hash_key(), needles=NEEDLES,
-            is_mapped=form.name.startswith("fields:"))
+        run(
+            self._connection,
+            "reading/extraction/stage",
+            workload=self._workload,
+            user_hash_key=hash_key(),
+            needles=NEEDLES,
+            is_mapped=form.name.startswith("fields:"),
+        )
 
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.name}/feedback"
@@ -215,8 +259,12 @@ class Extraction:
     def _delete(self, lines: Sequence[ReroutedLine], *tables: str) -> None:
         if not lines:
             return
-        places = pa.table({"object": pa.array([line.index for line in lines], pa.int32()),
-                           "row": pa.array([line.row for line in lines], pa.int64())})
+        places = pa.table(
+            {
+                "object": pa.array([line.index for line in lines], pa.int32()),
+                "row": pa.array([line.row for line in lines], pa.int64()),
+            }
+        )
         self._connection.register("rerouted", places)
         for table in tables:
             self._connection.execute(sql_text("reading/extraction/delete_rerouted").format(table=table))
@@ -250,20 +298,53 @@ def _runs(lengths: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
 def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
     """The lines in batches of at most BATCH_ROWS rows and BATCH_BYTES of text, or of one line."""
     return [
-        batch.slice(begin, end - begin) for batch in lines.to_batches(BATCH_ROWS)
+        batch.slice(begin, end - begin)
+        for batch in lines.to_batches(BATCH_ROWS)
         for begin, end in _runs(pc.binary_length(batch["raw"]).to_numpy(zero_copy_only=False), BATCH_BYTES)
     ]
 
 
-_APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories",
-                    "preferences", "openai_batch", "anthropic_batch", "gemini_batch", "langsmith"))
+_APART = frozenset(
+    (
+        "otlp",
+        "capture_note",
+        "log_lines",
+        "vllm",
+        "vllm_lines",
+        "tokens",
+        "text",
+        "oasst",
+        "trajectories",
+        "preferences",
+        "openai_batch",
+        "anthropic_batch",
+        "gemini_batch",
+        "langsmith",
+    )
+)
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (otlp.py reads them), runs
 whose session is a project."""
 _OWN = {
-    "stored_completions": frozenset((
-        "object", "system_fingerprint", "service_tier", "seed", "temperature", "top_p", "stream", "store", "usage", "first_id",
-        "last_id", "has_more", "metadata.workload_id", "metadata.client_id")),
-    "sglang": frozenset(("obj",)), "messages": frozenset(("parallel_tool_calls",)),
+    "stored_completions": frozenset(
+        (
+            "object",
+            "system_fingerprint",
+            "service_tier",
+            "seed",
+            "temperature",
+            "top_p",
+            "stream",
+            "store",
+            "usage",
+            "first_id",
+            "last_id",
+            "has_more",
+            "metadata.workload_id",
+            "metadata.client_id",
+        )
+    ),
+    "sglang": frozenset(("obj",)),
+    "messages": frozenset(("parallel_tool_calls",)),
     "anthropic": frozenset(("request.metadata.user_id",)),
 }
 """What formats read, or know and leave, in other ways than a path in their SQL."""
@@ -283,8 +364,11 @@ def keys_read(form: Format) -> frozenset[str]:
         return frozenset()
     name = form.rows_as or form.name
     text = sql_text(f"reading/formats/{name}/interactions")
-    found = {path for spec in re.findall(r"json_transform\(\s*raw,\s*'(.*?)'\s*\)", text, re.S)
-             for path in _paths(json.loads(spec.replace("''", "'")))}
+    found = {
+        path
+        for spec in re.findall(r"json_transform\(\s*raw,\s*'(.*?)'\s*\)", text, re.S)
+        for path in _paths(json.loads(spec.replace("''", "'")))
+    }
     found |= set(re.findall(r"(?:raw, |raw ->> )'\$\.([\w.]+)'", text))
     if "provider_calls(" in text:
         found |= {*ENVELOPE, *TIMES, *READ}

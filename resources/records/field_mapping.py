@@ -28,33 +28,45 @@ from resources.records.streams import CHUNK, is_chunk
 from resources.records.synonyms import BESIDE, measured
 
 ROLES = {
-    "human": "user", "prompter": "user", "customer": "user", "gpt": "assistant", "chatgpt": "assistant", "ai": "assistant",
-    "bot": "assistant", "model": "assistant", "agent": "assistant", "observation": "tool",
+    "human": "user",
+    "prompter": "user",
+    "customer": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "agent": "assistant",
+    "observation": "tool",
 }
 """The OpenAI role for other names of a speaker (the macro openai_role has those of published data sets)."""
 
 
 BODIES = {"lc", "object", "role", "tool_calls"}
-MEASURES = {"status": "status", "cost": "cost_usd", "latency": "latency_ms", "ttft": "ttft_ms",
-            "prompt_tokens": "prompt_tokens", "completion_tokens": "completion_tokens", "feedback": "feedback"}
+MEASURES = {
+    "status": "status",
+    "cost": "cost_usd",
+    "latency": "latency_ms",
+    "ttft": "ttft_ms",
+    "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens",
+    "feedback": "feedback",
+}
 """Fields whose value goes along under a name that has its unit."""
 LISTS = {"messages", "contents", "choices", "candidates", "generations"}
 """Keys of bodies and messages: JSON with one of them, or with objects in one of these lists, is not what somebody said."""
 UNREAD = {
     r"(?i)<(!doctype html|html|head|body|\?xml)\b|<error(response)?\b[^>]*>\s*<(code|error|message)\b"
-    r"|<(center|h1|title)>\s*(<h1>)?\s*[45]\d\d (error|bad|not|internal|service|gateway|forbidden|unauthori|too|request|temp)":
-        "an HTML or XML page",
+    r"|<(center|h1|title)>\s*(<h1>)?\s*[45]\d\d (error|bad|not|internal|service|gateway|forbidden|unauthori|too|request|temp)": "an HTML or XML page",  # noqa: E501
     r"data: ?([{\[\"]|\S.*\n\s*data:)|event: ?[\w.]+\s*($|\n)": "the events of a stream that are not known",
     r"HTTP/\d\S* \d{3}\b[^\n]*\n[\w-]+:": "a response with its HTTP headers",
     r"b(['\"])\s*[{\[<].*\1$": "bytes in Python's notation",
     r"<[^<>]* at 0x[0-9a-f]+>$|<Response \[\d+[^\]]*\]>$|(\[object \w+\],?)+$|H4sI[\w+/]{20,}=*$"
     r"|\[?\w*(Completion|Message|Response|Result|Block|Choice|Candidate)(Chunk)?\((id|content|choices|candidates|generations|text|citations"
-    r"|finish_reason|sdk_http_response|message)=.*\)\]?$|content=(['\"]).*(additional|response)_\w+=":
-        "an object of a program in place of its content",
+    r"|finish_reason|sdk_http_response|message)=.*\)\]?$|content=(['\"]).*(additional|response)_\w+=": "an object of a program in place of its content",  # noqa: E501
     r"""(?i)\{\s*["'](detail["']\s*:\s*("[^"]*"|'[^']*'|\[.*\])|(errormessage|__type)["']\s*:.*|message["']\s*:\s*["'][^"']*(error"""
     r"""|time(d )?out|unavailable|forbidden|too many|authori[sz]|denied|not found|exceed|expired|missing)[^"']*["'])\s*\}$"""
-    r"""|\{(?=.*["'](message|detail)["'])[^{}]*["'](statuscode|status_code|status|code)["']\s*:\s*["']?[45]\d\d\b[^{}]*\}$""":
-        "an error in place of an answer (take a text as it is with prompt or answer)",
+    r"""|\{(?=.*["'](message|detail)["'])[^{}]*["'](statuscode|status_code|status|code)["']\s*:\s*["']?[45]\d\d\b[^{}]*\}$""": "an error in place of an answer (take a text as it is with prompt or answer)",  # noqa: E501
 }
 """What stands where a body may stand and is none, by how it begins."""
 
@@ -74,29 +86,36 @@ class FieldMapping(BaseModel):
 
     request: Path | None = Field(None, description="The request: an OpenAI body, a list of messages, or a text. Left out: none")
     messages: Path | None = Field(
-        None, description="Instead of `request`: a list of messages; without `response`, a whole conversation. Left out: none")
+        None, description="Instead of `request`: a list of messages; without `response`, a whole conversation. Left out: none"
+    )
     prompt: Path | None = Field(None, description="Instead of `request`: a text, taken as it is. Left out: none")
     system: Path | None = Field(None, description="Text of the system prompt. Left out: none")
     tools: Path | None = Field(None, description="List of the tools offered. Left out: those in the request")
     response: Path | None = Field(
-        None, description="The response: an OpenAI body, a message, the chunks of a stream, or a text. Left out: none")
+        None, description="The response: an OpenAI body, a message, the chunks of a stream, or a text. Left out: none"
+    )
     answer: Path | None = Field(None, description="Instead of `response`: a text, taken as it is. Left out: none")
     id: Path | None = Field(None, description="Id of the request, which feedback may name. Left out: the response's own")
-    time: Path | None = Field(None, description="Time of the request, in any usual form. Left out: the response's own, or the "
-                              "file's day")
+    time: Path | None = Field(
+        None, description="Time of the request, in any usual form. Left out: the response's own, or the file's day"
+    )
     model: Path | None = Field(None, description="Name of the model. Left out: the response's or request's own")
     user: Path | None = Field(None, description="The user, of whom a hash is kept. Left out: the request's own")
     session: Path | None = Field(None, description="Id of the session. Left out: each request is one")
     workload: Path | None = Field(None, description="Name of the workload, as under `workloads`. Left out: the recipe's")
     feedback: Path | None = Field(
-        None, description="Feedback on the answer: a number, true or false, or a word such as up or dislike. Left out: none")
+        None, description="Feedback on the answer: a number, true or false, or a word such as up or dislike. Left out: none"
+    )
     provider: Path | None = Field(None, description="Name of the provider. Left out: the record's own")
     status: Path | None = Field(
-        None, description="Whether the call failed: an HTTP status, false, or a word such as error. Left out: the record's own")
+        None, description="Whether the call failed: an HTTP status, false, or a word such as error. Left out: the record's own"
+    )
     cost: Path | None = Field(None, description="Cost of the request in US dollars. Left out: the record's own")
     latency: Path | None = Field(
-        None, description="Time until the whole answer: milliseconds, unless its name or text has a unit (duration_s, 1.2s). "
-        "Left out: the record's own")
+        None,
+        description="Time until the whole answer: milliseconds, unless its name or text has a unit (duration_s, 1.2s). "
+        "Left out: the record's own",
+    )
     ttft: Path | None = Field(None, description="Time until the first token, as latency. Left out: the record's own")
     prompt_tokens: Path | None = Field(None, description="Tokens of the prompt. Left out: the response's own")
     completion_tokens: Path | None = Field(None, description="Tokens of the answer. Left out: the response's own")
@@ -151,8 +170,9 @@ class FieldMapping(BaseModel):
             return None
         told |= {BESIDE: self._others(record), "feedback": None}
         found["response"] = joined(found["response"]) or found["response"]
-        bodies = {name: structure_in(found[name]) if isinstance(found[name], str) else found[name]
-                  for name in ("request", "response")}
+        bodies = {
+            name: structure_in(found[name]) if isinstance(found[name], str) else found[name] for name in ("request", "response")
+        }
         return _without_none(told | bodies) if all(isinstance(body, dict) for body in bodies.values()) else None
 
     def _found(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -160,9 +180,18 @@ class FieldMapping(BaseModel):
 
     def _told(self, found: dict[str, Any]) -> dict[str, Any]:
         """What a gateway writes next to a request and its response, in the keys of openai_pairs."""
-        return {key: self._word(found, name) for key, name in (
-            ("request_id", "id"), ("timestamp", "time"), ("user_id", "user"), ("session_id", "session"),
-            ("workload_id", "workload"), ("feedback", "feedback"), ("provider", "provider"))}
+        return {
+            key: self._word(found, name)
+            for key, name in (
+                ("request_id", "id"),
+                ("timestamp", "time"),
+                ("user_id", "user"),
+                ("session_id", "session"),
+                ("workload_id", "workload"),
+                ("feedback", "feedback"),
+                ("provider", "provider"),
+            )
+        }
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """What the record has beside the paths of the fields, and columns under the names that `synonyms` reads."""
@@ -233,8 +262,12 @@ class FieldMapping(BaseModel):
         else:
             body = request_in(value) if name != "prompt" else None
         if body is None or (name == "messages" and not body.get("messages")):
-            raise self._missing(name, {"prompt": "no text", "messages": "no list of messages"}.get(
-                name, "neither an OpenAI request, a list of messages nor a text"))
+            raise self._missing(
+                name,
+                {"prompt": "no text", "messages": "no list of messages"}.get(
+                    name, "neither an OpenAI request, a list of messages nor a text"
+                ),
+            )
         return self._with_system(body, found)
 
     def _with_system(self, body: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -259,8 +292,7 @@ class FieldMapping(BaseModel):
             return value if CHUNK in value and name == "response" else _answered({"role": "assistant", "content": value})
         body = response_in(value) if name == "response" else None
         if body is None:
-            raise self._missing(name, "no text" if name == "answer"
-                                else "neither an OpenAI response, a message nor a text")
+            raise self._missing(name, "no text" if name == "answer" else "neither an OpenAI response, a message nor a text")
         return body
 
 
@@ -303,8 +335,14 @@ def unread(text: str) -> str:
         return "JSON that breaks off or does not parse (take a text as it is with prompt or answer)"
     told = [found, *found] if isinstance(found, list) else [found]
     told += [each for inner in told[1:] if isinstance(inner, list) for each in inner]
-    return "JSON of a form that is not known" if any(isinstance(each, dict) and (
-        each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS)) for each in told) else ""
+    return (
+        "JSON of a form that is not known"
+        if any(
+            isinstance(each, dict) and (each.keys() & BODIES or any(_objects(each.get(name)) for name in LISTS))
+            for each in told
+        )
+        else ""
+    )
 
 
 def _decoded(text: str) -> str:
@@ -357,8 +395,11 @@ def _message(value: Any) -> dict[str, Any] | None:
     if speaker is None:
         return None
     content = next((value[key] for key in ("content", "value", "text", "message") if key in value), None)
-    kept = {key: value[key] for key in ("name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "weight")
-            if value.get(key) is not None}
+    kept = {
+        key: value[key]
+        for key in ("name", "tool_calls", "tool_call_id", "function_call", "reasoning_content", "weight")
+        if value.get(key) is not None
+    }
     role = speaker.strip().lower()
     return {"role": ROLES.get(role, role), "content": content, **kept}
 

@@ -32,15 +32,13 @@ def referenced(value: Any) -> Any:
     if isinstance(value, str):
         head = _DATA_URL.match(value)
         if head:
-            return _reference(value[head.end():], head[1] or "application/octet-stream") or value
+            return _reference(value[head.end() :], head[1] or "application/octet-stream") or value
         return _written(value)
     if isinstance(value, list):
         return [referenced(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: _sound(item) if key in ("input_audio", "audio") else referenced(item) for key, item in _blob(value).items()
-    }
+    return {key: _sound(item) if key in ("input_audio", "audio") else referenced(item) for key, item in _blob(value).items()}
 
 
 def _written(text: str) -> str:

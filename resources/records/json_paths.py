@@ -34,7 +34,7 @@ def steps_of(path: str) -> Steps:
             steps.append(_unquoted(step["quoted"], path))
         else:
             steps.append(step["key"].strip())
-        rest = rest[step.end():]
+        rest = rest[step.end() :]
         if (rest and rest[0] not in ".[") or rest == ".":
             raise ValueError(_fault(path))
     if not steps or "" in steps or isinstance(steps[0], int) or len(steps) > _DEEP:

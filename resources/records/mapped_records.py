@@ -39,8 +39,10 @@ def by_fields(part: Records, fields: FieldMapping) -> Iterator[tuple[Format | No
 
 def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | str:
     """The format that a mapped record is read by, and the record in its keys; or what the record lacks."""
-    if fields.adds and (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None and (
-        "interactions" in form.fills
+    if (
+        fields.adds
+        and (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None
+        and ("interactions" in form.fills)
     ):
         return form, record
     if (logged := fields.as_logged(record)) is not None:

@@ -19,27 +19,52 @@ from typing import Any
 
 from resources.records.valid_json import json_text
 
-_CLOCK = (r"(?P<hour>\d{1,2})(?P<colon>[:.])(?P<minute>\d\d)(?:(?P=colon)(?P<second>\d\d)(?:[.,](?P<part>\d+))?)?"
-          r"(?:\s*(?P<half>[ap])\.?m\.?)?")
-_ZONE = (r"(?:\s*(?P<zone>z|[a-z]{3,4}(?![a-z])|ut))?(?:\s*(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?"
-         r"(?:\s+[a-z]{3,4})?)?(?:\s+m=[+-][\d.]+)?")  # Go names the zone again, and its own clock
+_CLOCK = (
+    r"(?P<hour>\d{1,2})(?P<colon>[:.])(?P<minute>\d\d)(?:(?P=colon)(?P<second>\d\d)(?:[.,](?P<part>\d+))?)?"
+    r"(?:\s*(?P<half>[ap])\.?m\.?)?"
+)
+_ZONE = (
+    r"(?:\s*(?P<zone>z|[a-z]{3,4}(?![a-z])|ut))?(?:\s*(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?"
+    r"(?:\s+[a-z]{3,4})?)?(?:\s+m=[+-][\d.]+)?"
+)  # Go names the zone again, and its own clock
 _AFTER = r"(?:\s*[\[(].*[\])])?"  # [Europe/Berlin], (Coordinated Universal Time)
 _WEEKDAY, _NAME = r"(?:[a-z]{3,9}\.?,?\s+)?", r"(?P<name>[a-z]{3,9})\.?"
-_FORMS = tuple(re.compile(f"{form}{_AFTER}", re.I) for form in (
-    rf"(?P<year>\d{{4}})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)(?:[t\s,:]+{_CLOCK}{_ZONE})?",
-    rf"(?P<year>\d{{4}})-?(?P<month>\d\d)-?(?P<day>\d\d)(?:[t\s_-]?(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)"
-    rf"(?:[.,]?(?P<part>\d+))?{_ZONE})?",
-    rf"(?P<year>\d{{4}})-?w(?P<week>\d\d)(?:-?(?P<day>[1-7]))?(?:[t\s]{_CLOCK}{_ZONE})?",
-    rf"{_WEEKDAY}(?P<day>\d\d?)[\s/-]{_NAME}[\s/,-]+(?P<year>\d{{4}}|\d\d)[:\s,t]+{_CLOCK}{_ZONE}",
-    rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?),?\s+(?P<year>\d{{4}}),?\s+(?:(?:at|@)\s+)?{_CLOCK}{_ZONE}",
-    rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?)\s+{_CLOCK}{_ZONE}\s+(?P<year>\d{{4}})",
-    rf"(?P<first>\d\d?)(?P<between>[/.-])(?P<second_number>\d\d?)(?P=between)(?P<year>\d{{4}}),?[\st]+{_CLOCK}{_ZONE}",
-))
+_FORMS = tuple(
+    re.compile(f"{form}{_AFTER}", re.I)
+    for form in (
+        rf"(?P<year>\d{{4}})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)(?:[t\s,:]+{_CLOCK}{_ZONE})?",
+        rf"(?P<year>\d{{4}})-?(?P<month>\d\d)-?(?P<day>\d\d)(?:[t\s_-]?(?P<hour>\d\d)(?P<minute>\d\d)(?P<second>\d\d)"
+        rf"(?:[.,]?(?P<part>\d+))?{_ZONE})?",
+        rf"(?P<year>\d{{4}})-?w(?P<week>\d\d)(?:-?(?P<day>[1-7]))?(?:[t\s]{_CLOCK}{_ZONE})?",
+        rf"{_WEEKDAY}(?P<day>\d\d?)[\s/-]{_NAME}[\s/,-]+(?P<year>\d{{4}}|\d\d)[:\s,t]+{_CLOCK}{_ZONE}",
+        rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?),?\s+(?P<year>\d{{4}}),?\s+(?:(?:at|@)\s+)?{_CLOCK}{_ZONE}",
+        rf"{_WEEKDAY}{_NAME}\s+(?P<day>\d\d?)\s+{_CLOCK}{_ZONE}\s+(?P<year>\d{{4}})",
+        rf"(?P<first>\d\d?)(?P<between>[/.-])(?P<second_number>\d\d?)(?P=between)(?P<year>\d{{4}}),?[\st]+{_CLOCK}{_ZONE}",
+    )
+)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_ZONES = {"z": 0, "ut": 0, "utc": 0, "gmt": 0, "cet": 1, "cest": 2, "est": -5, "edt": -4, "cst": -6, "cdt": -5,
-          "mst": -7, "mdt": -6, "pst": -8, "pdt": -7, "jst": 9}
-_HELD = re.compile(r"(?:\{\s*\"(?:\$date|_?seconds)\"\s*:\s*(?:\{\s*\"\$numberLong\"\s*:)?|/Date\(|@)\s*"
-                   r"(?:\"([^\"]+)\"|(-?\d+(?:\.\d+)?))\s*(?:[,}+\-)].*)?", re.S)
+_ZONES = {
+    "z": 0,
+    "ut": 0,
+    "utc": 0,
+    "gmt": 0,
+    "cet": 1,
+    "cest": 2,
+    "est": -5,
+    "edt": -4,
+    "cst": -6,
+    "cdt": -5,
+    "mst": -7,
+    "mdt": -6,
+    "pst": -8,
+    "pdt": -7,
+    "jst": 9,
+}
+_HELD = re.compile(
+    r"(?:\{\s*\"(?:\$date|_?seconds)\"\s*:\s*(?:\{\s*\"\$numberLong\"\s*:)?|/Date\(|@)\s*"
+    r"(?:\"([^\"]+)\"|(-?\d+(?:\.\d+)?))\s*(?:[,}+\-)].*)?",
+    re.S,
+)
 """{"$date": ...}, {"seconds": ..., "nanos": ...}, /Date(...)/ and @... hold the time."""
 _LISTED = re.compile(r"\[\s*\d{4}(?:\s*,\s*\d+){2,6}\s*\]")
 """[2026, 6, 1, 12, 0, 0, 123000000]: how Java's Jackson writes a time."""
@@ -105,13 +130,22 @@ def _read(found: dict[str, str | None]) -> str | None:
     offset = int(found.get("hours") or 0) * 60 + int(found.get("minutes") or 0)
     offset = offset * (-1 if found.get("sign") == "-" else 1) + _ZONES[zone] * 60
     year = int(found["year"])
-    return _time(year + (2000 if len(found["year"]) == 2 else 0), int(month), int(day), hour, int(found.get("minute") or 0),
-                 int(found.get("second") or 0), int((found.get("part") or "0")[:6].ljust(6, "0")), offset)
+    return _time(
+        year + (2000 if len(found["year"]) == 2 else 0),
+        int(month),
+        int(day),
+        hour,
+        int(found.get("minute") or 0),
+        int(found.get("second") or 0),
+        int((found.get("part") or "0")[:6].ljust(6, "0")),
+        offset,
+    )
 
 
 def _time(year: int, month: int, day: int, hour: int, minute: int, second: int, microsecond: int, offset: int) -> str | None:
     try:
-        return datetime(year, month, day, hour, minute, min(second, 59), microsecond,
-                        timezone(timedelta(minutes=offset))).isoformat()
+        return datetime(
+            year, month, day, hour, minute, min(second, 59), microsecond, timezone(timedelta(minutes=offset))
+        ).isoformat()
     except ValueError:  # the 31st of June
         return None

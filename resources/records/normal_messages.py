@@ -73,8 +73,13 @@ def _callers(message: dict[str, Any]) -> list[dict[str, Any]]:
 def _with_think(content: str) -> str:
     """The answer with its reasoning within <think>, whatever marks it; the prompt may have held the first mark."""
     thought, mark, answer = content.partition("</think>")
-    if mark and thought.strip() and "think>" not in thought + answer and re.match(r"\s*\n\s*\S", answer) \
-            and not thought.endswith(("`", '"', "'", " ")):
+    if (
+        mark
+        and thought.strip()
+        and "think>" not in thought + answer
+        and re.match(r"\s*\n\s*\S", answer)
+        and not thought.endswith(("`", '"', "'", " "))
+    ):
         return "<think>" + content
     return _THOUGHT.sub(lambda found: f"<think>{found[found.lastindex or 1]}</think>", content)
 
@@ -112,18 +117,20 @@ _END, _HEADER, _BEGINNING = ("|".join(map(re.escape, texts.split())) for texts i
 _END += r"|<\|reserved\w*\|>|<unused\d+>|<SPECIAL_\d+>|<\|(?:file_sep(?:arator)?|fim_\w+|repo_name)\|>"
 _BEFORE = re.compile(rf"\s*(?:{_BEGINNING})+[ ]?")
 _TOKEN = re.compile(rf"(?=[<\[\]])(?P<token>(?P<end>{_END})|{_HEADER})")
-_PART = re.compile(
-    rf"```.*?```|~~~.*?~~~|`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)[bfru]?'[^'\n]*'(?!\w)|<s>|{_TOKEN.pattern}", re.DOTALL)
+_PART = re.compile(rf"```.*?```|~~~.*?~~~|`[^`\n]*`|\"[^\"\n]*\"|(?<!\w)[bfru]?'[^'\n]*'(?!\w)|<s>|{_TOKEN.pattern}", re.DOTALL)
 """Code, words in quotes, and control text outside of them."""
 _ROLE = r"(?i:user|human|assistant|system|model|tool|ipython)\b"
 _TURN = re.compile(rf"(?:\n\s*)?{_ROLE}|\s*(?:{_HEADER})|\s*<s>\s*\[INST\]")
 _NEXT = re.compile(rf"\s*(?:\Z|{_END}|{_HEADER}|<s>)|(?:\n\s*)?{_ROLE}")
-_ABOUT = re.compile(r"(?i)\b(?:special|[bep]os\b|chat ?ml|prompts?\b|templates?\b|turns?\b|sequences?\b|stop)"
-                    "|token|токен|标[记签]|トークン|토큰")
+_ABOUT = re.compile(
+    r"(?i)\b(?:special|[bep]os\b|chat ?ml|prompts?\b|templates?\b|turns?\b|sequences?\b|stop)"
+    "|token|токен|标[记签]|トークン|토큰"
+)
 """Words of a text that is about control text."""
 _INTO = re.compile(
     r"(?i)(?:[:=|(,]|\b(?:a|an|and|are|as|be|by|called|emits?|has|have|in|into|is|it's|like|of|or|sends?|the|to|uses?|with|writes?|"
-    r"als|das|der|die|est|et|ist|le|mit|oder|par|und|y|с|это))\s+\Z")
+    r"als|das|der|die|est|et|ist|le|mit|oder|par|und|y|с|это))\s+\Z"
+)
 """What leads to a token that a text names."""
 _SAYS = re.compile(r"[ \t]*(?:[-=→–—:|,.;/(\d]|[ ](?:[a-z]+s|and|are|or|to|will)\b)")
 """What follows a token that a text names."""
@@ -133,7 +140,7 @@ def without_leak(text: str) -> str:
     """The text up to the control text that leaked into it."""
     before = _BEFORE.match(text)
     if before and not ("<s>" in before[0] and "</s>" in text.rstrip().removesuffix("</s>")):  # HTML's strikethrough
-        text = text[before.end():]
+        text = text[before.end() :]
     if not _TOKEN.search(text):
         return text
     struck = 0  # HTML's strikethrough
@@ -143,8 +150,8 @@ def without_leak(text: str) -> str:
         elif part[0] == "</s>" and struck:
             struck -= 1
         elif part["token"]:  # the first one tells what the text is
-            said = text[:part.start()]
-            return said.rstrip() if _is_leak(said, part, text[part.end():]) else text
+            said = text[: part.start()]
+            return said.rstrip() if _is_leak(said, part, text[part.end() :]) else text
     return text
 
 
@@ -156,8 +163,11 @@ def _is_leak(said: str, token: re.Match[str], rest: str) -> bool:
     about = _ABOUT.search(near)
     if _TOKEN.search(said):  # it names such tokens in code: only its very end, or a whole turn, is a leak
         return bool(token["end"]) and not blank and bool(not rest.strip() or _TURN.match(rest))
-    if token["end"] and _NEXT.match(rest) and not (blank and re.search(r"\w\s*\Z", near) and (
-            about or (rest.strip() and not _TURN.match(rest)))):
+    if (
+        token["end"]
+        and _NEXT.match(rest)
+        and not (blank and re.search(r"\w\s*\Z", near) and (about or (rest.strip() and not _TURN.match(rest))))
+    ):
         return True
     if about or _SAYS.match(rest) or (rest[:1] == " " and rest[1:2].islower() and token["token"] != "[INST]"):
         return False
@@ -232,8 +242,16 @@ def _calls(value: Any, before: int) -> list[dict[str, Any]] | None:
         if not isinstance(function.get("name"), str):
             return None
         arguments = next((function[key] for key in ("arguments", "parameters", "args") if function.get(key) is not None), {})
-        calls.append({"id": str(call.get("id") or f"call_{number}"), "type": "function", "function": {
-            "name": function["name"], "arguments": arguments if isinstance(arguments, str) else json_text(arguments)}})
+        calls.append(
+            {
+                "id": str(call.get("id") or f"call_{number}"),
+                "type": "function",
+                "function": {
+                    "name": function["name"],
+                    "arguments": arguments if isinstance(arguments, str) else json_text(arguments),
+                },
+            }
+        )
     return calls or None
 
 

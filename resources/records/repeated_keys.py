@@ -26,7 +26,7 @@ def with_last_values(lines: pa.Table) -> pa.Table:
     if not len(raw):
         return lines
     _, edges, content = raw.buffers()
-    offsets = np.frombuffer(edges, np.int64)[raw.offset:raw.offset + len(raw) + 1]
+    offsets = np.frombuffer(edges, np.int64)[raw.offset : raw.offset + len(raw) + 1]
     found = np.flatnonzero(_repeat_keys(np.frombuffer(content or b"", np.uint8), offsets))
     if not len(found):
         return lines

@@ -228,7 +228,8 @@ class StreamFold:
     def _settled(self) -> list[tuple[int, str]]:
         """Finished answers without a chunk for a while, so that memory holds open answers only."""
         done = [
-            name for name, stream in self._streams.items()
+            name
+            for name, stream in self._streams.items()
             if self._seen - stream["last"] > SETTLED and "error" not in joined(stream["chunks"])
         ]
         done += [name for name in list(self._streams)[: max(len(self._streams) - OPEN_STREAMS, 0)] if name not in done]
@@ -241,8 +242,20 @@ class StreamFold:
         return stream["row"], _written(record)
 
 
-ENVELOPE = ("request", "timestamp", "workload_id", "client_id", "session_id", "trace_id", "request_id", "user_id",
-            "latency_ms", "ttft_ms", "cost", "served_model_digest")
+ENVELOPE = (
+    "request",
+    "timestamp",
+    "workload_id",
+    "client_id",
+    "session_id",
+    "trace_id",
+    "request_id",
+    "user_id",
+    "latency_ms",
+    "ttft_ms",
+    "cost",
+    "served_model_digest",
+)
 """Keys that a gateway writes next to a chunk and that belong to the whole answer."""
 
 
@@ -255,5 +268,4 @@ def _written(record: dict[str, Any]) -> str:
 
 def _records(found: list[tuple[int, str]]) -> Records:
     found.sort()
-    return Records(pa.array([row for row, _ in found], pa.int64()),
-                   pa.array([raw for _, raw in found], pa.large_string()), [])
+    return Records(pa.array([row for row, _ in found], pa.int64()), pa.array([raw for _, raw in found], pa.large_string()), [])

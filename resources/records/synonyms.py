@@ -28,15 +28,54 @@ Found = tuple[int, int, Path, Any]
 BESIDE = "beside"
 """Key under which a record that `fields` maps has what is left of it."""
 
-THUMBS = frozenset(("up", "thumbs_up", "thumbs-up", "like", "liked", "good", "positive", "👍", "true", "yes",
-                    "down", "thumbs_down", "thumbs-down", "dislike", "disliked", "bad", "negative", "👎", "false", "no"))
+THUMBS = frozenset(
+    (
+        "up",
+        "thumbs_up",
+        "thumbs-up",
+        "like",
+        "liked",
+        "good",
+        "positive",
+        "👍",
+        "true",
+        "yes",
+        "down",
+        "thumbs_down",
+        "thumbs-down",
+        "dislike",
+        "disliked",
+        "bad",
+        "negative",
+        "👎",
+        "false",
+        "no",
+    )
+)
 """Words of feedback, as in the statement reading/feedback/checked_feedback."""
-_MS = {"ms": 1.0, "msec": 1.0, "millis": 1.0, "milliseconds": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "second": 1e3,
-       "seconds": 1e3, "us": 1e-3, "micros": 1e-3, "microseconds": 1e-3, "ns": 1e-6, "nanos": 1e-6, "nanoseconds": 1e-6}
+_MS = {
+    "ms": 1.0,
+    "msec": 1.0,
+    "millis": 1.0,
+    "milliseconds": 1.0,
+    "s": 1e3,
+    "sec": 1e3,
+    "secs": 1e3,
+    "second": 1e3,
+    "seconds": 1e3,
+    "us": 1e-3,
+    "micros": 1e-3,
+    "microseconds": 1e-3,
+    "ns": 1e-6,
+    "nanos": 1e-6,
+    "nanoseconds": 1e-6,
+}
 _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
-_SIDES = {"1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
-          "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown")}
+_SIDES = {
+    "1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
+    "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown"),
+}
 _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
 
 
@@ -91,13 +130,28 @@ def _status(name: str, value: Any) -> str | None:
     word = str(value).strip().lower() if isinstance(value, str | int) else ""
     if re.fullmatch(r"[1-5]\d\d", word):
         return "success" if word < "400" else "failure"
-    return {"success": "success", "succeeded": "success", "ok": "success", "completed": "success", "true": "success",
-            "failure": "failure", "failed": "failure", "error": "failure", "timeout": "failure", "false": "failure"}.get(word)
+    return {
+        "success": "success",
+        "succeeded": "success",
+        "ok": "success",
+        "completed": "success",
+        "true": "success",
+        "failure": "failure",
+        "failed": "failure",
+        "error": "failure",
+        "timeout": "failure",
+        "false": "failure",
+    }.get(word)
 
 
 def _hit(name: str, value: Any) -> bool | None:
-    return value if isinstance(value, bool) else {"hit": True, "miss": False, "true": True, "false": False}.get(
-        value.strip().lower()) if isinstance(value, str) else None
+    return (
+        value
+        if isinstance(value, bool)
+        else {"hit": True, "miss": False, "true": True, "false": False}.get(value.strip().lower())
+        if isinstance(value, str)
+        else None
+    )
 
 
 def _feedback(name: str, value: Any) -> str | None:
@@ -133,89 +187,307 @@ class Column:
 
 
 COLUMNS: dict[str, Column] = {
-    "user": Column("the user, of whom a hash is kept", (
-        "user_id", "end_user_id", "external_user_id", "user_uuid", "uid", "end_user", "external_user", "user", "customer_id",
-        "customer", "user_email", "user_name"), _word,
+    "user": Column(
+        "the user, of whom a hash is kept",
+        (
+            "user_id",
+            "end_user_id",
+            "external_user_id",
+            "user_uuid",
+            "uid",
+            "end_user",
+            "external_user",
+            "user",
+            "customer_id",
+            "customer",
+            "user_email",
+            "user_name",
+        ),
+        _word,
         r"(user|customer|requester|account_name|caller|member|login|email|actor)(?!_?(agent|type|plan|tier|role|count|text|message|msg|query|input"
-        r"|feedback|rating|segment|lang|locale|country))", frozenset(("user_id", "end_user_id", "uid", "end_user", "user"))),
-    "session": Column("id of the session", (
-        "session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
-        _word, "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id"),
-    "time": Column("time of the request", (
-        "timestamp", "ts", "created_at", "created", "start_time", "started_at", "request_timestamp", "request_created_at",
-        "request_time", "logged_at", "event_time", "time", "datetime", "date"), _time, r"time|date|_at$|\bwhen"),
-    "id": Column("a second id of the request, which feedback may name", (
-        "request_id", "log_id", "generation_id", "call_id", "completion_id", "message_id", "interaction_id", "id"), _word,
-        "(request|call|message|log)_(id|uuid|key)"),
+        r"|feedback|rating|segment|lang|locale|country))",
+        frozenset(("user_id", "end_user_id", "uid", "end_user", "user")),
+    ),
+    "session": Column(
+        "id of the session",
+        ("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
+        _word,
+        "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id",
+    ),
+    "time": Column(
+        "time of the request",
+        (
+            "timestamp",
+            "ts",
+            "created_at",
+            "created",
+            "start_time",
+            "started_at",
+            "request_timestamp",
+            "request_created_at",
+            "request_time",
+            "logged_at",
+            "event_time",
+            "time",
+            "datetime",
+            "date",
+        ),
+        _time,
+        r"time|date|_at$|\bwhen",
+    ),
+    "id": Column(
+        "a second id of the request, which feedback may name",
+        ("request_id", "log_id", "generation_id", "call_id", "completion_id", "message_id", "interaction_id", "id"),
+        _word,
+        "(request|call|message|log)_(id|uuid|key)",
+    ),
     "trace": Column("id of the trace", ("trace_id", "correlation_id"), _word),
-    "model": Column("name of the model", (
-        "response_model", "model", "request_model", "requested_model", "model_name", "model_id", "ai_model", "deployment"),
-        _word, "model|engine|deployment"),
-    "provider": Column("name of the provider", (
-        "provider_name", "provider", "model_provider", "custom_llm_provider", "llm_provider", "ai_org", "gen_ai_system",
-        "vendor"), _word, "provider|vendor|upstream"),
-    "latency": Column("time until the whole answer, in ms; the key or the text may name another unit", (
-        "latency_ms", "duration_ms", "response_time_ms", "elapsed_ms", "total_time_ms", "time_ms", "delay_ms", "latency_s",
-        "duration_s", "response_time_s", "elapsed_s", "total_time_s", "time_s", "latency_seconds", "duration_seconds",
-        "elapsed_seconds", "ms_to_finish", "duration_ns", "llm_latency", "request_duration", "request_latency", "total_latency",
-        "latency", "duration", "response_time", "elapsed", "elapsed_time", "total_time", "time_taken", "took_ms", "took",
-        "latencies_request"),
-        _milliseconds, r"latency|duration|elapsed|took|_m?s$|millis|seconds"),
-    "ttft": Column("time until the first token, in ms; the key or the text may name another unit", (
-        "ttft_ms", "time_to_first_token_ms", "time_to_first_token_s", "time_to_first_token", "first_token_ms", "ttft_s", "ttft",
-        "ms_to_first_chunk", "first_token_latency_ms", "first_token_latency"), _milliseconds, "first_(token|chunk|byte)"),
-    "cost": Column("cost of the request, in US dollars", (
-        "cost_usd", "total_cost_usd", "cost_in_usd", "response_cost", "total_cost", "request_cost", "cost", "usage_cost",
-        "price_usd", "price", "spend", "usd"), _cost,
+    "model": Column(
+        "name of the model",
+        ("response_model", "model", "request_model", "requested_model", "model_name", "model_id", "ai_model", "deployment"),
+        _word,
+        "model|engine|deployment",
+    ),
+    "provider": Column(
+        "name of the provider",
+        (
+            "provider_name",
+            "provider",
+            "model_provider",
+            "custom_llm_provider",
+            "llm_provider",
+            "ai_org",
+            "gen_ai_system",
+            "vendor",
+        ),
+        _word,
+        "provider|vendor|upstream",
+    ),
+    "latency": Column(
+        "time until the whole answer, in ms; the key or the text may name another unit",
+        (
+            "latency_ms",
+            "duration_ms",
+            "response_time_ms",
+            "elapsed_ms",
+            "total_time_ms",
+            "time_ms",
+            "delay_ms",
+            "latency_s",
+            "duration_s",
+            "response_time_s",
+            "elapsed_s",
+            "total_time_s",
+            "time_s",
+            "latency_seconds",
+            "duration_seconds",
+            "elapsed_seconds",
+            "ms_to_finish",
+            "duration_ns",
+            "llm_latency",
+            "request_duration",
+            "request_latency",
+            "total_latency",
+            "latency",
+            "duration",
+            "response_time",
+            "elapsed",
+            "elapsed_time",
+            "total_time",
+            "time_taken",
+            "took_ms",
+            "took",
+            "latencies_request",
+        ),
+        _milliseconds,
+        r"latency|duration|elapsed|took|_m?s$|millis|seconds",
+    ),
+    "ttft": Column(
+        "time until the first token, in ms; the key or the text may name another unit",
+        (
+            "ttft_ms",
+            "time_to_first_token_ms",
+            "time_to_first_token_s",
+            "time_to_first_token",
+            "first_token_ms",
+            "ttft_s",
+            "ttft",
+            "ms_to_first_chunk",
+            "first_token_latency_ms",
+            "first_token_latency",
+        ),
+        _milliseconds,
+        "first_(token|chunk|byte)",
+    ),
+    "cost": Column(
+        "cost of the request, in US dollars",
+        (
+            "cost_usd",
+            "total_cost_usd",
+            "cost_in_usd",
+            "response_cost",
+            "total_cost",
+            "request_cost",
+            "cost",
+            "usage_cost",
+            "price_usd",
+            "price",
+            "spend",
+            "usd",
+        ),
+        _cost,
         r"^(?!.*(cents?|micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
         "(.*_)?(cost|price|spend|billing|charge|amount)",
-        frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost"))),
-    "prompt_tokens": Column("tokens of the prompt", (
-        "prompt_tokens", "input_tokens", "tokens_in", "tokens_prompt", "prompt_token_count", "input_token_count",
-        "token_count_prompt", "req_units", "request_tokens", "tokens_input", "tokens_sent"),
-        _count, "(prompt|input|in|request).*tok|tok.*(prompt|input|in$)"),
-    "completion_tokens": Column("tokens of the answer", (
-        "completion_tokens", "output_tokens", "tokens_out", "tokens_completion", "completion_token_count", "output_token_count",
-        "token_count_completion", "res_units", "response_tokens", "tokens_output", "tokens_received"), _count,
-        "(completion|output|out|response|answer).*tok|tok.*(completion|output|out$)"),
-    "cached_tokens": Column("tokens of the prompt that came from a cache", (
-        "cached_tokens", "cache_read_input_tokens", "cached_input_tokens", "prompt_cache_read_tokens", "native_tokens_cached"),
-        _count),
-    "reasoning_tokens": Column("tokens of the reasoning", (
-        "reasoning_tokens", "native_tokens_reasoning", "thinking_tokens"), _count),
-    "status": Column("whether the call failed: an HTTP status from 400 on, false, or a word such as error", (
-        "status_code", "http_status", "response_status_code", "response_status", "status",
-        "is_success", "success"), _status,
-        "status|outcome|success|failed|error"),
+        frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost")),
+    ),
+    "prompt_tokens": Column(
+        "tokens of the prompt",
+        (
+            "prompt_tokens",
+            "input_tokens",
+            "tokens_in",
+            "tokens_prompt",
+            "prompt_token_count",
+            "input_token_count",
+            "token_count_prompt",
+            "req_units",
+            "request_tokens",
+            "tokens_input",
+            "tokens_sent",
+        ),
+        _count,
+        "(prompt|input|in|request).*tok|tok.*(prompt|input|in$)",
+    ),
+    "completion_tokens": Column(
+        "tokens of the answer",
+        (
+            "completion_tokens",
+            "output_tokens",
+            "tokens_out",
+            "tokens_completion",
+            "completion_token_count",
+            "output_token_count",
+            "token_count_completion",
+            "res_units",
+            "response_tokens",
+            "tokens_output",
+            "tokens_received",
+        ),
+        _count,
+        "(completion|output|out|response|answer).*tok|tok.*(completion|output|out$)",
+    ),
+    "cached_tokens": Column(
+        "tokens of the prompt that came from a cache",
+        ("cached_tokens", "cache_read_input_tokens", "cached_input_tokens", "prompt_cache_read_tokens", "native_tokens_cached"),
+        _count,
+    ),
+    "reasoning_tokens": Column(
+        "tokens of the reasoning", ("reasoning_tokens", "native_tokens_reasoning", "thinking_tokens"), _count
+    ),
+    "status": Column(
+        "whether the call failed: an HTTP status from 400 on, false, or a word such as error",
+        ("status_code", "http_status", "response_status_code", "response_status", "status", "is_success", "success"),
+        _status,
+        "status|outcome|success|failed|error",
+    ),
     "cache_hit": Column("whether the answer came from a cache", ("cache_hit", "cached", "cache_status", "from_cache"), _hit),
-    "feedback": Column("feedback on the answer: a thumb, a number, true or false", (
-        "user_feedback", "feedback_value", "feedback_thumb", "feedback_rating", "feedback_score", "feedback", "thumbs", "thumb",
-        "thumbs_up", "thumb_up", "thumbs_down", "thumb_down", "user_rating", "rating", "vote", "stars", "liked", "like",
-        "disliked", "dislike", "helpful", "reaction", "csat", "user_score"), _feedback,
+    "feedback": Column(
+        "feedback on the answer: a thumb, a number, true or false",
+        (
+            "user_feedback",
+            "feedback_value",
+            "feedback_thumb",
+            "feedback_rating",
+            "feedback_score",
+            "feedback",
+            "thumbs",
+            "thumb",
+            "thumbs_up",
+            "thumb_up",
+            "thumbs_down",
+            "thumb_down",
+            "user_rating",
+            "rating",
+            "vote",
+            "stars",
+            "liked",
+            "like",
+            "disliked",
+            "dislike",
+            "helpful",
+            "reaction",
+            "csat",
+            "user_score",
+        ),
+        _feedback,
         "feedback|rating|thumb|vote|star|like|helpful|satisf|csat|reward|score|quality",
-        frozenset(("user_feedback", "feedback", "thumbs", "thumb", "rating", "vote"))),
+        frozenset(("user_feedback", "feedback", "thumbs", "thumb", "rating", "vote")),
+    ),
 }
-FIELDS = {"user", "session", "time", "id", "model", "provider", "latency", "ttft", "cost", "prompt_tokens", "completion_tokens",
-          "status", "feedback", "workload"}
+FIELDS = {
+    "user",
+    "session",
+    "time",
+    "id",
+    "model",
+    "provider",
+    "latency",
+    "ttft",
+    "cost",
+    "prompt_tokens",
+    "completion_tokens",
+    "status",
+    "feedback",
+    "workload",
+}
 """The columns whose path a source's `fields` may name beside what the format reads."""
-CONTAINERS = frozenset(re.split(r"\s+", """
+CONTAINERS = frozenset(
+    re.split(
+        r"\s+",
+        """
     x ai gen llm cf aig helicone portkey langfuse litellm openrouter kong openinference traceloop association amzn
     vercel metadata meta context extra extras attributes attrs properties property props tags labels headers header
     info details data custom telemetry beside metrics stats usage request response req res log event proxy payload
     payloads http settings statistics spend logs
-""".strip()))
+""".strip(),
+    )
+)
 """Words in front of a name that only say where it stands."""
-LABELS = frozenset(("metadata", "meta", "context", "extra", "extras", "attributes", "attrs", "properties", "property", "props",
-                    "tags", "labels", "info", "details", "custom", "settings", "event"))
+LABELS = frozenset(
+    (
+        "metadata",
+        "meta",
+        "context",
+        "extra",
+        "extras",
+        "attributes",
+        "attrs",
+        "properties",
+        "property",
+        "props",
+        "tags",
+        "labels",
+        "info",
+        "details",
+        "custom",
+        "settings",
+        "event",
+    )
+)
 BARE = frozenset(("status", "success", "is_success", "price", "rating", "stars", "like", "customer", "deployment"))
 """Names that mean something else in LABELS, where a business speaks of itself."""
-BODIES = frozenset(re.split(r"\s+", """
+BODIES = frozenset(
+    re.split(
+        r"\s+",
+        """
     messages message prompt prompts completion completions choices input inputs output outputs contents content
     candidates generations tools functions body response_body request_body requestbody responsebody modelinput
     modeloutput instructions conversation_history conversations history system question answer text texts embedding
     trajectory traj parts token_ids prompt_token_ids completion_token_ids logprobs model_parameters system_prompt
     instruction chosen rejected prompt_messages full_request full_response documents events chunks chat_history
-""".strip()))
+""".strip(),
+    )
+)
 """Keys of contents, and what is below them: no column, and never listed as unread."""
 _LOGGED = {"metadata", "headers", "extraheaders", "extrabody", "extra", "tags", "labels", "properties", "attributes"}
 _DEEP, _MOST = 4, 60
@@ -226,12 +498,14 @@ _KEY = re.compile(r"(?!.*(\d{6}|[\da-f]{8}-[\da-f]{4}-|[\da-f]{16}))[\w$.:/-]{1,
 @lru_cache(maxsize=8192)  # the keys of a source are few, its records many
 def words_of(path: Path) -> tuple[str, ...]:
     """The words of a path: ("Helicone-User-Id",) and ("helicone", "userId") are helicone, user, id."""
-    return tuple(word.lower() for key in path
-                 for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+", key))
+    return tuple(word.lower() for key in path for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+", key))
 
 
-_NAMES = {name.replace("_", ""): (column, place, name) for column, settings in COLUMNS.items()
-          for place, name in enumerate(settings.names)}
+_NAMES = {
+    name.replace("_", ""): (column, place, name)
+    for column, settings in COLUMNS.items()
+    for place, name in enumerate(settings.names)
+}
 
 
 @lru_cache(maxsize=4096)
@@ -273,8 +547,11 @@ class Reader:
         self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
 
     def of(self, record: dict[str, Any]) -> dict[str, Any]:
-        by_fields = {name: result for name, steps in self._fields.items()
-                     if (result := measured(name, steps, value_at(record, steps))) is not None}
+        by_fields = {
+            name: result
+            for name, steps in self._fields.items()
+            if (result := measured(name, steps, value_at(record, steps))) is not None
+        }
         mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
         found: dict[str, list[Found]] = {}
         unread: list[tuple[Path, Any]] = []
@@ -298,8 +575,12 @@ class Reader:
         values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(best["feedback"][2])
-        return {"named": by_fields, "found": values, "clashes": clashes,
-                "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)]}
+        return {
+            "named": by_fields,
+            "found": values,
+            "clashes": clashes,
+            "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)],
+        }
 
     def _first(self, values: list[Found]) -> Found:
         """Which is read: the format's own, else that of the most specific name."""
@@ -322,8 +603,10 @@ class Reader:
 
 def markdown() -> str:
     """The table of docs/data.md."""
-    rows = [f"| `{name}`{'' if name in FIELDS else ' (no key of `fields`)'} | {column.title} | `{'`, `'.join(column.names)}` |"
-            for name, column in COLUMNS.items()]
+    rows = [
+        f"| `{name}`{'' if name in FIELDS else ' (no key of `fields`)'} | {column.title} | `{'`, `'.join(column.names)}` |"
+        for name, column in COLUMNS.items()
+    ]
     return "\n".join(["| column | what it is | names, the most specific first |", "|---|---|---|", *rows])
 
 
@@ -375,8 +658,9 @@ def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -
     """The field that would read an unread value, of those that the record does not have; "" if none fits or leads there."""
     if not all(map(_KEY.fullmatch, path)) or value_at(record, path) != value:
         return ""
-    return next((name for name in _may_be(path)
-                 if name not in known and COLUMNS[name].shape(_name(path), value) is not None), "")
+    return next(
+        (name for name in _may_be(path) if name not in known and COLUMNS[name].shape(_name(path), value) is not None), ""
+    )
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -384,9 +668,11 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
         value = structure_in(value) or value
     if isinstance(value, list) and path:
-        value = {key: _plain(each["value"]) for each in value if isinstance(each, dict) and "value" in each
-                 and isinstance(key := each.get("key", each.get("name")), str)} or (
-            value[0] if len(value) == 1 and isinstance(value[0], str | int) else value)
+        value = {
+            key: _plain(each["value"])
+            for each in value
+            if isinstance(each, dict) and "value" in each and isinstance(key := each.get("key", each.get("name")), str)
+        } or (value[0] if len(value) == 1 and isinstance(value[0], str | int) else value)
     if isinstance(value, dict):
         if path:
             yield path, value

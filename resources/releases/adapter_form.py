@@ -53,12 +53,16 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
     try:
         config = json.loads((source / CONFIG).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise NoAdapterError(f"release.form is adapter, and {name} has no {FOLDER}/: set sft.method to lora or qlora and train "
-                             "it again, or set release.form to merged") from error
+        raise NoAdapterError(
+            f"release.form is adapter, and {name} has no {FOLDER}/: set sft.method to lora or qlora and train "
+            "it again, or set release.form to merged"
+        ) from error
     if config.get("target_parameters"):
-        raise NoAdapterError(f"the adapter of {name} changes experts that are stored as one weight, such as "
-                             f"{config['target_parameters'][0]}, which servers were not tried with: take them out of "
-                             "sft.lora.targets, or set release.form to merged")
+        raise NoAdapterError(
+            f"the adapter of {name} changes experts that are stored as one weight, such as "
+            f"{config['target_parameters'][0]}, which servers were not tried with: take them out of "
+            "sft.lora.targets, or set release.form to merged"
+        )
     try:
         served_rank(config["r"])
     except ValueError as error:
@@ -72,8 +76,12 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
         (place / copied).parent.mkdir(exist_ok=True)
         shutil.copyfile(target_directory / copied, place / copied)
     files = describe_files(place)
-    return AdapterPart(path=f"releases/{workload}/{output.name}/{FOLDER}", rank=config["r"], digest=files_digest(files),
-                       tokenizer=_tokenizer_digest(files))
+    return AdapterPart(
+        path=f"releases/{workload}/{output.name}/{FOLDER}",
+        rank=config["r"],
+        digest=files_digest(files),
+        tokenizer=_tokenizer_digest(files),
+    )
 
 
 def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
@@ -81,14 +89,18 @@ def adapter_base(lake: LakeLayout, target: Manifest) -> Manifest:
     target that continues an earlier version: its adapter is one on that version, with the earlier adapter merged in."""
     models = [item for item in target.inputs if item.kind == "model"]
     if any(item.name == target.name for item in models):
-        raise NoAdapterError(f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so "
-                             "its adapter is not one on the base model: train it from the base model (leave sft.continue_from "
-                             "out), or set release.form to merged")
+        raise NoAdapterError(
+            f"release.form is adapter, and {target.name}@{target.version} continues an earlier version, so "
+            "its adapter is not one on the base model: train it from the base model (leave sft.continue_from "
+            "out), or set release.form to merged"
+        )
     for item in models:
         if item.name.rpartition("/")[2] != target.name.rpartition("/")[2]:
             return read_manifest(lake.artefacts("model") / item.name / item.version)
-    raise ManifestError(f"{target.name}@{target.version} was made from no model of the lake, so it is no adapter's base and "
-                        "release.form cannot be adapter: set it to merged")
+    raise ManifestError(
+        f"{target.name}@{target.version} was made from no model of the lake, so it is no adapter's base and "
+        "release.form cannot be adapter: set it to merged"
+    )
 
 
 def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, base_digest: str) -> list[str]:
@@ -102,19 +114,27 @@ def adapter_problems(directory: Path, adapter: AdapterPart, target: Manifest, ba
     here = next((file.sha256 for file in files if file.path == WEIGHTS), None)
     problems = []
     if here != trained:
-        problems.append(f"{directory / FOLDER}: its adapter is not that of {target.name}@{target.version}, which was measured: "
-                        "materialize release_candidate again")
+        problems.append(
+            f"{directory / FOLDER}: its adapter is not that of {target.name}@{target.version}, which was measured: "
+            "materialize release_candidate again"
+        )
     if base_digest not in {item.digest for item in target.inputs if item.kind == "model"}:
-        problems.append(f"{directory}: {target.name}@{target.version} was trained on another base than the release names: "
-                        "materialize release_candidate again")
+        problems.append(
+            f"{directory}: {target.name}@{target.version} was trained on another base than the release names: "
+            "materialize release_candidate again"
+        )
     return problems
 
 
 def tokenizer_files(model: Manifest) -> list[File]:
     """Files in a model's directory that are neither weights nor a config nor records: its tokenizer and chat template."""
-    return [file for file in model.files
-            if "/" not in file.path.removeprefix(f"{TEMPLATES}/") and file.path not in NO_TOKENIZER
-            and not file.path.endswith(OF_THE_MODEL)]
+    return [
+        file
+        for file in model.files
+        if "/" not in file.path.removeprefix(f"{TEMPLATES}/")
+        and file.path not in NO_TOKENIZER
+        and not file.path.endswith(OF_THE_MODEL)
+    ]
 
 
 def _tokenizer_digest(files: list[File]) -> str:

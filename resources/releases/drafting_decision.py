@@ -1,8 +1,8 @@
 """What a release drafts with: the recipe's word, or a decision from the evaluation's measurements.
 
-    choice = decide_drafting(settings, report, speed, drafter="eagle3", num_speculative_tokens=3)
-    write_choice(output, choice)                    # drafting.json
-    drafting_sections(choice)                       # tables for the release's report
+choice = decide_drafting(settings, report, speed, drafter="eagle3", num_speculative_tokens=3)
+write_choice(output, choice)                    # drafting.json
+drafting_sections(choice)                       # tables for the release's report
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ ENDS_IN = " in a server"
 """How keys of the report's `not_measured` end that name a form."""
 
 
-def decide_drafting(settings: DraftingSettings, report: Mapping[str, Any], speed: Mapping[str, Any], drafter: str | None,
-                    num_speculative_tokens: int) -> DraftingChoice:
+def decide_drafting(
+    settings: DraftingSettings,
+    report: Mapping[str, Any],
+    speed: Mapping[str, Any],
+    drafter: str | None,
+    num_speculative_tokens: int,
+) -> DraftingChoice:
     """The decision, with everything that was measured.
 
     report, speed: contents of report.json and speed.json. drafter: its name in the report; None without one.
@@ -46,8 +51,11 @@ def decide_drafting(settings: DraftingSettings, report: Mapping[str, Any], speed
     else:
         found = choose_by_replay(replayed, drafter_low(report, drafter), drafter_gain_low(report, drafter))
     found.replayed = replayed
-    found.not_measured = {name.removesuffix(ENDS_IN): why for name, why in report.get("not_measured", {}).items()
-                          if name.endswith(ENDS_IN) and name.startswith(TARGET)}
+    found.not_measured = {
+        name.removesuffix(ENDS_IN): why
+        for name, why in report.get("not_measured", {}).items()
+        if name.endswith(ENDS_IN) and name.startswith(TARGET)
+    }
     if asked and not plain:
         found.reason += f". {asked['kind']} was asked and did not serve the model: {found.not_measured.get(TARGET, 'no speed')}"
     if settings.choose == "measured":
@@ -85,22 +93,47 @@ def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
     """The decision, and its curve over concurrency or over K."""
     columns = ["drafting", "K", "at a time", "tokens/s", "over none", "p99 (s)", "over none", "tau", "tau needed"]
     if choice.curve:
-        rows = [[point.label + (" (served)" if point.label == choice.drafting.label else ""), str(point.num_speculative_tokens),
-                 str(point.concurrency), f"{point.tokens_per_second:z,.0f}", f"{point.ratio:z.2f}", f"{point.p99_s:z.2f}",
-                 f"{point.p99_ratio:z.2f}", *(f"{each:z.2f}" if each else "" for each in (point.tau, point.tau_needed))]
-                for point in choice.curve]
+        rows = [
+            [
+                point.label + (" (served)" if point.label == choice.drafting.label else ""),
+                str(point.num_speculative_tokens),
+                str(point.concurrency),
+                f"{point.tokens_per_second:z,.0f}",
+                f"{point.ratio:z.2f}",
+                f"{point.p99_s:z.2f}",
+                f"{point.p99_ratio:z.2f}",
+                *(f"{each:z.2f}" if each else "" for each in (point.tau, point.tau_needed)),
+            ]
+            for point in choice.curve
+        ]
         ends = " ".join(f"{each.label} {each.says}." for each in choice.break_even)
-        note = (f"{_sentence(choice.reason)} Measured in {choice.server} with the traffic's own prompts and sampling; these "
-                f"figures depend on the machine. Drafting pays where tau is above tau needed. {ends}")
+        note = (
+            f"{_sentence(choice.reason)} Measured in {choice.server} with the traffic's own prompts and sampling; these "
+            f"figures depend on the machine. Drafting pays where tau is above tau needed. {ends}"
+        )
     else:
         columns = ["drafting", "K", "tau"]
-        rows = [[each.method + (" (served)" if _is(choice.drafting, each) else ""), str(each.num_speculative_tokens),
-                 f"{each.tau:z.3f}"] for each in _shown(choice.replayed)]
-        note = (f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
-                "their best K.")
+        rows = [
+            [
+                each.method + (" (served)" if _is(choice.drafting, each) else ""),
+                str(each.num_speculative_tokens),
+                f"{each.tau:z.3f}",
+            ]
+            for each in _shown(choice.replayed)
+        ]
+        note = (
+            f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
+            "their best K."
+        )
     missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())
-    return [ReportSection("What is drafted with", columns, rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]],
-                    f"{note} {missing}".strip())]
+    return [
+        ReportSection(
+            "What is drafted with",
+            columns,
+            rows or [[choice.drafting.label, *[""] * (len(columns) - 1)]],
+            f"{note} {missing}".strip(),
+        )
+    ]
 
 
 def _shown(replayed: Sequence[ReplayResult]) -> list[ReplayResult]:

@@ -154,8 +154,10 @@ def verdict_of(gates: Sequence[GateResult]) -> GateVerdict:
     """Gates that have nothing to compare with are not counted among those that hold: the sentence names them."""
     if not gates:
         return GateVerdict(True, "No gate was set, so nothing was checked")
-    lost, empty = ([gate.name.replace("_", " ") for gate in gates if chosen(gate)]
-                   for chosen in (missed, lambda gate: gate.nothing_to_compare))
+    lost, empty = (
+        [gate.name.replace("_", " ") for gate in gates if chosen(gate)]
+        for chosen in (missed, lambda gate: gate.nothing_to_compare)
+    )
     count = len(gates) - len(empty)
     without = f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
     if lost:

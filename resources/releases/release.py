@@ -45,35 +45,51 @@ class ReleaseSettings(Settings):
     """How a release is approved."""
 
     enabled: bool = Field(
-        True, description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
-        "stay in the lake")
+        True,
+        description="false: no release is made and nothing is served; the models, the drafter and the evaluation report "
+        "stay in the lake",
+    )
     form: Literal["merged", "adapter"] = Field(
-        "merged", description="merged: the release serves the whole model. adapter: it serves the LoRA adapter of sft on its "
-        "base model, so that one server on that base answers for several workloads, and a new adapter needs no new server")
+        "merged",
+        description="merged: the release serves the whole model. adapter: it serves the LoRA adapter of sft on its "
+        "base model, so that one server on that base answers for several workloads, and a new adapter needs no new server",
+    )
     approval: Literal["person", "two_people", "automatic"] = Field(
-        "person", description="person: `millrace approve` releases it. two_people: two different people have to approve. "
-        "automatic: it is released when its gates hold")
+        "person",
+        description="person: `millrace approve` releases it. two_people: two different people have to approve. "
+        "automatic: it is released when its gates hold",
+    )
     closed: Annotated[list[str], AfterValidator(checked_times)] = Field(
-        default_factory=list, description="Times at which no release is approved, as cron schedules of minutes: "
-        "`* 18-23 * * *` is every day from 18:00. A rollback is always possible")
+        default_factory=list,
+        description="Times at which no release is approved, as cron schedules of minutes: "
+        "`* 18-23 * * *` is every day from 18:00. A rollback is always possible",
+    )
     timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
-        "UTC", description="Time zone of `closed`, such as Europe/Amsterdam")
-    signed: bool = Field(
-        False, description="true: only a release that a trusted key has signed is approved and served")
+        "UTC", description="Time zone of `closed`, such as Europe/Amsterdam"
+    )
+    signed: bool = Field(False, description="true: only a release that a trusted key has signed is approved and served")
     gates: Gates = Field(default_factory=Gates, description="Bounds that a release must meet")
     drafting: DraftingSettings = Field(
-        default_factory=DraftingSettings, description="What the release drafts with when it is served")
+        default_factory=DraftingSettings, description="What the release drafts with when it is served"
+    )
     serve_on: str | None = Field(
-        None, description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
-        "they do not load is refused. Left out: any scheme is accepted")
+        None,
+        description="Server and device of the endpoint, such as vllm/h100, sglang/sm80, vllm/cpu. A quantize.scheme that "
+        "they do not load is refused. Left out: any scheme is accepted",
+    )
     serving: ServingSettings = Field(
-        default_factory=ServingSettings, description="Images and resources of the release's serving files")
+        default_factory=ServingSettings, description="Images and resources of the release's serving files"
+    )
     zero_retention: bool = Field(
-        False, description="true: the serving files switch off everything that keeps text of requests and answers: logs of "
-        "requests, caches of prefixes and of earlier answers, traces, core dumps")
+        False,
+        description="true: the serving files switch off everything that keeps text of requests and answers: logs of "
+        "requests, caches of prefixes and of earlier answers, traces, core dumps",
+    )
     watch: WatchSettings | None = Field(
-        None, description="For how long a new champion is watched after its promotion, and what brings the one before it back. "
-        "Left out: it is not watched")
+        None,
+        description="For how long a new champion is watched after its promotion, and what brings the one before it back. "
+        "Left out: it is not watched",
+    )
 
 
 class ReleasePolicy(BaseModel):
@@ -87,8 +103,12 @@ class ReleasePolicy(BaseModel):
 
     @classmethod
     def of(cls, settings: ReleaseSettings) -> ReleasePolicy:
-        return cls(people=2 if settings.approval == "two_people" else 1, closed=settings.closed, timezone=settings.timezone,
-                   signed=settings.signed)
+        return cls(
+            people=2 if settings.approval == "two_people" else 1,
+            closed=settings.closed,
+            timezone=settings.timezone,
+            signed=settings.signed,
+        )
 
 
 class Part(BaseModel):
@@ -166,9 +186,18 @@ class ReleaseRef(BaseModel):
 
 
 def write_release(
-    output: Path, workload: str, target: Manifest, speculator: Manifest | None, k: int, gates: list[GateResult],
-    serving: DrafterServing, policy: ReleasePolicy | None = None, settings: ReleaseSettings | None = None,
-    target_directory: Path | None = None, choice: DraftingChoice | None = None, base: Manifest | None = None,
+    output: Path,
+    workload: str,
+    target: Manifest,
+    speculator: Manifest | None,
+    k: int,
+    gates: list[GateResult],
+    serving: DrafterServing,
+    policy: ReleasePolicy | None = None,
+    settings: ReleaseSettings | None = None,
+    target_directory: Path | None = None,
+    choice: DraftingChoice | None = None,
+    base: Manifest | None = None,
 ) -> Release:
     """Writes release.json, drafting.json and the serving files into `output`, whose name is the release's version.
 
@@ -190,12 +219,17 @@ def write_release(
         speculator=_part(speculator) if speculator else None,
         num_speculative_tokens=k,
         architecture=serving.architecture,
-        form="adapter" if adapter else "merged", base=_part(base) if base and adapter else None, adapter=adapter,
+        form="adapter" if adapter else "merged",
+        base=_part(base) if base and adapter else None,
+        adapter=adapter,
         gates=gates,
         policy=policy or ReleasePolicy(),
         drafting=choice.drafting if choice else None,
-        service=Service(fingerprint=fingerprint(output.name, target.digest), zero_retention=settings.zero_retention,
-                        drain_s=settings.serving.drain_s),
+        service=Service(
+            fingerprint=fingerprint(output.name, target.digest),
+            zero_retention=settings.zero_retention,
+            drain_s=settings.serving.drain_s,
+        ),
     )
     write_json(output / "release.json", release.model_dump(mode="json"))
     if choice is not None:
@@ -205,14 +239,25 @@ def write_release(
             write_json(output / "generation_config.json", generation_config(target_directory))
         except NoStopIds as error:
             raise ReleaseError(str(error)) from error
-    write_serving_files(output, ServingPlan(
-        workload=workload, version=output.name, target=release.target.path,
-        drafter=release.speculator.path if release.speculator else None, serving=serving, drafting=release.served_drafting,
-        service=release.service, settings=settings.serving.on(settings.serve_on),
-        has_generation_config=target_directory is not None, tools=_tool_words(target_directory),
-        base=release.base.path if release.base else None, adapter=adapter.path if adapter else None,
-        rank=adapter.rank if adapter else 0,
-        gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None)))
+    write_serving_files(
+        output,
+        ServingPlan(
+            workload=workload,
+            version=output.name,
+            target=release.target.path,
+            drafter=release.speculator.path if release.speculator else None,
+            serving=serving,
+            drafting=release.served_drafting,
+            service=release.service,
+            settings=settings.serving.on(settings.serve_on),
+            has_generation_config=target_directory is not None,
+            tools=_tool_words(target_directory),
+            base=release.base.path if release.base else None,
+            adapter=adapter.path if adapter else None,
+            rank=adapter.rank if adapter else 0,
+            gguf=next((f"{release.target.path}/{file.path}" for file in target.files if file.path.endswith(".gguf")), None),
+        ),
+    )
     return release
 
 
@@ -238,7 +283,9 @@ def erased_rows(lake: LakeLayout, release: Release) -> int:
 
 def _part(manifest: Manifest) -> Part:
     return Part(
-        path=f"models/{manifest.name}/{manifest.version}", name=manifest.name, version=manifest.version,
+        path=f"models/{manifest.name}/{manifest.version}",
+        name=manifest.name,
+        version=manifest.version,
         digest=manifest.digest,
     )
 
@@ -253,8 +300,10 @@ def generation_config(target: Path) -> dict[str, Any]:
     ids = found.get("eos_token_id")
     ids = _read(target / "config.json").get("eos_token_id") if ids is None else ids
     if ids is None or ids == []:
-        raise NoStopIds(f"{target} names no eos_token_id in generation_config.json or config.json, so answers would never end: "
-                        "set it in the base model and train again")
+        raise NoStopIds(
+            f"{target} names no eos_token_id in generation_config.json or config.json, so answers would never end: "
+            "set it in the base model and train again"
+        )
     return {**found, "eos_token_id": ids if isinstance(ids, list) else [ids]}
 
 

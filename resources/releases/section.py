@@ -27,6 +27,8 @@ class ReportSection:
     @property
     def is_figure(self) -> list[bool]:
         """Which columns hold figures only, and are aligned at the right."""
-        return [any(row[place] not in _NONE for row in self.rows)
-                and all(row[place] in _NONE or _FIGURE.fullmatch(row[place]) for row in self.rows)
-                for place in range(len(self.columns))]
+        return [
+            any(row[place] not in _NONE for row in self.rows)
+            and all(row[place] in _NONE or _FIGURE.fullmatch(row[place]) for row in self.rows)
+            for place in range(len(self.columns))
+        ]

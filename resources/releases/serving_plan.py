@@ -25,8 +25,7 @@ from model_ops.serving import (
 from model_ops.speculators import DrafterServing
 from resources.releases.settings import ServingSettings
 
-PROGRAMS: dict[ServerKind, list[str]] = {
-    "vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_server"]}
+PROGRAMS: dict[ServerKind, list[str]] = {"vllm": ["vllm", "serve"], "sglang": ["python", "-m", "sglang.launch_server"]}
 LLAMA_CPP = "llama-server"
 
 
@@ -76,8 +75,16 @@ class ServingPlan:
     def words(self, server: ServerKind, lake: str) -> list[str]:
         """What follows the program; the target comes first. lake: where the server finds the lake."""
         drafter = f"{lake}/{self.drafter}" if self.drafter else None
-        words = words_of(server, f"{lake}/{self.model}", self.served_name, drafter, self.serving,
-                         self.drafting.num_speculative_tokens, self.drafting, service=self.service)
+        words = words_of(
+            server,
+            f"{lake}/{self.model}",
+            self.served_name,
+            drafter,
+            self.serving,
+            self.drafting.num_speculative_tokens,
+            self.drafting,
+            service=self.service,
+        )
         if self.adapter is not None:
             place = f"{lake}/{self.adapter}"
             words += ["--tokenizer", place, *lora_words(self.rank, 1), *module_words({self.workload: place})]

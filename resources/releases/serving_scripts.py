@@ -37,8 +37,13 @@ def compose(plan: ServingPlan) -> dict[str, Any]:
     if "sglang" in services:
         services["sglang"]["profiles"] = ["sglang"]
     if plan.gguf is not None and plan.adapter is None:
-        services["llama-cpp"] = _container(plan, plan.settings.images.llama_cpp, ["/app/llama-server"], [
-            *plan.llama_cpp_words(MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)], {}) | {"profiles": ["llama-cpp"]}
+        services["llama-cpp"] = _container(
+            plan,
+            plan.settings.images.llama_cpp,
+            ["/app/llama-server"],
+            [*plan.llama_cpp_words(MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)],
+            {},
+        ) | {"profiles": ["llama-cpp"]}
     return {"name": f"{dns_name(plan.workload)}-{plan.version}", "services": services}
 
 
@@ -47,23 +52,43 @@ def kubernetes(plan: ServingPlan) -> list[dict[str, Any]]:
     name = dns_name(plan.workload)
     asked = {"path": "/health", "port": PORT}
     container = {
-        "name": "vllm", "image": plan.settings.images.vllm, "command": program("vllm"), "args": _listening(plan, "vllm"),
+        "name": "vllm",
+        "image": plan.settings.images.vllm,
+        "command": program("vllm"),
+        "args": _listening(plan, "vllm"),
         "env": [{"name": name, "value": value} for name, value in plan.environment("vllm", MOUNTED).items()],
-        "ports": [{"containerPort": PORT}], "resources": _resources(plan),
+        "ports": [{"containerPort": PORT}],
+        "resources": _resources(plan),
         "readinessProbe": {"httpGet": asked},
         "startupProbe": {"httpGet": dict(asked), "periodSeconds": 10, "failureThreshold": 360},
-        "volumeMounts": [{"name": "lake", "mountPath": MOUNTED, "readOnly": True}, {"name": "shm", "mountPath": "/dev/shm"}]}
+        "volumeMounts": [{"name": "lake", "mountPath": MOUNTED, "readOnly": True}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
     pod = {
-        "terminationGracePeriodSeconds": plan.service.drain_s + AFTER_DRAIN_S, "containers": [container],
-        "volumes": [{"name": "lake", "persistentVolumeClaim": {"claimName": plan.settings.claim, "readOnly": True}},
-                    {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}]}
+        "terminationGracePeriodSeconds": plan.service.drain_s + AFTER_DRAIN_S,
+        "containers": [container],
+        "volumes": [
+            {"name": "lake", "persistentVolumeClaim": {"claimName": plan.settings.claim, "readOnly": True}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+        ],
+    }
     return [
-        {"apiVersion": "apps/v1", "kind": "Deployment",
-         "metadata": {"name": name, "labels": {"millrace/release": plan.version}},
-         "spec": {"replicas": plan.settings.replicas, "selector": {"matchLabels": {"app": name}},
-                  "template": {"metadata": {"labels": {"app": name}}, "spec": pod}}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-         "spec": {"selector": {"app": name}, "ports": [{"port": PORT, "targetPort": PORT}]}}]
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": name, "labels": {"millrace/release": plan.version}},
+            "spec": {
+                "replicas": plan.settings.replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name},
+            "spec": {"selector": {"app": name}, "ports": [{"port": PORT, "targetPort": PORT}]},
+        },
+    ]
 
 
 def dns_name(workload: str) -> str:
@@ -85,12 +110,18 @@ def _listening(plan: ServingPlan, server: ServerKind) -> list[str]:
     return [*plan.words(server, MOUNTED), "--host", "0.0.0.0", "--port", str(PORT)]
 
 
-def _container(plan: ServingPlan, image: str, entrypoint: list[str], words: list[str], environment: dict[str, str]
-               ) -> dict[str, Any]:
+def _container(
+    plan: ServingPlan, image: str, entrypoint: list[str], words: list[str], environment: dict[str, str]
+) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "image": image, "entrypoint": entrypoint, "command": [word.replace("$", "$$") for word in words],
-        "volumes": [f"../../..:{MOUNTED}:ro"], "ports": [f"${{PORT:-{PORT}}}:{PORT}"], "shm_size": SHARED_MEMORY,
-        "stop_grace_period": f"{plan.service.drain_s + AFTER_DRAIN_S}s"}
+        "image": image,
+        "entrypoint": entrypoint,
+        "command": [word.replace("$", "$$") for word in words],
+        "volumes": [f"../../..:{MOUNTED}:ro"],
+        "ports": [f"${{PORT:-{PORT}}}:{PORT}"],
+        "shm_size": SHARED_MEMORY,
+        "stop_grace_period": f"{plan.service.drain_s + AFTER_DRAIN_S}s",
+    }
     if environment:
         found["environment"] = environment
     if plan.service.zero_retention:
@@ -118,11 +149,23 @@ def write_serving_files(directory: Path, plan: ServingPlan) -> None:
     """Writes serve-vllm.sh, serve-sglang.sh, serve-llama-cpp.sh where the target has a GGUF file, the YAML files, and vLLM's
     logging for a release that retains nothing."""
     for server in plan.servers:
-        _write_script(directory / f"serve-{server}.sh", server, [*PROGRAMS[server], *plan.words(server, IN_SCRIPTS)],
-                      plan.environment(server, IN_SCRIPTS), plan, plan.left_out(server))
+        _write_script(
+            directory / f"serve-{server}.sh",
+            server,
+            [*PROGRAMS[server], *plan.words(server, IN_SCRIPTS)],
+            plan.environment(server, IN_SCRIPTS),
+            plan,
+            plan.left_out(server),
+        )
     if plan.gguf is not None and plan.adapter is None:
-        _write_script(directory / "serve-llama-cpp.sh", "llama.cpp", [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)], {}, plan,
-                      "llama.cpp is served without the drafter" if plan.drafter else "")
+        _write_script(
+            directory / "serve-llama-cpp.sh",
+            "llama.cpp",
+            [LLAMA_CPP, *plan.llama_cpp_words(IN_SCRIPTS)],
+            {},
+            plan,
+            "llama.cpp is served without the drafter" if plan.drafter else "",
+        )
     if plan.service.zero_retention:
         write_json(directory / LOGGING_CONFIG, logging_config())
     for name, (make, about) in YAML_FILES.items():
@@ -131,17 +174,21 @@ def write_serving_files(directory: Path, plan: ServingPlan) -> None:
         write_text(directory / name, f"# Release {plan.version} of {plan.workload}. {said}\n{text}")
 
 
-def _write_script(path: Path, server: str, words: list[str], environment: Mapping[str, str], plan: ServingPlan,
-                  note: str) -> None:
+def _write_script(
+    path: Path, server: str, words: list[str], environment: Mapping[str, str], plan: ServingPlan, note: str
+) -> None:
     said = f"echo {shlex.quote(note)} >&2\n" if note else ""
     exports = "".join(f"export {name}={_quoted(value)}\n" for name, value in environment.items())
     limits = "ulimit -c 0   # no core dump, which would hold prompts\n" if plan.service.zero_retention else ""
-    write_text(path, f"""#!/usr/bin/env bash
+    write_text(
+        path,
+        f"""#!/usr/bin/env bash
 # Serves this release with {server}. Arguments are passed on, e.g. --port 8000.
 {said}set -euo pipefail
 LAKE=$(cd "$(dirname "${{BASH_SOURCE[0]}}")/../../.." && pwd)
 {exports}{limits}exec {" ".join(map(_quoted, words))} "$@"
-""")
+""",
+    )
     path.chmod(0o755)
 
 

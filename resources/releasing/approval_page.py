@@ -32,12 +32,17 @@ SIDE_BY_SIDE = "side_by_side.jsonl"
 """Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
 WORST = 20
 """So many of its rows are sorted by harm; the others are gains (MOST of model_ops/evaluation/side_by_side.py)."""
-_THAN = ("Sorted by harm: by how many nats per token the candidate finds the logged answer less likely than {0} does (above 0: "
-         "worse). Answers of the candidate that are empty or repeat themselves come first, where {0} does better. All "
-         "answer greedily.")
-HARM = {CHAMPION: _THAN.format("the champion"), "base": _THAN.format("its base"),
-        None: "Sorted by harm: how unlikely the candidate finds the logged answer, in nats per token (there is no other model "
-              "to compare with). It answers greedily."}
+_THAN = (
+    "Sorted by harm: by how many nats per token the candidate finds the logged answer less likely than {0} does (above 0: "
+    "worse). Answers of the candidate that are empty or repeat themselves come first, where {0} does better. All "
+    "answer greedily."
+)
+HARM = {
+    CHAMPION: _THAN.format("the champion"),
+    "base": _THAN.format("its base"),
+    None: "Sorted by harm: how unlikely the candidate finds the logged answer, in nats per token (there is no other model "
+    "to compare with). It answers greedily.",
+}
 COSTS = "Cost, size, latency"
 NONE = "not measured"
 
@@ -55,8 +60,9 @@ class _Side:
         return measurements_of(self.report) if self.report else []
 
 
-def write_approval_page(output: Path, lake: LakeLayout, summary: Summary, release: Release, evaluation: Path,
-                        champion: Champion | None) -> None:
+def write_approval_page(
+    output: Path, lake: LakeLayout, summary: Summary, release: Release, evaluation: Path, champion: Champion | None
+) -> None:
     """champion: the release that the candidate is compared with; None: there is none."""
     candidate = _side(lake, release, evaluation)
     former = _former(lake, release.workload, champion.release) if champion else _Side()
@@ -67,10 +73,21 @@ def write_approval_page(output: Path, lake: LakeLayout, summary: Summary, releas
     if summary.facts is not None:
         sections.append(summary.facts.changed())
     rows = _rows(evaluation / SIDE_BY_SIDE)
-    write_text(output / APPROVAL_PAGE, render(
-        "approval.html.j2", summary=summary, champion=champion.release if champion else None,
-        sections=sections, beside=beside, other=other, harm=HARM.get(other, HARM[None]),
-        why=candidate.report.get("not_measured", {}).get("answers side by side", ""), worst=rows[:WORST], gains=rows[WORST:]))
+    write_text(
+        output / APPROVAL_PAGE,
+        render(
+            "approval.html.j2",
+            summary=summary,
+            champion=champion.release if champion else None,
+            sections=sections,
+            beside=beside,
+            other=other,
+            harm=HARM.get(other, HARM[None]),
+            why=candidate.report.get("not_measured", {}).get("answers side by side", ""),
+            worst=rows[:WORST],
+            gains=rows[WORST:],
+        ),
+    )
 
 
 def _side(lake: LakeLayout, release: Release, evaluation: Path) -> _Side:
@@ -100,28 +117,53 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
     """Held-out loss of last week and of all rows, every suite, and acceptance of both drafters, on the same rows."""
     rows = []
     if beside.get("against") == CHAMPION:
-        rows.append(["held-out loss, last week (nats/token)", f"{beside['loss_other']:.4f}", f"{beside['loss_target']:.4f}",
-                     _with(beside["increase"], beside["low"], beside["high"]), f"{beside['rows']:,} rows"])
+        rows.append(
+            [
+                "held-out loss, last week (nats/token)",
+                f"{beside['loss_other']:.4f}",
+                f"{beside['loss_target']:.4f}",
+                _with(beside["increase"], beside["low"], beside["high"]),
+                f"{beside['rows']:,} rows",
+            ]
+        )
     found = candidate.measurements
     gain = find(found, "loss_increase", of="target", against=CHAMPION)
     if gain is not None:
         both = [find(found, "loss", of=role) for role in (CHAMPION, "target")]
-        rows.append(["held-out loss, all rows (nats/token)", *(f"{each.value:z.4f}" if each else NONE for each in both),
-                     _with(gain.value, gain.low, gain.high), f"{gain.n:,} {gain.counted}"])
+        rows.append(
+            [
+                "held-out loss, all rows (nats/token)",
+                *(f"{each.value:z.4f}" if each else NONE for each in both),
+                _with(gain.value, gain.low, gain.high),
+                f"{gain.n:,} {gain.counted}",
+            ]
+        )
     against_champion = [each for each in found if each.against == CHAMPION]
     for each in (each for each in against_champion if each.what == "accuracy_gain" and each.of == "target"):
         both = [find(found, "accuracy", of=role, on=each.on, sampling=each.sampling) for role in (CHAMPION, "target")]
-        rows.append([f"{each.on}, {each.sampling}", *(f"{of.value:z.3f}" if of else NONE for of in both),
-                     _with(each.value, each.low, each.high), f"{each.n:,} {each.counted}"])
+        rows.append(
+            [
+                f"{each.on}, {each.sampling}",
+                *(f"{of.value:z.3f}" if of else NONE for of in both),
+                _with(each.value, each.low, each.high),
+                f"{each.n:,} {each.counted}",
+            ]
+        )
     for each in _accepted_beside(candidate):
         both = [find(found, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
-        rows.append([f"acceptance length, {each.sampling}, both drafters on the candidate's target (tokens per forward; share)",
-                     *(f"{of.value:z.3f}" if of else NONE for of in both), _with(each.value, each.low, each.high),
-                     f"{each.n:,} {each.counted}"])
+        rows.append(
+            [
+                f"acceptance length, {each.sampling}, both drafters on the candidate's target (tokens per forward; share)",
+                *(f"{of.value:z.3f}" if of else NONE for of in both),
+                _with(each.value, each.low, each.high),
+                f"{each.n:,} {each.counted}",
+            ]
+        )
     notes = ["Both on the same rows. Intervals are 95 %. A loss is better lower; a score and an acceptance length, higher."]
     if not rows:
-        notes = ["There is no champion to compare with." if champion is None else
-                 "The evaluation report compared with no champion."]
+        notes = [
+            "There is no champion to compare with." if champion is None else "The evaluation report compared with no champion."
+        ]
     if champion is not None and champion.no_target:
         notes.append(f"Losses and answers are not compared: {champion.no_target}.")
     return ReportSection("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows, " ".join(notes))
@@ -129,15 +171,23 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
 
 def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> ReportSection:
     """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
-    rows = [["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
-            ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)]]
+    rows = [
+        ["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
+        ["weights of the drafter (MB)", _size(former, 1), _size(candidate, 1)],
+    ]
     rows += _in_servers(former, candidate)
-    rows.append(["rows learnt and erased since", *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE
-                                                   for side in (former, candidate))])
+    rows.append(
+        [
+            "rows learnt and erased since",
+            *(f"{rows_erased_from(lake, side.served):,}" if side.served else NONE for side in (former, candidate)),
+        ]
+    )
     if not _accepted_beside(candidate):  # else the scores have both, on the same rows: a second figure would contradict them
         rows.insert(0, ["acceptance length (tokens per forward)", _tau(former), _tau(candidate)])
-    note = (f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
-            "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine.")
+    note = (
+        f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
+        "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine."
+    )
     if champion is None:
         return ReportSection(COSTS, ["measured", "candidate"], [[row[0], row[2]] for row in rows], note)
     return ReportSection(COSTS, ["measured", f"champion {champion.release}", "candidate"], rows, note)
@@ -145,8 +195,11 @@ def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, 
 
 def _accepted_beside(candidate: _Side) -> list[Measurement]:
     """Gains of acceptance over the champion's drafter, on the same rows."""
-    return [each for each in candidate.measurements
-            if each.what == "acceptance_gain" and each.against == CHAMPION and each.sampling == AS_LOGGED]
+    return [
+        each
+        for each in candidate.measurements
+        if each.what == "acceptance_gain" and each.against == CHAMPION and each.sampling == AS_LOGGED
+    ]
 
 
 def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
@@ -157,11 +210,16 @@ def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
         for at in dict.fromkeys(each for rate in rates for each in rate):
             found = [rate.get(at) for rate in rates]
             where = f"{FORMS.get(name, name)}, {at} at a time"
-            rows.append([f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE
-                                                                 for each in found)])
+            rows.append(
+                [f"seconds per 1,000 tokens, {where}", *(f"{1_000 / each['median']:z.2f}" if each else NONE for each in found)]
+            )
             if any(each and "p99_s" in each for each in found):
-                rows.append([f"latency p99 (s), {where}", *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each
-                                                            else NONE for each in found)])
+                rows.append(
+                    [
+                        f"latency p99 (s), {where}",
+                        *(f"{each['p99_s']:z.3f}" if each and "p99_s" in each else NONE for each in found),
+                    ]
+                )
     return rows
 
 

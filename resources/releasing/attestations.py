@@ -53,8 +53,9 @@ def _served_files(output: Path, release: Release, served: Sequence[Manifest]) ->
         found = {f"{release.adapter.path}/{file.path}": file.sha256 for file in describe_files(output / FOLDER)}
     loaded = {part.path for part in release.served_parts}
     places = {f"models/{item.name}/{item.version}": item for item in served}
-    return found | {f"{place}/{file.path}": file.sha256
-                    for place, item in places.items() if place in loaded for file in item.files}
+    return found | {
+        f"{place}/{file.path}": file.sha256 for place, item in places.items() if place in loaded for file in item.files
+    }
 
 
 def attest(lake: LakeLayout, directory: Path, key: SigningKey) -> None:
@@ -63,8 +64,9 @@ def attest(lake: LakeLayout, directory: Path, key: SigningKey) -> None:
     if problems := recheck_unsigned(lake, directory):
         raise ReleaseError(f"release {directory.name} is not signed: " + "; ".join(problems))
     if not (directory / PROVENANCE).exists():
-        raise ReleaseError(f"release {directory.name} has no {PROVENANCE}: run the recipe again, and sign the "
-                           "release that it makes")
+        raise ReleaseError(
+            f"release {directory.name} has no {PROVENANCE}: run the recipe again, and sign the release that it makes"
+        )
     sign_release(lake, directory, key)
 
 
@@ -74,8 +76,13 @@ BUILD_TYPE = "urn:millrace:build:recipe:v1"
 
 
 def provenance(
-    workload: str, version: str, served: Sequence[Manifest], ancestry: Sequence[Manifest], licences: Mapping[str, str],
-    run_id: str, files: Mapping[str, str],
+    workload: str,
+    version: str,
+    served: Sequence[Manifest],
+    ancestry: Sequence[Manifest],
+    licences: Mapping[str, str],
+    run_id: str,
+    files: Mapping[str, str],
 ) -> dict[str, Any]:
     """The statement. served: target and drafter. ancestry: what they were made from. licences: by external model's name. files:
     sha256 of the files that servers load, by path in the lake."""
@@ -85,21 +92,32 @@ def provenance(
     code = {item.code.revision: item.code.dirty for item in made if item.code.revision}
     for revision, dirty in sorted(code.items()):
         dependencies[f"git+millrace@{revision}"] = {
-            "uri": f"git+millrace@{revision}", "digest": {"gitCommit": revision}, "annotations": {"uncommittedChanges": dirty}}
+            "uri": f"git+millrace@{revision}",
+            "digest": {"gitCommit": revision},
+            "annotations": {"uncommittedChanges": dirty},
+        }
     return {
-        "_type": STATEMENT, "subject": subjects, "predicateType": PREDICATE,
+        "_type": STATEMENT,
+        "subject": subjects,
+        "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"workload": workload, "release": version,
-                                       "recipes": sorted({item.recipe_digest for item in made if item.recipe_digest})},
+                "externalParameters": {
+                    "workload": workload,
+                    "release": version,
+                    "recipes": sorted({item.recipe_digest for item in made if item.recipe_digest}),
+                },
                 "internalParameters": {f"{item.name}@{item.version}": item.config for item in served},
                 "resolvedDependencies": [dependencies[uri] for uri in sorted(dependencies)],
             },
             "runDetails": {
                 "builder": {"id": "urn:millrace:builder", "version": dict(sorted(served[0].environment.items()))},
-                "metadata": {"invocationId": run_id, "startedOn": min(item.created_at for item in made).isoformat(),
-                             "finishedOn": max(item.created_at for item in served).isoformat()},
+                "metadata": {
+                    "invocationId": run_id,
+                    "startedOn": min(item.created_at for item in made).isoformat(),
+                    "finishedOn": max(item.created_at for item in served).isoformat(),
+                },
             },
         },
     }
@@ -129,7 +147,11 @@ LEARNING = {"speculator": "self-supervised"}
 
 
 def bill_of_materials(
-    workload: str, version: str, served: Sequence[Manifest], ancestry: Sequence[Manifest], licences: Mapping[str, str],
+    workload: str,
+    version: str,
+    served: Sequence[Manifest],
+    ancestry: Sequence[Manifest],
+    licences: Mapping[str, str],
     gates: Sequence[GateResult],
 ) -> dict[str, Any]:
     """The BOM. served: target and drafter, or target and the base of its adapter. ancestry: models and datasets that they were
@@ -144,32 +166,55 @@ def bill_of_materials(
     components += [_model(item, (), ()) if item.kind == "model" else _data(item) for item in others.values()]
     components += [_external(item, licences.get(item.name, "")) for item in external.values()]
     packages = {name: found for manifest in (*ancestry, *served) for name, found in manifest.environment.items()}
-    components += [{"type": "library", "bom-ref": f"pkg:pypi/{name}@{found}", "name": name, "version": found,
-                    "purl": f"pkg:pypi/{name}@{found.replace('+', '%2B')}"} for name, found in sorted(packages.items())]
+    components += [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{name}@{found}",
+            "name": name,
+            "version": found,
+            "purl": f"pkg:pypi/{name}@{found.replace('+', '%2B')}",
+        }
+        for name, found in sorted(packages.items())
+    ]
     known = {component["bom-ref"] for component in components}
     graph = [{"ref": subject, "dependsOn": sorted(models)}]
-    graph += [{"ref": ref, "dependsOn": sorted({of for each in item.inputs if (of := _input_ref(each)) in known})}
-              for ref, item in {**models, **others}.items()]
+    graph += [
+        {"ref": ref, "dependsOn": sorted({of for each in item.inputs if (of := _input_ref(each)) in known})}
+        for ref, item in {**models, **others}.items()
+    ]
     return {
-        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json", "bomFormat": "CycloneDX", "specVersion": "1.7",
+        "$schema": "http://cyclonedx.org/schema/bom-1.7.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.7",
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, subject + ''.join(sorted(m.digest for m in served)))}",
         "version": 1,
         "metadata": {
             "timestamp": max(item.created_at for item in served).isoformat(),
-            "tools": {"components": [{"type": "application", "name": "millrace",
-                                      "version": served[0].code.revision[:12] or "unknown"}]},
+            "tools": {
+                "components": [
+                    {"type": "application", "name": "millrace", "version": served[0].code.revision[:12] or "unknown"}
+                ]
+            },
             "component": {"type": "application", "bom-ref": subject, "name": workload, "version": version},
         },
-        "components": components, "dependencies": graph,
+        "components": components,
+        "dependencies": graph,
     }
 
 
 def _model(item: Manifest, served: Sequence[Manifest], gates: Sequence[GateResult]) -> dict[str, Any]:
     name = item.name.rpartition("/")[2]
     datasets = [{"ref": _input_ref(each)} for each in item.inputs if each.kind == "dataset"]
-    card: dict[str, Any] = {"modelParameters": {
-        "approach": {"type": LEARNING.get(name, "supervised")}, "task": "text-generation", "architectureFamily": "transformer",
-        "datasets": datasets, "inputs": [{"format": "token ids"}], "outputs": [{"format": "token ids"}]}}
+    card: dict[str, Any] = {
+        "modelParameters": {
+            "approach": {"type": LEARNING.get(name, "supervised")},
+            "task": "text-generation",
+            "architectureFamily": "transformer",
+            "datasets": datasets,
+            "inputs": [{"format": "token ids"}],
+            "outputs": [{"format": "token ids"}],
+        }
+    }
     if served and item is served[0] and (metrics := _metrics(gates)):
         card["quantitativeAnalysis"] = {"performanceMetrics": metrics}
     return {**_component("machine-learning-model", item), "modelCard": card}
@@ -198,14 +243,24 @@ def _component(kind: str, item: Manifest) -> dict[str, Any]:
     properties = [{"name": "millrace:op", "value": item.op}]
     if item.kind == "model":
         properties += [{"name": f"millrace:sha256:{file.path}", "value": file.sha256} for file in item.files]
-    return {"type": kind, "bom-ref": _ref(item), "name": item.name, "version": item.version,
-            "hashes": [{"alg": "SHA-256", "content": item.digest}], "properties": properties}
+    return {
+        "type": kind,
+        "bom-ref": _ref(item),
+        "name": item.name,
+        "version": item.version,
+        "hashes": [{"alg": "SHA-256", "content": item.digest}],
+        "properties": properties,
+    }
 
 
 def _external(item: Input, licence: str) -> dict[str, Any]:
     name = Path(item.name).name if Path(item.name).is_absolute() else item.name
-    found: dict[str, Any] = {"type": "machine-learning-model", "bom-ref": _input_ref(item), "name": name,
-                             "hashes": [{"alg": "SHA-256", "content": item.digest}]}
+    found: dict[str, Any] = {
+        "type": "machine-learning-model",
+        "bom-ref": _input_ref(item),
+        "name": name,
+        "hashes": [{"alg": "SHA-256", "content": item.digest}],
+    }
     if licence:
         found["licenses"] = [{"license": {"name": licence}}]
     return found

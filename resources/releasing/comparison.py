@@ -54,8 +54,9 @@ def compare_releases(lake: LakeLayout, directory: Path, other: Path | None = Non
     if other is None:
         champion = Endpoint(lake, directory.parent.name).read().champion
         if champion is None:
-            raise ReleaseError(f"{directory.parent.name} has no champion to compare release {directory.name} with: name a "
-                               "second release")
+            raise ReleaseError(
+                f"{directory.parent.name} has no champion to compare release {directory.name} with: name a second release"
+            )
         other = directory.parent / champion
         if other == directory:
             raise ReleaseError(f"release {directory.name} is the champion itself: name another release to compare it with")
@@ -76,10 +77,16 @@ def changes_since(lake: LakeLayout, release: Release, version: str, other: Path)
 
 def _compared(workload: str, release: str, other: str, before: _Side, after: _Side) -> ReleaseComparison:
     return ReleaseComparison(
-        workload=workload, release=release, other=other,
-        measurements=[Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
-                      for name in dict.fromkeys([*after.gates, *before.gates])],
-        parts=_differences(before.facts, after.facts), settings=_differences(before.settings, after.settings))
+        workload=workload,
+        release=release,
+        other=other,
+        measurements=[
+            Difference(name, before.gates.get(name, ""), after.gates.get(name, ""))
+            for name in dict.fromkeys([*after.gates, *before.gates])
+        ],
+        parts=_differences(before.facts, after.facts),
+        settings=_differences(before.settings, after.settings),
+    )
 
 
 @dataclass(frozen=True)
@@ -98,25 +105,41 @@ class _Side:
         served = [found for part in release.parts if (found := _manifest(lake.root / part.path)) is not None]
         made = {manifest.name: manifest for _, manifest in behind(lake, served) if manifest is not None}
         made |= {manifest.name: manifest for manifest in served}
-        return cls(gates_by_name(release.gates), _facts(lake, release, served, made, own),
-                   {key: value for name, manifest in made.items()
-                    for key, value in flat(manifest.config, name.rpartition("/")[2]).items()})
+        return cls(
+            gates_by_name(release.gates),
+            _facts(lake, release, served, made, own),
+            {
+                key: value
+                for name, manifest in made.items()
+                for key, value in flat(manifest.config, name.rpartition("/")[2]).items()
+            },
+        )
 
 
 def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
     """By name alone: on how many rows a gate was measured may differ between two releases."""
-    return {gate.name.replace("_", " "): (
-        "nothing to compare with" if gate.nothing_to_compare else "not measured" if gate.measured is None else
-        f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}") for gate in gates}
+    return {
+        gate.name.replace("_", " "): (
+            "nothing to compare with"
+            if gate.nothing_to_compare
+            else "not measured"
+            if gate.measured is None
+            else f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}"
+        )
+        for gate in gates
+    }
 
 
-def _facts(lake: LakeLayout, release: Release, served: list[Manifest], made: Mapping[str, Manifest],
-           own: Manifest | None) -> dict[str, str]:
-    facts = {**({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
-             "form": f"{release.form}{f', rank {release.adapter.rank}' if release.adapter else ''}",
-             "drafter": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
-             "drafting": release.served_drafting.label,
-             "rows learnt and erased since": f"{rows_erased_from(lake, served):,}"}
+def _facts(
+    lake: LakeLayout, release: Release, served: list[Manifest], made: Mapping[str, Manifest], own: Manifest | None
+) -> dict[str, str]:
+    facts = {
+        **({"made": f"{own.created_at:%Y-%m-%d %H:%M} UTC"} if own else {}),
+        "form": f"{release.form}{f', rank {release.adapter.rank}' if release.adapter else ''}",
+        "drafter": f"{release.architecture}, {release.num_speculative_tokens} tokens" if release.speculator else "none",
+        "drafting": release.served_drafting.label,
+        "rows learnt and erased since": f"{rows_erased_from(lake, served):,}",
+    }
     for manifest in served:
         weights = sum(file.bytes for file in manifest.files if file.path.endswith(".safetensors"))
         facts[f"weights of {manifest.name.rpartition('/')[2]}"] = f"{weights / 1e6:,.2f} MB"
@@ -145,8 +168,11 @@ def flat(value: Any, prefix: str) -> dict[str, str]:
 
 
 def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
-    return [Difference(name, before.get(name, ""), after.get(name, "")) for name in dict.fromkeys([*before, *after])
-            if before.get(name) != after.get(name)]
+    return [
+        Difference(name, before.get(name, ""), after.get(name, ""))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _manifest(place: Path) -> Manifest | None:

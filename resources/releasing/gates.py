@@ -33,8 +33,10 @@ from model_ops.evaluation import (
 from resources.releases import ERASED_ROWS, TRAIN_AGAIN, GateResult, Gates, missed
 from resources.releasing.champion import Champion
 
-MEND_SERVER = ("server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
-               "and run the recipe again")
+MEND_SERVER = (
+    "server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
+    "and run the recipe again"
+)
 NOT_IN_REPORT = "the evaluation report does not hold it"
 
 
@@ -66,8 +68,14 @@ class GateInputs:
     def of(cls, report: Mapping[str, Any], **known: Any) -> GateInputs:
         """From the content of a report.json."""
         blocks = report.get("against_reference", {}).get("blocks", [])
-        return cls(measurements_of(report), report.get("not_measured", {}), tuple(report.get("tasks", {})),
-                   costliest=_costliest(blocks), in_server=report.get("in_server", {}), **known)
+        return cls(
+            measurements_of(report),
+            report.get("not_measured", {}),
+            tuple(report.get("tasks", {})),
+            costliest=_costliest(blocks),
+            in_server=report.get("in_server", {}),
+            **known,
+        )
 
     @property
     def quantized(self) -> bool:
@@ -79,15 +87,25 @@ def _costliest(blocks: Sequence[Mapping[str, Any]]) -> str:
     """`of the model's blocks, number 7 costs most: ...`; "" if blocks were not measured."""
     if not blocks:
         return ""
-    return (f"of the model's blocks, number {blocks[0]['block']} costs most: with its unquantized weights the divergence is "
-            f"{blocks[0]['cost']:.3g} nats per token lower")
+    return (
+        f"of the model's blocks, number {blocks[0]['block']} costs most: with its unquantized weights the divergence is "
+        f"{blocks[0]['cost']:.3g} nats per token lower"
+    )
 
 
 def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
     """Checks each enabled gate."""
-    return [_judged(gate) for gate in (*_recovery(gates, compared), *_losses(gates, compared), *_accuracies(gates, compared),
-                                       *_acceptance(gates, compared), *_served(gates, compared),
-                                       *_erased(gates, compared.erased_rows))]
+    return [
+        _judged(gate)
+        for gate in (
+            *_recovery(gates, compared),
+            *_losses(gates, compared),
+            *_accuracies(gates, compared),
+            *_acceptance(gates, compared),
+            *_served(gates, compared),
+            *_erased(gates, compared.erased_rows),
+        )
+    ]
 
 
 def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -98,8 +116,11 @@ def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         return
     if (bound := gates.recovery_long_context) is not None:
         name, found = "recovery_long_context", find(compared.measurements, "recovery", on=LONG_CONTEXT)
-        yield (_gate(name, bound, found, compared, remark=compared.costliest) if found
-               else _nothing(name, bound, compared.not_measured.get(LONG_CONTEXT, NOT_IN_REPORT)))
+        yield (
+            _gate(name, bound, found, compared, remark=compared.costliest)
+            if found
+            else _nothing(name, bound, compared.not_measured.get(LONG_CONTEXT, NOT_IN_REPORT))
+        )
     yield from _kept(gates, compared)
 
 
@@ -108,8 +129,10 @@ def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     found = [each for each in compared.measurements if each.what == "accuracy_kept"]
     sampled = [each for each in found if each.sampling != GREEDY]
     by_suite = {each.on: each for each in sampled or found}
-    bounds = {ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
-              **{suite: (f"accuracy_kept_each/{suite}", gates.accuracy_kept_each) for suite in compared.suites}}
+    bounds = {
+        ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
+        **{suite: (f"accuracy_kept_each/{suite}", gates.accuracy_kept_each) for suite in compared.suites},
+    }
     for suite, (name, bound) in bounds.items():
         if bound is None or not compared.suites:
             continue
@@ -117,8 +140,16 @@ def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         if suite not in by_suite and why is not None:
             yield _nothing(name, bound, why)
         elif suite in by_suite or suite == ALL_SUITES:
-            yield _gate(name, bound, by_suite.get(suite), compared, "tasks of reference", "tasks of target", judged_by="high",
-                        remark=compared.costliest)
+            yield _gate(
+                name,
+                bound,
+                by_suite.get(suite),
+                compared,
+                "tasks of reference",
+                "tasks of target",
+                judged_by="high",
+                remark=compared.costliest,
+            )
 
 
 def _nothing(name: str, wanted: float, reason: str) -> GateResult:
@@ -126,9 +157,11 @@ def _nothing(name: str, wanted: float, reason: str) -> GateResult:
 
 
 def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
-    for name, bound, of, against in (("loss_above_base", gates.loss_above_base, "target", "base"),
-                                     ("loss_above_champion", gates.loss_above_champion, "target", CHAMPION),
-                                     ("loss_above_teacher", gates.loss_above_teacher, "student", "")):
+    for name, bound, of, against in (
+        ("loss_above_base", gates.loss_above_base, "target", "base"),
+        ("loss_above_champion", gates.loss_above_champion, "target", CHAMPION),
+        ("loss_above_teacher", gates.loss_above_teacher, "student", ""),
+    ):
         if bound is None or (of == "student" and not compared.student):
             continue
         if against == CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
@@ -149,31 +182,41 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
             yield nothing
             continue
         for suite in compared.suites:
-            on_suite = [found for found in compared.measurements
-                        if found.what == "accuracy_gain" and found.on == suite and found.against == against]
+            on_suite = [
+                found
+                for found in compared.measurements
+                if found.what == "accuracy_gain" and found.on == suite and found.against == against
+            ]
             found = next((each for each in on_suite if each.sampling != GREEDY), on_suite[0] if on_suite else None)
-            yield _gate(f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target",
-                        judged_by="low")
+            yield _gate(
+                f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
+            )
 
 
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if compared.drafter is None:
         return
-    for name, bound, what in (("acceptance_length", gates.acceptance_length, "acceptance_length"),
-                              ("acceptance_gain", gates.acceptance_gain, "acceptance_gain")):
+    for name, bound, what in (
+        ("acceptance_length", gates.acceptance_length, "acceptance_length"),
+        ("acceptance_gain", gates.acceptance_gain, "acceptance_gain"),
+    ):
         if bound is not None:
             yield _gate(name, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
     if (margin := gates.acceptance_below_champion) is not None:
         name, found = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", CHAMPION)
         yield _champion(compared, name, -margin, "drafter") or _gate(
-            name, -margin, found, compared, f"acceptance of {CHAMPION}", "acceptance", judged_by="low")
+            name, -margin, found, compared, f"acceptance of {CHAMPION}", "acceptance", judged_by="low"
+        )
 
 
 def _as_logged(compared: GateInputs, what: What, against: str = "") -> Measurement | None:
     """Of the release's drafter, sampled as the traffic is; in reports without that, at one temperature. against: the champion,
     else a lookup."""
-    of_it = [each for each in compared.measurements
-             if each.what == what and each.of == compared.drafter and (each.against == CHAMPION) == (against == CHAMPION)]
+    of_it = [
+        each
+        for each in compared.measurements
+        if each.what == what and each.of == compared.drafter and (each.against == CHAMPION) == (against == CHAMPION)
+    ]
     ways = (AS_LOGGED, at_temperature(compared.temperature))
     return next((each for way in ways for each in of_it if each.sampling == way), None)
 
@@ -185,8 +228,10 @@ def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         return
     as_released = next((form for form in (compared.served_form, WITH_DRAFTER) if form in asked), TARGET)
     missed_already = ""
-    for name, bound, of, direction in (("served_agreement", gates.served_agreement, as_released, "least"),
-                                       ("served_distance", gates.served_distance, TARGET, "most")):
+    for name, bound, of, direction in (
+        ("served_agreement", gates.served_agreement, as_released, "least"),
+        ("served_distance", gates.served_distance, TARGET, "most"),
+    ):
         if bound is None:
             continue
         found = find(compared.measurements, name, of=of)
@@ -203,20 +248,34 @@ def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 
 def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
     if gates.erased_rows is not None:
-        yield GateResult(name=ERASED_ROWS, wanted=gates.erased_rows, measured=rows, passed=True, bound="most", unit="rows",
-                         of="target and drafter", remark=TRAIN_AGAIN)
+        yield GateResult(
+            name=ERASED_ROWS,
+            wanted=gates.erased_rows,
+            measured=rows,
+            passed=True,
+            bound="most",
+            unit="rows",
+            of="target and drafter",
+            remark=TRAIN_AGAIN,
+        )
 
 
-def _champion(compared: GateInputs, name: str, wanted: float, model: Literal["target", "drafter"],
-              most: bool = False) -> GateResult | None:
+def _champion(
+    compared: GateInputs, name: str, wanted: float, model: Literal["target", "drafter"], most: bool = False
+) -> GateResult | None:
     """The result of a gate against a champion that does not exist, cannot be read, or has no other `model`; None if there is
     one to compare with."""
     shared = {"name": name, "wanted": wanted, "measured": None, "bound": "most" if most else "least", "against": CHAMPION}
     champion = compared.champion
     if champion is not None and champion.problem:
         return GateResult(**shared, passed=False, reason=champion.problem)
-    nothing = "no other release was served yet" if champion is None else \
-        champion.no_target if model == "target" else champion.no_drafter
+    nothing = (
+        "no other release was served yet"
+        if champion is None
+        else champion.no_target
+        if model == "target"
+        else champion.no_drafter
+    )
     return GateResult(**shared, passed=True, nothing_to_compare=True, reason=nothing) if nothing else None
 
 
@@ -226,12 +285,37 @@ def _gate(name: str, wanted: float, found: Measurement | None, compared: GateInp
         reason = next((compared.not_measured[key] for key in reasons if key in compared.not_measured), NOT_IN_REPORT)
         return GateResult(name=name, wanted=wanted, measured=None, passed=False, reason=reason, **how)
     if how.get("judged_by") and found.low is None:
-        return GateResult(name=name, wanted=wanted, measured=found.value, passed=False, reason="one row has no interval",
-                          rows=found.n, of=found.of, against=found.against, on=found.on, sampling=found.sampling,
-                          unit=found.unit, counted=found.counted, **how)
-    return GateResult(name=name, wanted=wanted, measured=found.value, low=found.low, high=found.high, rows=found.n, of=found.of,
-                      against=found.against, on=found.on, sampling=found.sampling, unit=found.unit, counted=found.counted,
-                      passed=True, **how)
+        return GateResult(
+            name=name,
+            wanted=wanted,
+            measured=found.value,
+            passed=False,
+            reason="one row has no interval",
+            rows=found.n,
+            of=found.of,
+            against=found.against,
+            on=found.on,
+            sampling=found.sampling,
+            unit=found.unit,
+            counted=found.counted,
+            **how,
+        )
+    return GateResult(
+        name=name,
+        wanted=wanted,
+        measured=found.value,
+        low=found.low,
+        high=found.high,
+        rows=found.n,
+        of=found.of,
+        against=found.against,
+        on=found.on,
+        sampling=found.sampling,
+        unit=found.unit,
+        counted=found.counted,
+        passed=True,
+        **how,
+    )
 
 
 def _judged(gate: GateResult) -> GateResult:

@@ -36,11 +36,21 @@ from resources.releasing.release_facts import ReleaseFacts, model_facts
 
 TASK = "text-generation"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-NAMES = {"loss": "Loss (nats per token)", "loss_increase": "Loss increase (nats per token)", "recovery": "Recovery",
-         "divergence": "KL divergence (nats per token)", "agreement": "Agreement of the likeliest token",
-         "acceptance_length": "Acceptance length", "acceptance_gain": "Acceptance gain", "accuracy": "Accuracy",
-         "accuracy_gain": "Accuracy gain", "accuracy_kept": "Accuracy kept", "speed_up_estimate": "Estimated speed-up",
-         "served_distance": "Distance in a server (nats per token)", "served_agreement": "Agreement in a server"}
+NAMES = {
+    "loss": "Loss (nats per token)",
+    "loss_increase": "Loss increase (nats per token)",
+    "recovery": "Recovery",
+    "divergence": "KL divergence (nats per token)",
+    "agreement": "Agreement of the likeliest token",
+    "acceptance_length": "Acceptance length",
+    "acceptance_gain": "Acceptance gain",
+    "accuracy": "Accuracy",
+    "accuracy_gain": "Accuracy gain",
+    "accuracy_kept": "Accuracy kept",
+    "speed_up_estimate": "Estimated speed-up",
+    "served_distance": "Distance in a server (nats per token)",
+    "served_agreement": "Agreement in a server",
+}
 OF_THE_RELEASE = ("target", "")
 
 
@@ -61,14 +71,22 @@ def card_metadata(workload: str, facts: ReleaseFacts, measurements: Iterable[Mea
     if facts.datasets:
         found["datasets"] = facts.datasets
     drafter = facts.drafter.partition(",")[0]
-    found["tags"] = ["millrace", *([facts.scheme] if facts.scheme else []),
-                     *(["speculative-decoding", drafter] if drafter != "none" else [])]
-    chosen = [each for each in measurements
-              if each.of in (*OF_THE_RELEASE, drafter) or each.of.startswith("target ")]
+    found["tags"] = [
+        "millrace",
+        *([facts.scheme] if facts.scheme else []),
+        *(["speculative-decoding", drafter] if drafter != "none" else []),
+    ]
+    chosen = [each for each in measurements if each.of in (*OF_THE_RELEASE, drafter) or each.of.startswith("target ")]
     if chosen:
-        found["model-index"] = [{"name": f"{workload}-{facts.version}", "results": [
-            _result(workload, facts, on, [each for each in chosen if each.on == on])
-            for on in dict.fromkeys(each.on for each in chosen)]}]
+        found["model-index"] = [
+            {
+                "name": f"{workload}-{facts.version}",
+                "results": [
+                    _result(workload, facts, on, [each for each in chosen if each.on == on])
+                    for on in dict.fromkeys(each.on for each in chosen)
+                ],
+            }
+        ]
     return found
 
 
@@ -84,8 +102,11 @@ def _licence(facts: ReleaseFacts) -> dict[str, str]:
 
 def _result(workload: str, facts: ReleaseFacts, on: str, measured: list[Measurement]) -> dict[str, Any]:
     """The evaluation result of one suite or split."""
-    return {"task": {"type": TASK}, "dataset": {"name": on, "type": f"{workload}/{on.replace(' ', '_')}"},
-            "metrics": [_metric(facts, each) for each in measured]}
+    return {
+        "task": {"type": TASK},
+        "dataset": {"name": on, "type": f"{workload}/{on.replace(' ', '_')}"},
+        "metrics": [_metric(facts, each) for each in measured],
+    }
 
 
 def _metric(facts: ReleaseFacts, measured: Measurement) -> dict[str, Any]:
@@ -98,8 +119,12 @@ def _metric(facts: ReleaseFacts, measured: Measurement) -> dict[str, Any]:
         given["num_speculative_tokens"] = facts.k
     against = f" against {measured.against}" if measured.against else ""
     sampled = f", {measured.sampling}" if measured.sampling else ""
-    return {"type": measured.what, "value": _rounded(measured.value),
-            "name": f"{NAMES[measured.what]}{against}{sampled}", "args": given}
+    return {
+        "type": measured.what,
+        "value": _rounded(measured.value),
+        "name": f"{NAMES[measured.what]}{against}{sampled}",
+        "args": given,
+    }
 
 
 def _rounded(value: float) -> float:
@@ -126,10 +151,17 @@ def write_version_card(output: Path, lake: LakeLayout, model: Manifest) -> None:
     if (output / CARD).exists():
         return
     facts = model_facts(lake, model)
-    body = render("version.md.j2", model=model, about=MADE_BY.get(model.op, ""), facts=facts,
-                  sections=[*_metrics(model), *facts.mixed(), facts.made_from()], drafts=facts.drafter != "none",
-                  config=_drafting(facts), has_adapter=(output / FOLDER / CONFIG).exists(),
-                  gguf=[path.name for path in sorted(output.glob("*.gguf"))])
+    body = render(
+        "version.md.j2",
+        model=model,
+        about=MADE_BY.get(model.op, ""),
+        facts=facts,
+        sections=[*_metrics(model), *facts.mixed(), facts.made_from()],
+        drafts=facts.drafter != "none",
+        config=_drafting(facts),
+        has_adapter=(output / FOLDER / CONFIG).exists(),
+        gguf=[path.name for path in sorted(output.glob("*.gguf"))],
+    )
     write_card(output, model.name.replace("/", "-"), facts, [], body)  # evaluation results are the release's
 
 
@@ -140,9 +172,10 @@ def _drafting(facts: ReleaseFacts) -> str:
 
 
 def _metrics(model: Manifest) -> list[ReportSection]:
-    rows = [[name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.6g}"]
-            for name, value in model.metrics.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
-            and not any(part in name for part in OF_THE_RUN)]
+    rows = [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.6g}"]
+        for name, value in model.metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and not any(part in name for part in OF_THE_RUN)
+    ]
     note = "Measured while it was made; losses are in nats per token. Its release has measurements on held-out rows."
     return [ReportSection("Training metrics", ["metric", "value"], rows, note)] if rows else []

@@ -51,8 +51,9 @@ def package(lake: LakeLayout, directory: Path, out: Path, form: Literal["directo
     if not out.absolute().parent.is_dir():
         raise ReleaseError(f"{out.absolute().parent} is no directory: make it first, or name another place")
     if not is_signed(directory):
-        raise ReleaseError(f"release {directory.name} is not signed, so nobody could verify the package: millrace sign "
-                           f"{directory.name}")
+        raise ReleaseError(
+            f"release {directory.name} is not signed, so nobody could verify the package: millrace sign {directory.name}"
+        )
     if problems := recheck(lake, directory):
         raise ReleaseError(f"release {directory.name} is not packaged: " + "; ".join(problems))
     if (trusted := trusted_keys()) is not None:
@@ -61,8 +62,9 @@ def package(lake: LakeLayout, directory: Path, out: Path, form: Literal["directo
     needed = sum(path.stat().st_size for path in files.values()) * (1 if form == "directory" else 2)
     free = shutil.disk_usage(out.absolute().parent).free
     if needed > free:
-        raise ReleaseError(f"{out.absolute().parent} has {size(free)} free and the package needs {size(needed)}: name a place "
-                           "with more room")
+        raise ReleaseError(
+            f"{out.absolute().parent} has {size(free)} free and the package needs {size(needed)}: name a place with more room"
+        )
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
         tree, other = Path(folder) / "tree", Path(folder) / form
         lay_out(files, tree, link=False)
@@ -83,8 +85,11 @@ def lay_beside(lake: LakeLayout, directory: Path, tree: Path) -> None:
         if (directory / name).exists():
             shutil.copyfile(directory / name, tree / name)
     # as they were written: a signature is over those fields that an entry had then
-    entries = [entry for entry in EndpointLog(lake, directory.parent.name).written()
-               if entry.get("release") == directory.name and entry.get("action") in ("approved", "withdrawn")]
+    entries = [
+        entry
+        for entry in EndpointLog(lake, directory.parent.name).written()
+        if entry.get("release") == directory.name and entry.get("action") in ("approved", "withdrawn")
+    ]
     (tree / "approvals.json").write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     shutil.copyfile(VERIFIER, tree / "verify.py")
 
@@ -106,17 +111,35 @@ def _write_oci(tree: Path, files: list[Path], out: Path, directory: Path) -> Non
     for path in files:
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
-        layers.append({"mediaType": LAYER, "digest": f"sha256:{digest}", "size": path.stat().st_size,
-                       "annotations": {"org.opencontainers.image.title": path.relative_to(tree).as_posix()}})
+        layers.append(
+            {
+                "mediaType": LAYER,
+                "digest": f"sha256:{digest}",
+                "size": path.stat().st_size,
+                "annotations": {"org.opencontainers.image.title": path.relative_to(tree).as_posix()},
+            }
+        )
         path.replace(blobs / digest)
     config = _blob(blobs, EMPTY, "application/vnd.oci.empty.v1+json")
-    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "artifactType": ARTIFACT,
-                "config": config, "layers": layers,
-                "annotations": {"org.opencontainers.image.title": directory.parent.name,
-                                "org.opencontainers.image.version": directory.name}}
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "artifactType": ARTIFACT,
+        "config": config,
+        "layers": layers,
+        "annotations": {
+            "org.opencontainers.image.title": directory.parent.name,
+            "org.opencontainers.image.version": directory.name,
+        },
+    }
     named = _blob(blobs, json.dumps(manifest).encode(), manifest["mediaType"])
-    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [
-        {**named, "artifactType": ARTIFACT, "annotations": {"org.opencontainers.image.ref.name": directory.name}}]}
+    index = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [
+            {**named, "artifactType": ARTIFACT, "annotations": {"org.opencontainers.image.ref.name": directory.name}}
+        ],
+    }
     (out / "index.json").write_text(json.dumps(index) + "\n", encoding="utf-8")
     (out / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}', encoding="utf-8")
 

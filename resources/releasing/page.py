@@ -1,6 +1,6 @@
 """Renders templates of a release's pages: HTML is escaped, Markdown is escaped where a table would break.
 
-    render("report.html.j2", summary=summary)
+render("report.html.j2", summary=summary)
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 def render(template: str, **values: Any) -> str:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["cell"] = _cell
     return environment.get_template(template).render(**values)

@@ -93,8 +93,9 @@ def push_release(lake: LakeLayout, directory: Path, to: str) -> PushReport:
         sent = 0
         for about, chosen in _in_order(missing, f"{home}/manifest.json"):
             if chosen:
-                destination.send({path: everything[path] for path in chosen},
-                                 f"{about} of {directory.parent.name} {directory.name}")
+                destination.send(
+                    {path: everything[path] for path in chosen}, f"{about} of {directory.parent.name} {directory.name}"
+                )
                 sent += sum(everything[path].stat().st_size for path in chosen)
     return PushReport(len(missing), sent, len(everything) - len(missing), signed)
 
@@ -128,8 +129,11 @@ class S3Prefix:
 
     def missing(self, files: Mapping[str, Path]) -> list[str]:
         there = {item.key: (item.bytes, item.etag) for item in self.bucket.objects()}
-        return [path for path, file in files.items()
-                if path not in there or there[path][0] != file.stat().st_size or there[path][1].strip('"') != etag_of(file)]
+        return [
+            path
+            for path, file in files.items()
+            if path not in there or there[path][0] != file.stat().st_size or there[path][1].strip('"') != etag_of(file)
+        ]
 
     def send(self, files: Mapping[str, Path], about: str) -> None:
         self.bucket.upload(files.items())
@@ -173,8 +177,11 @@ class HubRepository:
         """Makes the repository where there is none."""
         with self._explained():
             self._api().create_repo(self.name, private=True, exist_ok=True)
-            there = {entry.path: entry for entry in self._api().list_repo_tree(self.name, recursive=True)
-                     if hasattr(entry, "blob_id")}
+            there = {
+                entry.path: entry
+                for entry in self._api().list_repo_tree(self.name, recursive=True)
+                if hasattr(entry, "blob_id")
+            }
         return [path for path, file in files.items() if path not in there or not _is_same(there[path], file)]
 
     def send(self, files: Mapping[str, Path], about: str) -> None:
@@ -201,15 +208,23 @@ class HubRepository:
         except (HfHubHTTPError, RuntimeError) as error:  # a failed upload is a RuntimeError with the Hub's answer as its cause
             answered = error if isinstance(error, HfHubHTTPError) else error.__cause__
             status = getattr(getattr(answered, "response", None), "status_code", None)
-            remedy = {401: f"{TOKEN} is not valid", 403: f"{TOKEN} may not write there", 404: "there is no such organisation",
-                      413: "a file is larger than the Hub takes", 429: "too many requests: push again later"}
-            raise ReleaseError(f"the Hub refuses the push to {self.name} (status {status}): "
-                               f"{remedy.get(status, 'push again later; what was sent is kept')}") from error
+            remedy = {
+                401: f"{TOKEN} is not valid",
+                403: f"{TOKEN} may not write there",
+                404: "there is no such organisation",
+                413: "a file is larger than the Hub takes",
+                429: "too many requests: push again later",
+            }
+            raise ReleaseError(
+                f"the Hub refuses the push to {self.name} (status {status}): "
+                f"{remedy.get(status, 'push again later; what was sent is kept')}"
+            ) from error
         except OfflineModeIsEnabled as error:
             raise ReleaseError("HF_HUB_OFFLINE is set, so nothing can be pushed to the Hub: unset it") from error
         except (OSError, *HfHubHTTPError.__bases__) as error:  # its bases: the errors of whichever library speaks HTTP
-            raise ReleaseError(f"the Hub cannot be reached ({type(error).__name__}): push again later; what was sent is "
-                               "kept") from error
+            raise ReleaseError(
+                f"the Hub cannot be reached ({type(error).__name__}): push again later; what was sent is kept"
+            ) from error
 
 
 def _is_same(entry: Any, file: Path) -> bool:

@@ -51,15 +51,22 @@ class ReleaseFacts:
     @property
     def lines(self) -> list[tuple[str, str]]:
         """Facts that fit on a line each."""
-        return [("Target", self.target + (f" ({self.scheme})" if self.scheme else "")),
-                *([("Served as", self.adapter)] if self.adapter else []), ("Drafter", self.drafter), *self.origin]
+        return [
+            ("Target", self.target + (f" ({self.scheme})" if self.scheme else "")),
+            *([("Served as", self.adapter)] if self.adapter else []),
+            ("Drafter", self.drafter),
+            *self.origin,
+        ]
 
     @property
     def origin(self) -> list[tuple[str, str]]:
         """Base, licences and languages, a line each."""
         stated = ", ".join(f"{name}: {licence}" for name, licence in self.licences.items())
-        return [("Base", ", ".join(self.base_models) or "trained by this recipe"), ("Licences", stated or "none stated"),
-                *([("Languages", ", ".join(self.languages))] if self.languages else [])]
+        return [
+            ("Base", ", ".join(self.base_models) or "trained by this recipe"),
+            ("Licences", stated or "none stated"),
+            *([("Languages", ", ".join(self.languages))] if self.languages else []),
+        ]
 
     def changed(self) -> ReportSection:
         """Data, models, code and settings that differ from the champion's."""
@@ -70,21 +77,37 @@ class ReleaseFacts:
         rows = [[each.what, each.before or "-", each.after or "-"] for each in differs[:MOST_CHANGES]]
         left = f" {len(differs) - len(rows)} more are left out." if len(differs) > len(rows) else ""
         note = f"millrace compare {self.version} {self.changes.other} shows all of it, and the gates of both.{left}"
-        return ReportSection(title, ["what", f"champion {self.changes.other}", "this release"], rows,
-                       note if rows else "Both were made from the same data, models, code and settings.")
+        return ReportSection(
+            title,
+            ["what", f"champion {self.changes.other}", "this release"],
+            rows,
+            note if rows else "Both were made from the same data, models, code and settings.",
+        )
 
     def made_from(self) -> ReportSection:
-        return ReportSection("Made from", ["artefact", "version", "made on", "licence"], self.lineage,
-                       "These and everything that they were made from. millrace lineage shows it down to the log line.")
+        return ReportSection(
+            "Made from",
+            ["artefact", "version", "made on", "licence"],
+            self.lineage,
+            "These and everything that they were made from. millrace lineage shows it down to the log line.",
+        )
 
     def mixed(self) -> list[ReportSection]:
         if not self.mix:
             return []
-        return [ReportSection("Mix of the training rows", ["source", "rows", "share"], self.mix,
-                        "Rows of the training split that supervised fine-tuning read.")]
+        return [
+            ReportSection(
+                "Mix of the training rows",
+                ["source", "rows", "share"],
+                self.mix,
+                "Rows of the training split that supervised fine-tuning read.",
+            )
+        ]
 
 
-def facts_of(lake: LakeLayout, release: Release, version: str, served: Sequence[Manifest], champion: str | None) -> ReleaseFacts:
+def facts_of(
+    lake: LakeLayout, release: Release, version: str, served: Sequence[Manifest], champion: str | None
+) -> ReleaseFacts:
     """served: manifests of target and drafter. champion: the release to compare with; None: there is none."""
     changes, unchanged = None, NO_CHAMPION
     if champion is not None:
@@ -95,20 +118,33 @@ def facts_of(lake: LakeLayout, release: Release, version: str, served: Sequence[
     target = served[0]
     scheme = str(target.config.get("scheme") or "")
     return ReleaseFacts(
-        **_made_of(lake, served), version=version, target=f"{target.name}@{target.version}", k=release.num_speculative_tokens,
+        **_made_of(lake, served),
+        version=version,
+        target=f"{target.name}@{target.version}",
+        k=release.num_speculative_tokens,
         drafter=f"{release.architecture}, {release.num_speculative_tokens} tokens a draft" if release.speculator else "none",
-        scheme=scheme, relation="adapter" if release.adapter else "quantized" if scheme else "finetune",
+        scheme=scheme,
+        relation="adapter" if release.adapter else "quantized" if scheme else "finetune",
         adapter=f"LoRA adapter of rank {release.adapter.rank} on {release.base.name}@{release.base.version}"
-        if release.adapter and release.base else "", changes=changes, unchanged=unchanged)
+        if release.adapter and release.base
+        else "",
+        changes=changes,
+        unchanged=unchanged,
+    )
 
 
 def model_facts(lake: LakeLayout, model: Manifest) -> ReleaseFacts:
     """Of one version of a model or drafter."""
     drafter = str(model.config.get("architecture") or "none") if model.op == "speculator" else "none"
     return ReleaseFacts(
-        **_made_of(lake, [model]), version=model.version, target=f"{model.name}@{model.version}", drafter=drafter,
+        **_made_of(lake, [model]),
+        version=model.version,
+        target=f"{model.name}@{model.version}",
+        drafter=drafter,
         k=int(model.config.get("num_speculative_tokens") or 0) if drafter != "none" else 0,
-        scheme=str(model.config.get("scheme") or ""), relation=RELATIONS.get(model.op, ""))
+        scheme=str(model.config.get("scheme") or ""),
+        relation=RELATIONS.get(model.op, ""),
+    )
 
 
 def _made_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
@@ -122,13 +158,21 @@ def _made_of(lake: LakeLayout, models: Sequence[Manifest]) -> dict[str, Any]:
     lineage = [[manifest.name, manifest.version, f"{manifest.created_at:%Y-%m-%d}", ""] for manifest in made]
     lineage += [[short_name(name), item.digest[:12], "", licences.get(name, "not stated")] for name, item in external.items()]
     return {
-        "base_models": [short_name(name) for manifest in made if manifest.op == "import_base"
-                        for name in [str(manifest.config.get("model", ""))] if name],
+        "base_models": [
+            short_name(name)
+            for manifest in made
+            if manifest.op == "import_base"
+            for name in [str(manifest.config.get("model", ""))]
+            if name
+        ],
         "licences": {short_name(name): licence for name, licence in licences.items()},
         "languages": _languages(lake, sft) if sft else [],
-        "datasets": sorted({manifest.name for manifest in datasets
-                            if "train.parquet" in {file.path for file in manifest.files}}),
-        "lineage": sorted(lineage), "mix": _mix(sft) if sft else []}
+        "datasets": sorted(
+            {manifest.name for manifest in datasets if "train.parquet" in {file.path for file in manifest.files}}
+        ),
+        "lineage": sorted(lineage),
+        "mix": _mix(sft) if sft else [],
+    }
 
 
 def short_name(name: str) -> str:
@@ -145,5 +189,6 @@ def _mix(dataset: Manifest) -> list[list[str]]:
     """Rows of each source of the training split, most first."""
     rows = {source: count for source, count in dataset.metrics.get("sources", {}).items() if isinstance(count, int)}
     whole = sum(rows.values())
-    return [[source, f"{count:,}", f"{count / whole:z.1%}"]
-            for source, count in sorted(rows.items(), key=lambda each: -each[1])]
+    return [
+        [source, f"{count:,}", f"{count / whole:z.1%}"] for source, count in sorted(rows.items(), key=lambda each: -each[1])
+    ]

@@ -36,8 +36,12 @@ from resources.stages import model_chain, stage
 BLOCKS_SHOWN = 5
 NOTHING = "-"
 """In the place of a number that there cannot be."""
-COMPARED_WITH_UNQUANTIZED = (("recovery", "recovery", "", "4f"), ("divergence", "divergence", " nats/token", "3g"),
-                             ("agreement", "agreement", "", "4f"), ("accuracy_kept", "score kept", "", "3f"))
+COMPARED_WITH_UNQUANTIZED = (
+    ("recovery", "recovery", "", "4f"),
+    ("divergence", "divergence", " nats/token", "3g"),
+    ("agreement", "agreement", "", "4f"),
+    ("accuracy_kept", "score kept", "", "3f"),
+)
 """Measurement, its title, its unit, its digits."""
 
 
@@ -75,8 +79,16 @@ class Summary:
         found, first = self.sections(), 1 if self.gates else 0
         if self.facts:
             found = [*found[:first], self.facts.changed(), *found[first:], *self.facts.mixed(), self.facts.made_from()]
-        charts = report_charts(self.evaluation, self.speed, {name: loss.value for name in self.models for loss in [
-            find(self.measurements, "loss", of=stage(name).role)] if loss})
+        charts = report_charts(
+            self.evaluation,
+            self.speed,
+            {
+                name: loss.value
+                for name in self.models
+                for loss in [find(self.measurements, "loss", of=stage(name).role)]
+                if loss
+            },
+        )
         found = [replace(section, charts=charts.pop(section.title, ())) for section in found]
         return found + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
 
@@ -86,8 +98,13 @@ class Summary:
 
     def sections(self) -> list[ReportSection]:
         found = [self._gates()] if self.gates else []
-        found += [self._rows(), *self._teachers(), self._models(), *self._quantization(),
-                  *server_sections(self.evaluation, self.speed)]
+        found += [
+            self._rows(),
+            *self._teachers(),
+            self._models(),
+            *self._quantization(),
+            *server_sections(self.evaluation, self.speed),
+        ]
         found += drafting_sections(self.choice) if self.choice else []
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
@@ -106,8 +123,11 @@ class Summary:
         if self.facts is not None:
             write_card(output, self.workload, self.facts, self.measurements, render("README.md.j2", summary=self))
         recovery = find(self.measurements, "recovery", on=HELD_OUT)
-        return {"rows_read": self.records.read, "rows_kept": self.records.kept,
-                **({"recovery": recovery.value} if recovery else {})}
+        return {
+            "rows_read": self.records.read,
+            "rows_kept": self.records.kept,
+            **({"recovery": recovery.value} if recovery else {}),
+        }
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -123,7 +143,9 @@ class Summary:
             about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
             rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
         return ReportSection(
-            "Gates", ["gate", "state", "measured", "95 % interval", "wanted", "of"], rows,
+            "Gates",
+            ["gate", "state", "measured", "95 % interval", "wanted", "of"],
+            rows,
             "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
             "one. Losses are in nats per answer token; scores and gains are shares. A gate whose measurement failed is missed; "
             "one that has nothing to compare with yet is neither held nor missed.",
@@ -136,14 +158,28 @@ class Summary:
 
     def _tasks(self) -> ReportSection:
         rows = [
-            [found.on, found.of if not found.against else f"{found.of} - {found.against}", found.sampling,
-             f"{found.value:z.3f}", "" if found.low is None else f"{found.low:z.3f} to {found.high:z.3f}", f"{found.n:,}"]
-            for found in self.measurements if found.what in ("accuracy", "accuracy_gain")
+            [
+                found.on,
+                found.of if not found.against else f"{found.of} - {found.against}",
+                found.sampling,
+                f"{found.value:z.3f}",
+                "" if found.low is None else f"{found.low:z.3f} to {found.high:z.3f}",
+                f"{found.n:,}",
+            ]
+            for found in self.measurements
+            if found.what in ("accuracy", "accuracy_gain")
         ]
-        rows += [[suite, why, "", "not measured", "", ""] for suite, why in self.evaluation.get("not_measured", {}).items()
-                 if suite in self.evaluation["tasks"]]
-        return ReportSection("Evaluation suites", ["suite", "model", "sampling", "score", "95 % interval", "items"], rows,
-                       "Share of items that are right; a difference of two models is over the items that both answered.")
+        rows += [
+            [suite, why, "", "not measured", "", ""]
+            for suite, why in self.evaluation.get("not_measured", {}).items()
+            if suite in self.evaluation["tasks"]
+        ]
+        return ReportSection(
+            "Evaluation suites",
+            ["suite", "model", "sampling", "score", "95 % interval", "items"],
+            rows,
+            "Share of items that are right; a difference of two models is over the items that both answered.",
+        )
 
     def _rows(self) -> ReportSection:
         left = {**self.records.quarantined, **self.records.dropped}
@@ -151,17 +187,27 @@ class Summary:
         rows += [[*_stage_and_rule(name), f"{count:,}"] for name, count in sorted(left.items(), key=lambda i: -i[1])]
         rows.append(["kept", "", f"{self.records.kept:,}"])
         return ReportSection(
-            "Rows", ["stage", "rule", "records"], rows,
+            "Rows",
+            ["stage", "rule", "records"],
+            rows,
             "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
         )
 
     def _teachers(self) -> list[ReportSection]:
         """The models whose answers were learnt, with the licence that the recipe names."""
-        rows = [[manifest.config["model"] or _short(manifest.config["base"]), manifest.config["licence"],
-                 manifest.config["base_url"] or "in process", f"{manifest.metrics['answered']:,}"]
-                for manifest in self.teachers]
+        rows = [
+            [
+                manifest.config["model"] or _short(manifest.config["base"]),
+                manifest.config["licence"],
+                manifest.config["base_url"] or "in process",
+                f"{manifest.metrics['answered']:,}",
+            ]
+            for manifest in self.teachers
+        ]
         note = "Models whose answers were learnt instead of the logged ones. Check that the licence allows this use."
-        return [ReportSection("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
+        return (
+            [ReportSection("Teachers", ["teacher", "licence of its answers", "endpoint", "rows"], rows, note)] if rows else []
+        )
 
     def _models(self) -> ReportSection:
         rows = []
@@ -169,37 +215,68 @@ class Summary:
             loss = find(self.measurements, "loss", of=stage(name).role)
             value, perplexity = (f"{loss.value:z.4f}", f"{math.exp(loss.value):z.3f}") if loss else ("not measured", "")
             scheme = manifest.config.get("scheme")
-            rows.append([f"{name} ({scheme})" if scheme else name, value, perplexity, f"{_weights_mb(manifest):z.2f} MB",
-                         manifest.version])
+            rows.append(
+                [
+                    f"{name} ({scheme})" if scheme else name,
+                    value,
+                    perplexity,
+                    f"{_weights_mb(manifest):z.2f} MB",
+                    manifest.version,
+                ]
+            )
         return ReportSection(
-            LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows,
+            LOSSES,
+            ["model", "loss (nats/token)", "perplexity", "weights", "version"],
+            rows,
             self._recovery_note(),
         )
 
     def _quantization(self) -> list[ReportSection]:
         """What quantization changed, and the rows that it changed most; nothing where the served model is not quantized."""
-        rows = [[title, found.on, f"{found.value:.{digits}}{unit}",
-                 "" if found.low is None else f"{found.low:.{digits}} to {found.high:.{digits}}",
-                 f"{found.n:,} {found.counted}"]
-                for what, title, unit, digits in COMPARED_WITH_UNQUANTIZED
-                for found in self.measurements if found.what == what and found.against == "reference"]
+        rows = [
+            [
+                title,
+                found.on,
+                f"{found.value:.{digits}}{unit}",
+                "" if found.low is None else f"{found.low:.{digits}} to {found.high:.{digits}}",
+                f"{found.n:,} {found.counted}",
+            ]
+            for what, title, unit, digits in COMPARED_WITH_UNQUANTIZED
+            for found in self.measurements
+            if found.what == what and found.against == "reference"
+        ]
         if len(rows) < 2:
             return []
         rows += self._size()
         parts = self.evaluation.get("against_reference", {})
-        found = [ReportSection("Served model against its unquantized form", ["what", "on", "measured", "95 % interval", "of"], rows,
-                         "Recovery is exp of reference loss minus served loss per assistant token; 1 is lossless. Divergence "
-                         "is KL(unquantized || served) at assistant tokens, agreement the share of them at which both have the "
-                         "same likeliest token. Size is that of all weights, over the unquantized ones.")]
+        found = [
+            ReportSection(
+                "Served model against its unquantized form",
+                ["what", "on", "measured", "95 % interval", "of"],
+                rows,
+                "Recovery is exp of reference loss minus served loss per assistant token; 1 is lossless. Divergence "
+                "is KL(unquantized || served) at assistant tokens, agreement the share of them at which both have the "
+                "same likeliest token. Size is that of all weights, over the unquantized ones.",
+            )
+        ]
         if parts.get("worst_rows"):
-            found.append(ReportSection(
-                "Rows that quantization changed most", ["row", "divergence (nats/token)", "tokens"],
-                [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
-                "Test rows by id: millrace show finds their text.", shows_rows=True))
+            found.append(
+                ReportSection(
+                    "Rows that quantization changed most",
+                    ["row", "divergence (nats/token)", "tokens"],
+                    [[row["row_id"], f"{row['divergence']:.3g}", f"{row['tokens']:,}"] for row in parts["worst_rows"]],
+                    "Test rows by id: millrace show finds their text.",
+                    shows_rows=True,
+                )
+            )
         if parts.get("blocks"):
-            found.append(ReportSection(
-                "Blocks by the cost of their quantization", ["block", "divergence that is gone with its unquantized weights"],
-                [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]]))
+            found.append(
+                ReportSection(
+                    "Blocks by the cost of their quantization",
+                    ["block", "divergence that is gone with its unquantized weights"],
+                    [[str(block["block"]), f"{block['cost']:.3g}"] for block in parts["blocks"][:BLOCKS_SHOWN]],
+                )
+            )
         return found
 
     def _size(self) -> list[list[str]]:
@@ -220,9 +297,12 @@ class Summary:
     def _drafting(self) -> ReportSection:
         rows = [
             [
-                found["drafter"], str(found["num_speculative_tokens"]),
-                found["sampling"], f"{found['tau']:z.3f}",
-                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}", f"{found['prompts']:,}",
+                found["drafter"],
+                str(found["num_speculative_tokens"]),
+                found["sampling"],
+                f"{found['tau']:z.3f}",
+                f"{found['tau_low']:.3f} to {found['tau_high']:.3f}",
+                f"{found['prompts']:,}",
                 f"{found['looping_share']:z.0%}",
             ]
             for found in self.evaluation["acceptance"]
@@ -230,7 +310,8 @@ class Summary:
         ]
         return ReportSection(
             ACCEPTANCE,
-            ["drafter", "K", "sampling", "tau", "95 % interval", "prompts", "looping answers"], rows,
+            ["drafter", "K", "sampling", "tau", "95 % interval", "prompts", "looping answers"],
+            rows,
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
             "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
             "n-gram drafter." + self._served_as(),
@@ -243,18 +324,30 @@ class Summary:
         if "skipped" in drafts:
             return ReportSection(title, columns, [], f"Not measured: {drafts['skipped']}.")
         rows = [
-            [found["sampling"], str(drafts["num_speculative_tokens"]), f"{found['tau']:z.3f}",
-             f"{found['tau_low']:z.3f} to {found['tau_high']:z.3f}",
-             " ".join(f"{share:z.2f}" for share in found["accepted_by_position"]), f"{found['prompts']:,}",
-             str(found["best_num_speculative_tokens"]), f"{found['speed_up']:z.2f}"]
+            [
+                found["sampling"],
+                str(drafts["num_speculative_tokens"]),
+                f"{found['tau']:z.3f}",
+                f"{found['tau_low']:z.3f} to {found['tau_high']:z.3f}",
+                " ".join(f"{share:z.2f}" for share in found["accepted_by_position"]),
+                f"{found['prompts']:,}",
+                str(found["best_num_speculative_tokens"]),
+                f"{found['speed_up']:z.2f}",
+            ]
             for found in drafts["samplings"]
         ]
-        return ReportSection(title, columns, rows, (
-            "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
-            f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in weights "
-            "that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts takes the "
-            "time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. In vLLM: "
-            "method draft_model."))
+        return ReportSection(
+            title,
+            columns,
+            rows,
+            (
+                "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
+                f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in "
+                "weights that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts takes "
+                "the time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. In "
+                "vLLM: method draft_model."
+            ),
+        )
 
     def _served_as(self) -> str:
         """Notes for whoever serves the drafter."""
@@ -265,8 +358,15 @@ class Summary:
         return "".join(f" {note}" for note in notes if note)
 
 
-def summarise(lake: LakeLayout, workload: str, serving: DrafterServing | None = None, gates: Sequence[GateResult] = (),
-              release: str = "", facts: ReleaseFacts | None = None, choice: DraftingChoice | None = None) -> Summary:
+def summarise(
+    lake: LakeLayout,
+    workload: str,
+    serving: DrafterServing | None = None,
+    gates: Sequence[GateResult] = (),
+    release: str = "",
+    facts: ReleaseFacts | None = None,
+    choice: DraftingChoice | None = None,
+) -> Summary:
     """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice: of the
     release that the summary is about.
 
@@ -274,21 +374,31 @@ def summarise(lake: LakeLayout, workload: str, serving: DrafterServing | None = 
     """
     registry = Registry(lake, workload)
     evaluation = registry.current("dataset", "evaluation_report")
-    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs
-            if item.kind == "model" and not item.pinned}
-    models = {model.name: registry.version("model", model.name, used[model.name]) for model in model_chain()
-              if model.name in used}
-    learnt = {item.version for manifest in models.values() for item in manifest.inputs
-              if item.kind == "dataset" and item.name.endswith("/teacher_answers")}
+    used = {item.name.split("/", 1)[1]: item.version for item in evaluation.inputs if item.kind == "model" and not item.pinned}
+    models = {
+        model.name: registry.version("model", model.name, used[model.name]) for model in model_chain() if model.name in used
+    }
+    learnt = {
+        item.version
+        for manifest in models.values()
+        for item in manifest.inputs
+        if item.kind == "dataset" and item.name.endswith("/teacher_answers")
+    }
     report, speed = read_evaluation(registry.directory(evaluation))
     return Summary(
         workload=workload,
         records=RecordCounts.of(registry.current("dataset", "curated_interactions")),
         dataset=registry.current("dataset", "sft_dataset").metrics,
-        evaluation=report, speed=speed, choice=choice,
-        models=models, teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
+        evaluation=report,
+        speed=speed,
+        choice=choice,
+        models=models,
+        teachers=[registry.version("dataset", "teacher_answers", version) for version in sorted(learnt)],
         has_drafter="speculator" in used,
-        serving=serving, gates=gates, release=release, measured_at=evaluation.created_at,
+        serving=serving,
+        gates=gates,
+        release=release,
+        measured_at=evaluation.created_at,
         facts=facts,
     )
 

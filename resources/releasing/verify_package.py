@@ -63,7 +63,9 @@ def main() -> int:
         if wanted is None:
             asks = release["people"]
             if asks > 1 and not asked.approver:
-                raise VerificationError(f"the release asks for {asks} approvals: name their keys with --approver, or give --approvals 0")
+                raise VerificationError(
+                    f"the release asks for {asks} approvals: name their keys with --approver, or give --approvals 0"
+                )
             wanted = asks if asked.approver else 0
         if len(people) < wanted:
             raise VerificationError(f"{len(people)} of {wanted} approvals by the keys given: {', '.join(people) or 'none'}")
@@ -82,10 +84,19 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Verifies a package of a millrace release.")
     parser.add_argument("package", nargs="?", default=str(Path(__file__).resolve().parent), help="default: where this file is")
     parser.add_argument("--key", required=True, type=_key, help="public key (PEM) of whoever signed the release")
-    parser.add_argument("--approver", action="append", default=[], type=_key,
-                        help="public key of a person who may approve; may be given several times")
-    parser.add_argument("--approvals", type=int, default=None,
-                        help="how many of them must have approved (default: as many as the release asks for)")
+    parser.add_argument(
+        "--approver",
+        action="append",
+        default=[],
+        type=_key,
+        help="public key of a person who may approve; may be given several times",
+    )
+    parser.add_argument(
+        "--approvals",
+        type=int,
+        default=None,
+        help="how many of them must have approved (default: as many as the release asks for)",
+    )
     parser.add_argument("--release", default="", help="version or digest of the only release that is accepted")
     return parser.parse_args()
 
@@ -104,7 +115,9 @@ def _no_links(root: Path) -> None:
     for folder, folders, names in os.walk(root):
         for name in [*folders, *names]:
             if (Path(folder) / name).is_symlink():
-                raise VerificationError(f"{(Path(folder) / name).relative_to(root).as_posix()} is a link, and a package has files only")
+                raise VerificationError(
+                    f"{(Path(folder) / name).relative_to(root).as_posix()} is a link, and a package has files only"
+                )
 
 
 def _signature(root: Path, key: Path) -> None:

@@ -45,15 +45,29 @@ def write_dashboard(lake: LakeLayout, workload: str, path: Path, now: datetime |
     """Writes the page atomically and returns its path. Raises OSError where it cannot be written."""
     facts = facts_of(lake, workload, now or datetime.now(UTC))
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
-        finalize=finalize)
-    environment.filters |= {"counted": counted, "duration": duration, "day": lambda at: f"{at:%Y-%m-%d}",
-                            "minute": lambda at: f"{at:%Y-%m-%d %H:%M}"}
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
+    environment.filters |= {
+        "counted": counted,
+        "duration": duration,
+        "day": lambda at: f"{at:%Y-%m-%d}",
+        "minute": lambda at: f"{at:%Y-%m-%d %H:%M}",
+    }
     page = environment.get_template("dashboard.html.j2").render(
-        facts=facts, lake=lake.place, tiles=tiles(facts), charts=charts(facts),
-        served_of=lambda version: served_of(facts, version), newest_first=list(reversed(facts.releases)),
-        entries=_decided(facts), gates_of=_gates_said,
-        groups=[group for group in GROUPS if any(group in run.seconds for run in facts.runs)])
+        facts=facts,
+        lake=lake.place,
+        tiles=tiles(facts),
+        charts=charts(facts),
+        served_of=lambda version: served_of(facts, version),
+        newest_first=list(reversed(facts.releases)),
+        entries=_decided(facts),
+        gates_of=_gates_said,
+        groups=[group for group in GROUPS if any(group in run.seconds for run in facts.runs)],
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
     return path
@@ -64,26 +78,48 @@ def tiles(facts: Facts) -> list[dict[str, str]]:
     week = facts.traffic[-WEEK:]
     requests, failed = summed(week, "requests"), summed(week, "failed")
     champion = _of(facts, facts.aliases.champion)
-    since = next((entry.at for entry in reversed(facts.log) if entry.champion == facts.aliases.champion
-                  and entry.action in ("promoted", "rolled back", "found")), None)
+    since = next(
+        (
+            entry.at
+            for entry in reversed(facts.log)
+            if entry.champion == facts.aliases.champion and entry.action in ("promoted", "rolled back", "found")
+        ),
+        None,
+    )
     compared = len({row["dt"] for row in facts.drift if row["compared"]})
     alarms = sorted({row["dt"] for row in facts.drift if row["alarm"]})
     late = [row["p95_ms"] for row in week if row["p95_ms"] is not None]
     days = f"in {counted(len(week), 'day')}" if week else "no traffic yet"
     return [
         _tile("Requests", short_number(requests) if week else NONE, days),
-        _tile("Failed", f"{failed / requests:z.1%}" if requests else NONE, f"{failed:,} of {requests:,}" if requests else days,
-              bool(requests) and failed / requests > 0.05),
-        _tile("Latency p95", _duration_ms(max(late)) if late else NONE,
-              "worst day of the week" if late else "not logged"),
-        _tile("Champion", (facts.aliases.champion or "none")[:SHORT],
-              f"since {since:%Y-%m-%d}" if since else "no release is served"),
-        _tile("Acceptance", _number(champion.measured(ACCEPTANCE) if champion else None), "tokens a forward, by its report"
-              if champion and champion.measured(ACCEPTANCE) is not None else "not measured"),
+        _tile(
+            "Failed",
+            f"{failed / requests:z.1%}" if requests else NONE,
+            f"{failed:,} of {requests:,}" if requests else days,
+            bool(requests) and failed / requests > 0.05,
+        ),
+        _tile("Latency p95", _duration_ms(max(late)) if late else NONE, "worst day of the week" if late else "not logged"),
+        _tile(
+            "Champion",
+            (facts.aliases.champion or "none")[:SHORT],
+            f"since {since:%Y-%m-%d}" if since else "no release is served",
+        ),
+        _tile(
+            "Acceptance",
+            _number(champion.measured(ACCEPTANCE) if champion else None),
+            "tokens a forward, by its report" if champion and champion.measured(ACCEPTANCE) is not None else "not measured",
+        ),
         _tile("Candidate", (facts.aliases.candidate or "none")[:SHORT], _waits(facts), facts.aliases.candidate is not None),
-        _tile("Drift", counted(len(alarms), "day") if alarms else "no alarm" if compared else NONE,
-              f"last alarm {alarms[-1]:%d %b}" if alarms else f"in {counted(compared, 'day')} compared" if compared
-              else "no day was compared yet", bool(alarms)),
+        _tile(
+            "Drift",
+            counted(len(alarms), "day") if alarms else "no alarm" if compared else NONE,
+            f"last alarm {alarms[-1]:%d %b}"
+            if alarms
+            else f"in {counted(compared, 'day')} compared"
+            if compared
+            else "no day was compared yet",
+            bool(alarms),
+        ),
     ]
 
 
@@ -92,12 +128,28 @@ def charts(facts: Facts) -> dict[str, list[Markup]]:
     days = [row["dt"] for row in facts.traffic]
     return {
         "traffic": [
-            columns("Requests", "a day", days, {"answered": [row["requests"] - row["failed"] for row in facts.traffic],
-                                                "failed": [row["failed"] for row in facts.traffic]}),
-            columns("Tokens", "a day", days, {"prompts": [row["prompt_tokens"] for row in facts.traffic],
-                                              "answers": [row["answer_tokens"] for row in facts.traffic]}),
+            columns(
+                "Requests",
+                "a day",
+                days,
+                {
+                    "answered": [row["requests"] - row["failed"] for row in facts.traffic],
+                    "failed": [row["failed"] for row in facts.traffic],
+                },
+            ),
+            columns(
+                "Tokens",
+                "a day",
+                days,
+                {
+                    "prompts": [row["prompt_tokens"] for row in facts.traffic],
+                    "answers": [row["answer_tokens"] for row in facts.traffic],
+                },
+            ),
             columns("Users", "a day, hashed", days, {"users": [row["users"] for row in facts.traffic]}),
-        ] if days else [],
+        ]
+        if days
+        else [],
         "drops": _drops(facts),
         "quality": _quality(facts),
         "acceptance": _acceptance(facts),
@@ -122,24 +174,51 @@ def _drops(facts: Facts) -> list[Markup]:
 def _quality(facts: Facts) -> list[Markup]:
     found = []
     if facts.feedback:
-        found.append(day_lines("Bad feedback", "share of the feedback of a day", {
-            "bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]}))
-        found.append(columns("Feedback", "a day", [row["dt"] for row in facts.feedback], {
-            "good": [row["rated"] - row["bad"] for row in facts.feedback], "bad": [row["bad"] for row in facts.feedback]}))
+        found.append(
+            day_lines(
+                "Bad feedback",
+                "share of the feedback of a day",
+                {"bad": [(row["dt"], row["bad"] / row["rated"]) for row in facts.feedback]},
+            )
+        )
+        found.append(
+            columns(
+                "Feedback",
+                "a day",
+                [row["dt"] for row in facts.feedback],
+                {"good": [row["rated"] - row["bad"] for row in facts.feedback], "bad": [row["bad"] for row in facts.feedback]},
+            )
+        )
     if facts.judged:
-        found.append(day_lines("Judge", "mean points of 10, by day", {
-            "points": [(row["dt"], row["points"]) for row in facts.judged]}, from_zero=False))
+        found.append(
+            day_lines(
+                "Judge",
+                "mean points of 10, by day",
+                {"points": [(row["dt"], row["points"]) for row in facts.judged]},
+                from_zero=False,
+            )
+        )
     return found
 
 
 def _acceptance(facts: Facts) -> list[Markup]:
-    measured = [Dot(each.version[:6], each.measured(ACCEPTANCE), *_interval(each, ACCEPTANCE),
-                    served_of(facts, each.version).get("acceptance_length")) for each in facts.releases]
+    measured = [
+        Dot(
+            each.version[:6],
+            each.measured(ACCEPTANCE),
+            *_interval(each, ACCEPTANCE),
+            served_of(facts, each.version).get("acceptance_length"),
+        )
+        for each in facts.releases
+    ]
     known = [dot for dot in measured if dot.value is not None or dot.served is not None]
     found = [dots("Acceptance length", "tokens a forward, by release", known, ("report", "served"))] if known else []
     by_day = [(row["dt"], row["acceptance_length"]) for row in facts.served_by_day if row["acceptance_length"] is not None]
-    return [*found, day_lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)] \
-        if by_day else found
+    return (
+        [*found, day_lines("Served acceptance", "tokens a forward, by day", {"served": by_day}, from_zero=False)]
+        if by_day
+        else found
+    )
 
 
 def _latency(facts: Facts) -> list[Markup]:
@@ -173,10 +252,19 @@ def _cost(facts: Facts) -> list[Markup]:
         return []
     by_group = {group: sum(run.seconds.get(group, 0.0) for run in runs) for group in GROUPS}
     return [
-        bars("Time by run", [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
-             "minutes, newest last", 1),
-        bars("Time by group", [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
-             "minutes, over the runs that are shown", 1)]
+        bars(
+            "Time by run",
+            [Bar(f"{run.at:%m-%d %H:%M}", run.total_s / 60) for run in runs[-RULES_SHOWN:]],
+            "minutes, newest last",
+            1,
+        ),
+        bars(
+            "Time by group",
+            [Bar(group, spent / 60) for group, spent in by_group.items() if spent],
+            "minutes, over the runs that are shown",
+            1,
+        ),
+    ]
 
 
 def _periods(facts: Facts) -> list[Markup]:
@@ -189,8 +277,14 @@ def _periods(facts: Facts) -> list[Markup]:
         found.append(Period(entry.champion, entry.at, None))
     shown = [periods("What served", "champion by time", found, facts.now)] if found else []
     if measured := [each for each in facts.releases if each.measured(RECOVERY) is not None]:
-        shown.append(dots("Recovery", "by release, with its 95 % interval", [_dot(each, RECOVERY) for each in measured],
-                          ("report", "served")))
+        shown.append(
+            dots(
+                "Recovery",
+                "by release, with its 95 % interval",
+                [_dot(each, RECOVERY) for each in measured],
+                ("report", "served"),
+            )
+        )
     return shown
 
 

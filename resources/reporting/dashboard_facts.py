@@ -120,8 +120,9 @@ def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
             days = found[-DAYS:] if name == "interactions" else days
             attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
         facts.traffic = rows(connection, "reporting/traffic_by_day", chats=RATED).to_pylist()
-        facts.feedback = rows(connection, "reporting/feedback_by_day",
-                              names=list(least), least=list(least.values())).to_pylist()
+        facts.feedback = rows(
+            connection, "reporting/feedback_by_day", names=list(least), least=list(least.values())
+        ).to_pylist()
         facts.judged = rows(connection, "reporting/judged_by_day").to_pylist()
         for name in ("serving_metrics", "drift"):
             attach_slice(connection, tables, name, workload)
@@ -151,9 +152,14 @@ def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
             continue
         decided = standing(facts.log, ReleaseRef(release=manifest.version, digest=manifest.digest)) or ""
         yield ReleaseRow(
-            manifest.version, manifest.created_at, {gate.name: gate for gate in release.gates},
-            [problem for gate in release.gates if (problem := missed(gate))], decided,
-            [alias for alias, version in facts.aliases.all().items() if version == manifest.version], directory / "report.html")
+            manifest.version,
+            manifest.created_at,
+            {gate.name: gate for gate in release.gates},
+            [problem for gate in release.gates if (problem := missed(gate))],
+            decided,
+            [alias for alias, version in facts.aliases.all().items() if version == manifest.version],
+            directory / "report.html",
+        )
 
 
 def _manifests(lake: LakeLayout, workload: str) -> Iterator[Manifest]:
@@ -176,8 +182,10 @@ def _runs(lake: LakeLayout, facts: Facts) -> list[RunCost]:
     for run in runs(lake):
         if run.workload == facts.workload and run.started_at is not None:
             together.setdefault(run.submitted or run.run_id, []).append(run)
-    found = [_cost(lake, facts.now, parts, [made for part in parts for made in by_run.pop(part.run_id, [])], groups)
-             for parts in list(together.values())[:MOST_RUNS]]
+    found = [
+        _cost(lake, facts.now, parts, [made for part in parts for made in by_run.pop(part.run_id, [])], groups)
+        for parts in list(together.values())[:MOST_RUNS]
+    ]
     found += [_cost_of_artefacts(run_id, made, groups) for run_id, made in by_run.items()]
     return sorted((run for run in found if run.seconds or run.money), key=lambda run: run.at, reverse=True)[:MOST_RUNS]
 
@@ -221,4 +229,3 @@ def served_of(facts: Facts, release: str) -> dict[str, Any]:
 
 def summed(rows_of_days: Sequence[dict[str, Any]], column: str) -> int:
     return int(sum(row[column] or 0 for row in rows_of_days))
-

@@ -44,27 +44,47 @@ def write_data_report(lake: LakeLayout, path: Path, previews: bool = True) -> No
         tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
         listed = rows(connection, "catalog/queries/described_relations", tables=tables).to_pylist()
         traffic = rows(connection, "catalog/queries/traffic_by_day").to_pylist()
-        page = _environment().get_template("data.html.j2").render(
-            lake=lake.root.name, made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", previews=previews, traffic=traffic,
-            most=max([row["requests"] for row in traffic], default=1),
-            reasons=rows(connection, "catalog/queries/drop_reasons").to_pylist(),
-            described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
+        page = (
+            _environment()
+            .get_template("data.html.j2")
+            .render(
+                lake=lake.root.name,
+                made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+                previews=previews,
+                traffic=traffic,
+                most=max([row["requests"] for row in traffic], default=1),
+                reasons=rows(connection, "catalog/queries/drop_reasons").to_pylist(),
+                described=[_described(connection, item["relation"], item["comment"] or "", previews) for item in listed],
+            )
         )
     write_text(path, page)
 
 
 def _environment() -> Environment:
-    return Environment(loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True,
-                       lstrip_blocks=True, finalize=finalize)
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
 
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str, comment: str, previews: bool) -> RelationReport:
     try:
         count, columns = column_statistics(connection, relation, with_texts=previews)
-        shown = connection.sql(sql_text("catalog/queries/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}) \
-            .to_arrow_table() if previews else None
+        shown = (
+            connection.sql(
+                sql_text("catalog/queries/preview").format(relation=relation), params={"rows": PREVIEW_ROWS}
+            ).to_arrow_table()
+            if previews
+            else None
+        )
     except (duckdb.Error, OSError) as error:
         return RelationReport(relation, comment, problem=" ".join(str(error).split())[:200])
-    preview = None if shown is None or not shown.num_rows else [
-        (name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
+    preview = (
+        None
+        if shown is None or not shown.num_rows
+        else [(name, [short(value) for value in shown.column(name).to_pylist()]) for name in shown.column_names]
+    )
     return RelationReport(relation, comment, count, columns, preview)

@@ -65,8 +65,12 @@ def compare_versions(
         attach_slice(connection, Tables(lake), "decisions", registry.workload)
         run(connection, "composing/diff/row_changes", version=after.version)
         return DatasetDiff(
-            f"{registry.workload}/{own}", before.version, after.version, rows(connection, "composing/diff/changes"),
-            rows(connection, "composing/diff/each_row") if each_row else None)
+            f"{registry.workload}/{own}",
+            before.version,
+            after.version,
+            rows(connection, "composing/diff/changes"),
+            rows(connection, "composing/diff/each_row") if each_row else None,
+        )
 
 
 def version_named(lake: LakeLayout, name: str, word: str) -> tuple[str, str]:
@@ -95,14 +99,18 @@ def _chosen(registry: Registry, name: str, versions: list[Manifest], word: str, 
         others = [each for each in versions if other is None or each.version != other.version]
         earlier = [each for each in others if other is None or each.created_at <= other.created_at]
         if not others:
-            raise DiffError(f"{registry.workload}/{name} has one version, {versions[-1].version}: there is nothing to compare "
-                            "it with until a run makes another")
+            raise DiffError(
+                f"{registry.workload}/{name} has one version, {versions[-1].version}: there is nothing to compare "
+                "it with until a run makes another"
+            )
         return (earlier or others)[-1]
     found = [each for each in versions if each.version.startswith(word)]
     if len(found) != 1 or len(word) < 4:
         there = ", ".join(f"{each.version} ({each.created_at:%Y-%m-%d %H:%M})" for each in versions[-8:])
-        raise DiffError(f"{word} is no version of {registry.workload}/{name}; give current, previous, or at least 4 digits of "
-                        f"one of {there}")
+        raise DiffError(
+            f"{word} is no version of {registry.workload}/{name}; give current, previous, or at least 4 digits of "
+            f"one of {there}"
+        )
     return found[0]
 
 
@@ -116,10 +124,14 @@ def _read(connection: duckdb.DuckDBPyConnection, registry: Registry, manifest: M
     held = set(pq.read_schema(files[0]).names) if files else set()
     if not {"row_id", "source"} <= held:
         raise DiffError(f"{manifest.name} has no rows in splits; sft_dataset and teacher_answers do")
-    connection.execute(sql_text("composing/diff/version_rows").format(
-        view=view, files=", ".join(sql_literal(str(path)) for path in files),
-        reason="min(reason)" if "reason" in held else "null::varchar",
-        content="content_sha256" if "content_sha256" in held else "null"))
+    connection.execute(
+        sql_text("composing/diff/version_rows").format(
+            view=view,
+            files=", ".join(sql_literal(str(path)) for path in files),
+            reason="min(reason)" if "reason" in held else "null::varchar",
+            content="content_sha256" if "content_sha256" in held else "null",
+        )
+    )
 
 
 def diff_summary(diff: DatasetDiff) -> dict[str, int]:

@@ -33,8 +33,11 @@ def columns(title: str, about: str, days: Sequence[date], series: Mapping[str, S
     parts = _axes(top, [] if few else days)
     for place, day in enumerate(days):
         if few:
-            parts.append(Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{:%m-%d}</text>').format(
-                LEFT + room * (place + 0.5), TOP + PLOT + 15, day))
+            parts.append(
+                Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{:%m-%d}</text>').format(
+                    LEFT + room * (place + 0.5), TOP + PLOT + 15, day
+                )
+            )
         x, bottom = LEFT + room * place + (room - wide) / 2, float(TOP + PLOT)
         for index, (name, values) in enumerate(series.items()):
             tall = values[place] / top * PLOT
@@ -44,8 +47,9 @@ def columns(title: str, about: str, days: Sequence[date], series: Mapping[str, S
     return figure(title, about, TOP + PLOT + 20, parts, list(series) if len(series) > 1 else [])
 
 
-def day_lines(title: str, about: str, series: Mapping[str, Sequence[tuple[date, float]]], digits: int = 3,
-              from_zero: bool = True) -> Markup:
+def day_lines(
+    title: str, about: str, series: Mapping[str, Sequence[tuple[date, float]]], digits: int = 3, from_zero: bool = True
+) -> Markup:
     """A line for each series; a day without a value has no point. from_zero: whether the axis begins at 0."""
     days = sorted({day for points in series.values() for day, _ in points})
     values = [value for points in series.values() for _, value in points]
@@ -151,22 +155,26 @@ def periods(title: str, about: str, given: Sequence[Period], now: datetime) -> M
 
 def figure(title: str, about: str, height: float, parts: Sequence[Markup], legend: Sequence[str]) -> Markup:
     """A chart with its caption and, for several series, a legend of HTML, which wraps on a phone."""
-    keys = Markup("").join(Markup('<span><i class="s{}"></i>{}</span>').format(index % SERIES, name)
-                           for index, name in enumerate(legend))
+    keys = Markup("").join(
+        Markup('<span><i class="s{}"></i>{}</span>').format(index % SERIES, name) for index, name in enumerate(legend)
+    )
     below = Markup('<div class="legend">{}</div>').format(keys) if legend else ""
-    return Markup('<figure><figcaption><b>{}</b> <span>{}</span></figcaption><svg viewBox="0 0 {} {:.0f}" role="img" '
-                  'aria-label="{}">{}</svg>{}</figure>').format(
-        title, about, WIDTH, height, title, Markup("").join(parts), below)
+    return Markup(
+        '<figure><figcaption><b>{}</b> <span>{}</span></figcaption><svg viewBox="0 0 {} {:.0f}" role="img" '
+        'aria-label="{}">{}</svg>{}</figure>'
+    ).format(title, about, WIDTH, height, title, Markup("").join(parts), below)
 
 
 def _rect(css: str, x: float, y: float, wide: float, tall: float, said: str) -> Markup:
-    return Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1"><title>{}</title></rect>'
-                  ).format(css, x, y, wide, tall, said)
+    return Markup(
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1"><title>{}</title></rect>'
+    ).format(css, x, y, wide, tall, said)
 
 
 def _circle(series: int, x: float, y: float, radius: float, said: str) -> Markup:
     return Markup('<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>{}</title></circle>').format(
-        series, x, y, radius, said)
+        series, x, y, radius, said
+    )
 
 
 def nice_top(value: float) -> float:
@@ -199,8 +207,11 @@ def _axes(top: float, days: Sequence[date], low: float = 0.0) -> list[Markup]:
     parts = []
     for share in (0.0, 0.5, 1.0):
         y = TOP + PLOT - share * PLOT
-        parts.append(Markup('<path class="rule" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-            LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 4, short_number(low + share * (top - low))))
+        parts.append(
+            Markup('<path class="rule" d="M{} {:.1f}H{}"/><text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                LEFT, y, WIDTH - RIGHT, LEFT - 5, y + 4, short_number(low + share * (top - low))
+            )
+        )
     return parts + _day_labels(days, LEFT, TOP + PLOT + 15)
 
 
@@ -210,8 +221,10 @@ def _day_labels(days: Sequence[date], left: float, y: float) -> list[Markup]:
         return []
     if len(days) == 1:
         return [Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format((left + WIDTH - RIGHT) / 2, y, days[0])]
-    return [Markup('<text x="{}" y="{}">{}</text>').format(left, y, days[0]),
-            Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(WIDTH - RIGHT, y, days[-1])]
+    return [
+        Markup('<text x="{}" y="{}">{}</text>').format(left, y, days[0]),
+        Markup('<text x="{}" y="{}" text-anchor="end">{}</text>').format(WIDTH - RIGHT, y, days[-1]),
+    ]
 
 
 def _share(day: date, days: Sequence[date]) -> float:

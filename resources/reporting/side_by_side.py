@@ -76,7 +76,8 @@ def answers_side_by_side(lake: LakeLayout, before: Path, after: Path, prompts: i
     if not found:
         raise ReleaseError(
             f"no prompt is known that both {before.name} and {after.name} answered: approve one of them and run the recipe "
-            "again, which asks champion and candidate the same rows, or train drafters, which keeps their targets' answers")
+            "again, which asks champion and candidate the same rows, or train drafters, which keeps their targets' answers"
+        )
     return found[:prompts]
 
 
@@ -164,8 +165,13 @@ def differences(before: str, after: str) -> tuple[Markup, Markup]:
 def pairs_as_html(pairs: Sequence[Pair], before: str, after: str) -> str:
     """A block that stands for itself in a notebook's cell and in a page. before, after: what the releases are called."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html.j2"]), trim_blocks=True, lstrip_blocks=True,
-        finalize=finalize)
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html.j2"]),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
     shown = [(pair, *differences(pair.before, pair.after)) for pair in pairs]
     return environment.get_template("answers.html.j2").render(
-        shown=shown, before=before, after=after, same=sum(pair.same for pair in pairs))
+        shown=shown, before=before, after=after, same=sum(pair.same for pair in pairs)
+    )

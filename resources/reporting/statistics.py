@@ -54,9 +54,13 @@ def short(value: Any, most: int = MOST_CHARACTERS) -> str:
 def _column(row: dict[str, Any], with_texts: bool) -> dict[str, str]:
     shown = with_texts or not any(kind in row["column_type"] for kind in TEXTUAL)
     return {
-        "name": row["column_name"], "type": short(row["column_type"], 40), "nulls": f"{float(row['null_percent'] or 0):.1f}",
-        "distinct": f"{row['distinct_values'] or 0:,}", "least": short(row["least"], 28) if shown else "",
-        "most": short(row["most"], 28) if shown else "", "mean": _number(row["mean"]),
+        "name": row["column_name"],
+        "type": short(row["column_type"], 40),
+        "nulls": f"{float(row['null_percent'] or 0):.1f}",
+        "distinct": f"{row['distinct_values'] or 0:,}",
+        "least": short(row["least"], 28) if shown else "",
+        "most": short(row["most"], 28) if shown else "",
+        "mean": _number(row["mean"]),
     }
 
 
@@ -68,25 +72,52 @@ def _number(text: Any) -> str:
 
 
 ROWS = 3
-NAMES = ("workload", "stage", "split", "origin", "source", "source_format", "reason", "rule", "status", "model", "language",
-         "name", "tie", "suite", "task", "kind", "error_code", "finish_reason")
+NAMES = (
+    "workload",
+    "stage",
+    "split",
+    "origin",
+    "source",
+    "source_format",
+    "reason",
+    "rule",
+    "status",
+    "model",
+    "language",
+    "name",
+    "tie",
+    "suite",
+    "task",
+    "kind",
+    "error_code",
+    "finish_reason",
+)
 """Text columns whose values are names and not texts."""
-IDENTIFYING = ("user_hash", "interaction_id", "interaction_ids", "request_id", "alias_id", "trace_id", "session_id", "row_id",
-               "given_id")
+IDENTIFYING = (
+    "user_hash",
+    "interaction_id",
+    "interaction_ids",
+    "request_id",
+    "alias_id",
+    "trace_id",
+    "session_id",
+    "row_id",
+    "given_id",
+)
 PEOPLE = {"feedback": ("source",)}
 """Columns of a table in which one of NAMES may name a person."""
 
 
-def rows_without_texts(
-    connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()
-) -> list[dict[str, str]]:
+def rows_without_texts(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> list[dict[str, str]]:
     """The first rows of a query, a dict for each column that has a value. hidden: further columns that are not shown."""
     found = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
     rows = found.to_arrow_table().to_pylist()
-    shown = [name for name in found.columns
-             if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)]
-    return [{"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}}
-            for name in shown]
+    shown = [
+        name for name in found.columns if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)
+    ]
+    return [
+        {"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}} for name in shown
+    ]
 
 
 def _shown(name: str, value: Any) -> str:

@@ -81,22 +81,33 @@ class AdapterHost:
         for server in self.servers:
             if not server.ended and not server.shared.differences(shared):
                 if slot.last is not None and release.served_drafting != server.drafting:
-                    self._say(f"release {directory.name} of {slot.workload} was measured with another drafting than that of "
-                              f"the server that serves it: start millrace serve again to choose anew")
+                    self._say(
+                        f"release {directory.name} of {slot.workload} was measured with another drafting than that of "
+                        f"the server that serves it: start millrace serve again to choose anew"
+                    )
                 return server
         others = [server for server in self.servers if not server.ended]
         if others and slot.last is None:
             why = "; ".join(others[0].shared.differences(shared))
-            raise ServeError(f"{slot.workload} cannot be served beside the other workloads: {why}. Serve it alone: millrace "
-                             f"serve {slot.workload}")
+            raise ServeError(
+                f"{slot.workload} cannot be served beside the other workloads: {why}. Serve it alone: millrace "
+                f"serve {slot.workload}"
+            )
         releases = [release, *self._releases_on(shared)]
         drafting = _common_drafting(releases)
         if any(release.served_drafting != drafting for release in releases):
             self._say("the releases draft differently and share one server, so it drafts nothing")
         self._say(f"a server on base {shared.base[:12]} starts in vllm")
         server = AdapterServer.start(
-            self._lake, shared, self.settings, max(release.adapter.rank for release in releases),
-            len(self._slots) + 1, drafting, meanwhile, self._say)
+            self._lake,
+            shared,
+            self.settings,
+            max(release.adapter.rank for release in releases),
+            len(self._slots) + 1,
+            drafting,
+            meanwhile,
+            self._say,
+        )
         self.servers.append(server)
         return server
 

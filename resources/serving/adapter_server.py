@@ -83,18 +83,36 @@ class LoadedAdapter:
 class AdapterServer:
     """A server that runs. rank: the largest that it takes."""
 
-    def __init__(self, lake: LakeLayout, shared: SharedBase, rank: int, drafting: Drafting, log: Path, server: RunningServer,
-                 open_: ExitStack):
+    def __init__(
+        self,
+        lake: LakeLayout,
+        shared: SharedBase,
+        rank: int,
+        drafting: Drafting,
+        log: Path,
+        server: RunningServer,
+        open_: ExitStack,
+    ):
         self.shared, self.rank, self.drafting, self.log = shared, rank, drafting, log
         self.loaded: list[LoadedAdapter] = []
         self.began_s = time.monotonic()
         self._lake, self._server, self._open = lake, server, open_
-        self._api = OpenAiApi(server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, retries=None,
-                              through_proxy=False)
+        self._api = OpenAiApi(
+            server.url, api_key=None, connections=2, timeout_s=LOADS_WITHIN_S, retries=None, through_proxy=False
+        )
 
     @classmethod
-    def start(cls, lake: LakeLayout, shared: SharedBase, settings: ServeSettings, rank: int, adapters: int, drafting: Drafting,
-              check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> AdapterServer:
+    def start(
+        cls,
+        lake: LakeLayout,
+        shared: SharedBase,
+        settings: ServeSettings,
+        rank: int,
+        adapters: int,
+        drafting: Drafting,
+        check: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> AdapterServer:
         """rank: of the largest adapter to load; --max-lora-rank among the settings' arguments goes before it. adapters: how
         many may be loaded at a time. check: called while it starts, and may raise.
 
@@ -104,8 +122,9 @@ class AdapterServer:
         if program.kind != "vllm":
             raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")
         if several := [word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in SEVERAL_PROCESSES]:
-            raise ServeError(f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave "
-                             "it out")
+            raise ServeError(
+                f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave it out"
+            )
         try:
             most = given_rank(settings.arguments) or served_rank(rank)
             words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments]
@@ -118,9 +137,15 @@ class AdapterServer:
             words += chosen
         with ExitStack() as stack:
             try:
-                server = stack.enter_context(running_server(
-                    words, log=log, start_s=settings.start_s, environment={**server_environment(), **shared.environment()},
-                    check=check))
+                server = stack.enter_context(
+                    running_server(
+                        words,
+                        log=log,
+                        start_s=settings.start_s,
+                        environment={**server_environment(), **shared.environment()},
+                        check=check,
+                    )
+                )
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"vllm did not start on base {shared.base[:12]}: {error} (log: {log})") from error
             return cls(lake, shared, most, drafting, log, server, stack.pop_all())
@@ -143,19 +168,30 @@ class AdapterServer:
             raise ServeError(f"{named} needs a server of its own: {'; '.join(differences)}")
         adapter = release.adapter
         if adapter.rank > self.rank:
-            raise ServeError(f"the adapter of {named} has rank {adapter.rank}, and the server was started for ranks up to "
-                             f"{self.rank}: start it again with -- {RANK_FLAG} {served_rank(adapter.rank)}")
+            raise ServeError(
+                f"the adapter of {named} has rank {adapter.rank}, and the server was started for ranks up to "
+                f"{self.rank}: start it again with -- {RANK_FLAG} {served_rank(adapter.rank)}"
+            )
         place = self._lake.root / adapter.path
         name = f"{release.workload}@{directory.name}"
         self._ask("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(place)}, f"{named} was not loaded")
         listed = self._listed()
         if listed.get(name) != str(place):
             raise ServeError(f"{named} was not loaded: the server does not list it with {place} (log: {self.log})")
-        loaded = LoadedAdapter(directory, release, Backend(
-            self._server.url, directory.name, digest=release.target.digest,
-            sampling=server_sampling(directory / "generation_config.json"),
-            naming=Naming(release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint)),
-            self)
+        loaded = LoadedAdapter(
+            directory,
+            release,
+            Backend(
+                self._server.url,
+                directory.name,
+                digest=release.target.digest,
+                sampling=server_sampling(directory / "generation_config.json"),
+                naming=Naming(
+                    release.workload, name, fingerprint(directory.name, release.target.digest), self.shared.fingerprint
+                ),
+            ),
+            self,
+        )
         self.loaded.append(loaded)
         return loaded
 
@@ -164,8 +200,11 @@ class AdapterServer:
         the server still lists it."""
         named = loaded.backend.naming.served_as
         try:
-            self._ask("/v1/unload_lora_adapter", {"lora_name": named},
-                      f"release {loaded.version} of {loaded.workload} was not unloaded")
+            self._ask(
+                "/v1/unload_lora_adapter",
+                {"lora_name": named},
+                f"release {loaded.version} of {loaded.workload} was not unloaded",
+            )
         except ServeError:
             if named in self._listed():
                 raise

@@ -73,8 +73,15 @@ def require_servable(lake: LakeLayout, workload: str, traffic: TrafficSettings) 
         raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
 
 
-def serve(lake: LakeLayout, workload: str, traffic: TrafficSettings, settings: ServeSettings, say: Say, watch: bool = False,
-          every_s: float = 2.0) -> None:
+def serve(
+    lake: LakeLayout,
+    workload: str,
+    traffic: TrafficSettings,
+    settings: ServeSettings,
+    say: Say,
+    watch: bool = False,
+    every_s: float = 2.0,
+) -> None:
     """Returns when it is interrupted. watch: follow the aliases, and start servers again that end; otherwise such an end
     raises. every_s: how often the aliases are read.
 
@@ -88,8 +95,13 @@ def serve(lake: LakeLayout, workload: str, traffic: TrafficSettings, settings: S
         capture = stack.enter_context(Capture(traffic.capture, say)) if traffic.capture is not None else None
         if capture is not None and (unkeyed := unkeyed_sentence()):
             say(unkeyed)
-        front = Front(traffic.host, traffic.port, traffic.drain_s, *([capture.recorder, capture.answers] if capture else []),
-                      wait_s=traffic.wait_s)
+        front = Front(
+            traffic.host,
+            traffic.port,
+            traffic.drain_s,
+            *([capture.recorder, capture.answers] if capture else []),
+            wait_s=traffic.wait_s,
+        )
         if traffic.beside or (traffic.canary is None and _is_adapter(lake, workload, traffic.alias)):
             if traffic.scrape_s:
                 say("metrics of the servers are not kept: an adapter's server reports those of all its releases together")
@@ -114,8 +126,10 @@ def serve(lake: LakeLayout, workload: str, traffic: TrafficSettings, settings: S
                 time.sleep(every_s)
         except KeyboardInterrupt:
             if waiting := sum(route.backend.in_flight for route in front.routes):
-                say(f"stops when {waiting} requests in flight are answered, after {traffic.drain_s:g} s at most; Ctrl-C again "
-                    "stops at once")
+                say(
+                    f"stops when {waiting} requests in flight are answered, after {traffic.drain_s:g} s at most; Ctrl-C again "
+                    "stops at once"
+                )
 
 
 @contextmanager

@@ -105,14 +105,17 @@ class Follower:
     """What answers for the slots behind a front. drain_s: seconds that a replaced release has for its requests. say: called
     with one sentence for each event."""
 
-    def __init__(self, lake: LakeLayout, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say,
-                 drain_s: float = 600.0):
+    def __init__(
+        self, lake: LakeLayout, host: ReleaseHost[Any], front: Front, slots: Sequence[Slot], say: Say, drain_s: float = 600.0
+    ):
         self.host = host
         self.loaded: dict[Key, LoadedRelease] = {}
         """Releases in use."""
         self._lake, self._front, self._say, self._drain_s = lake, front, say, drain_s
-        self._slots = {workload: [slot for slot in slots if slot.workload == workload]
-                       for workload in dict.fromkeys(slot.workload for slot in slots)}
+        self._slots = {
+            workload: [slot for slot in slots if slot.workload == workload]
+            for workload in dict.fromkeys(slot.workload for slot in slots)
+        }
         self._retired: list[_Retired] = []
         self._backoffs: dict[Key, Backoff] = {}
         """Pauses between starts of a release."""
@@ -125,8 +128,10 @@ class Follower:
         for workload, (first, *others) in self._slots.items():
             named = Endpoint(self._lake, workload).read().all()
             if (version := named.get(first.alias)) is None:
-                raise ServeError(f"{workload} has no release under the alias {first.alias}; there are: "
-                                 f"{', '.join(named) or 'none'}. Approve one: millrace approve VERSION")
+                raise ServeError(
+                    f"{workload} has no release under the alias {first.alias}; there are: "
+                    f"{', '.join(named) or 'none'}. Approve one: millrace approve VERSION"
+                )
             self._serve(first, version)
             for slot in others:
                 self._follow(slot, named.get(slot.alias))
@@ -180,12 +185,15 @@ class Follower:
             name = self.host.name(slot)
             if isinstance(error, ServeError) and slot.serving is not None:
                 slot.refused = version
-                self._say(f"{name}: {error}; release {slot.serving} goes on, and release {version} is not tried again until "
-                          "the alias moves")
+                self._say(
+                    f"{name}: {error}; release {slot.serving} goes on, and release {version} is not tried again until "
+                    "the alias moves"
+                )
                 return
             self._backoff(slot.workload, version).begin()
-            self._tell_once((slot.workload, version),
-                            f"{name}: release {version} cannot be served now, and is tried again: {error}")
+            self._tell_once(
+                (slot.workload, version), f"{name}: release {version} cannot be served now, and is tried again: {error}"
+            )
         else:
             self._told.pop((slot.workload, version), None)
 
@@ -198,8 +206,9 @@ class Follower:
         slot.serving = slot.last = version
         self._route()
         share = "" if slot.share == 1 else f" to {slot.share:z.0%} of the sessions"
-        self._say(f"{self.host.name(slot)}: release {version} answers{share} on {self._front.url} "
-                  f"({self.loaded[key].described})")
+        self._say(
+            f"{self.host.name(slot)}: release {version} answers{share} on {self._front.url} ({self.loaded[key].described})"
+        )
 
     def _revived(self, key: Key) -> LoadedRelease | None:
         """The release itself if it still answers its last requests: a rollback then takes no time."""
@@ -222,8 +231,10 @@ class Follower:
                 self.host.discard(loaded)
                 raise
             passed = sum(finding.passed is True for finding in found)
-            self._say(f"{self.host.name(slot)}: release {directory.name} passed {passed} checks" + "".join(
-                f"; {finding.name} not checked: {finding.said}" for finding in found if finding.passed is None))
+            self._say(
+                f"{self.host.name(slot)}: release {directory.name} passed {passed} checks"
+                + "".join(f"; {finding.name} not checked: {finding.said}" for finding in found if finding.passed is None)
+            )
         self.host.begin(loaded)
         return loaded
 
@@ -233,8 +244,10 @@ class Follower:
         for workload, slots in self._slots.items():
             answering = [slot for slot in slots if slot.serving and (workload, slot.serving) in self.loaded]
             taken = sum(slot.share for slot in answering[1:])
-            routes += [Route(self.loaded[workload, slot.serving].backend, 1 - taken if place == 0 else slot.share)
-                       for place, slot in enumerate(answering)]
+            routes += [
+                Route(self.loaded[workload, slot.serving].backend, 1 - taken if place == 0 else slot.share)
+                for place, slot in enumerate(answering)
+            ]
             used |= {(workload, slot.serving) for slot in answering}
         self._front.switch(routes)
         for key in [key for key in self.loaded if key not in used]:

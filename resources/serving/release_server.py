@@ -52,8 +52,10 @@ def verified_release(lake: LakeLayout, workload: str, version: str, alias: str) 
     directory = lake.artefacts("release") / workload / version
     lake.mirror.pull()
     if not (directory / "release.json").exists():
-        raise ServeError(f"the alias {alias} of {workload} names release {version}, which is not in {lake.place}: restore it "
-                         "from a copy, or move the alias")
+        raise ServeError(
+            f"the alias {alias} of {workload} names release {version}, which is not in {lake.place}: restore it "
+            "from a copy, or move the alias"
+        )
     try:
         if problems := recheck(lake, directory):
             raise ServeError(f"release {version} is not served: {'; '.join(problems)}")
@@ -64,32 +66,54 @@ def verified_release(lake: LakeLayout, workload: str, version: str, alias: str) 
     return directory
 
 
-def try_release(server: TriedServer, lake: LakeLayout, directory: Path, settings: ServeSettings, name: str,
-                check: Callable[[], None]) -> list[SmokeResult]:
+def try_release(
+    server: TriedServer, lake: LakeLayout, directory: Path, settings: ServeSettings, name: str, check: Callable[[], None]
+) -> list[SmokeResult]:
     """Asks a server of a release the smoke set, and writes what was found as <logs>/<name>.smoke.json."""
     release, rows = read_release(directory), smoke_rows(lake, directory)
     found = run_smoke_set(server, rows.prompts, rows.with_schema, own_layers(lake.root / release.target.path), check)
     if rows.missing:
         found.append(SmokeResult("held-out rows", None, rows.missing))
-    write_json(settings.logs / f"{name}.smoke.json", {
-        "release": directory.name, "workload": release.workload, "server": server.kind,
-        "at": datetime.now(UTC).isoformat(timespec="seconds"), "findings": [asdict(finding) for finding in found]})
+    write_json(
+        settings.logs / f"{name}.smoke.json",
+        {
+            "release": directory.name,
+            "workload": release.workload,
+            "server": server.kind,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "findings": [asdict(finding) for finding in found],
+        },
+    )
     return found
 
 
 class ReleaseServer:
     """A server that runs. backend: its address for the front."""
 
-    def __init__(self, directory: Path, release: Release, program: Program, log: Path, server: RunningServer, open_: ExitStack,
-                 sampling: Mapping[str, Any]):
+    def __init__(
+        self,
+        directory: Path,
+        release: Release,
+        program: Program,
+        log: Path,
+        server: RunningServer,
+        open_: ExitStack,
+        sampling: Mapping[str, Any],
+    ):
         self.directory, self.release, self.program, self.log = directory, release, program, log
         self.backend = Backend(server.url, directory.name, digest=release.target.digest, sampling=sampling)
         self.began_s = time.monotonic()
         self._server, self._open = server, open_
 
     @classmethod
-    def start(cls, lake: LakeLayout, directory: Path, settings: ServeSettings,
-              check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda sentence: None) -> ReleaseServer:
+    def start(
+        cls,
+        lake: LakeLayout,
+        directory: Path,
+        settings: ServeSettings,
+        check: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> ReleaseServer:
         """check: called while it starts, and may raise. Raises ServeError if it does not come up in time."""
         log, program = settings.logs / f"{directory.name}.log", settings.program
         settings.logs.mkdir(parents=True, exist_ok=True)
@@ -100,9 +124,16 @@ class ReleaseServer:
         with ExitStack() as stack:
             command = stack.enter_context(command_of(program, lake, directory))
             try:
-                server = stack.enter_context(running_server(
-                    [*command.words, *settings.arguments, *chosen], log=log, start_s=settings.start_s, folder=command.folder,
-                    environment=command.environment, check=check))
+                server = stack.enter_context(
+                    running_server(
+                        [*command.words, *settings.arguments, *chosen],
+                        log=log,
+                        start_s=settings.start_s,
+                        folder=command.folder,
+                        environment=command.environment,
+                        check=check,
+                    )
+                )
             except (ServerFailed, NotRunnable) as error:
                 raise ServeError(f"{program.kind} did not start release {directory.name}: {error} (log: {log})") from error
             sampling = server_sampling(lake.root / release.target.path / "generation_config.json")
@@ -134,7 +165,9 @@ class ReleaseServer:
         """Whether its process has ended."""
         return self._server.ends_within(0)
 
-    def run_smoke_set(self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
+    def run_smoke_set(
+        self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None
+    ) -> list[SmokeResult]:
         """Tries it before it takes traffic. A lookup may find nothing to draft; a drafter always drafts."""
         drafts = self.drafts and self.release.served_drafting.method == "drafter"
         tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)

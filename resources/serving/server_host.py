@@ -1,6 +1,6 @@
 """Runs each release in a server of its own, for follow.py.
 
-    host = ServerHost(lake, settings, say, scraper)
+host = ServerHost(lake, settings, say, scraper)
 """
 
 from __future__ import annotations

@@ -45,21 +45,35 @@ class SharedBase:
     def of(cls, directory: Path, release: Release) -> SharedBase:
         """Raises ServeError for a release of another form."""
         if release.base is None or release.adapter is None:
-            raise ServeError(f"release {directory.name} of {release.workload} is a whole model, not an adapter, so no server "
-                             f"is shared with it: serve it alone (millrace serve {release.workload}), or make it with "
-                             "release.form: adapter")
+            raise ServeError(
+                f"release {directory.name} of {release.workload} is a whole model, not an adapter, so no server "
+                f"is shared with it: serve it alone (millrace serve {release.workload}), or make it with "
+                "release.form: adapter"
+            )
         config = directory / "generation_config.json"
-        return cls(release.base.digest, release.adapter.tokenizer, _digest_of(_read(config)), release.service.zero_retention,
-                   release.base.path, directory, release.adapter.path, release.service.drain_s)
+        return cls(
+            release.base.digest,
+            release.adapter.tokenizer,
+            _digest_of(_read(config)),
+            release.service.zero_retention,
+            release.base.path,
+            directory,
+            release.adapter.path,
+            release.service.drain_s,
+        )
 
     def differences(self, other: SharedBase) -> list[str]:
         """What another release has otherwise, in words."""
-        return [what for what, same in (
-            (f"its base model is {other.base[:12]} and not {self.base[:12]}", self.base == other.base),
-            ("its tokenizer or chat template is another one", self.tokenizer == other.tokenizer),
-            ("its generation_config.json is another one", self.generation == other.generation),
-            ("only one of them retains nothing (release.zero_retention)", self.zero_retention == other.zero_retention),
-        ) if not same]
+        return [
+            what
+            for what, same in (
+                (f"its base model is {other.base[:12]} and not {self.base[:12]}", self.base == other.base),
+                ("its tokenizer or chat template is another one", self.tokenizer == other.tokenizer),
+                ("its generation_config.json is another one", self.generation == other.generation),
+                ("only one of them retains nothing (release.zero_retention)", self.zero_retention == other.zero_retention),
+            )
+            if not same
+        ]
 
     @property
     def fingerprint(self) -> str:
@@ -71,8 +85,16 @@ class SharedBase:
         rank that vLLM does not serve."""
         service = Service(self.fingerprint, self.zero_retention, self.drain_s)
         place = lake.root / self.adapter
-        words = words_of("vllm", str(lake.root / self.place), BASE_NAME, None, None, drafting.num_speculative_tokens, drafting,
-                         service=service)
+        words = words_of(
+            "vllm",
+            str(lake.root / self.place),
+            BASE_NAME,
+            None,
+            None,
+            drafting.num_speculative_tokens,
+            drafting,
+            service=service,
+        )
         words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_words(rank, adapters)]
         return words + tool_words(template_text(place))
 

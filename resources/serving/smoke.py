@@ -86,8 +86,12 @@ def _prompts(path: Path) -> Iterator[SmokePrompt]:
                 row = {name: row.get(name) for name in COLUMNS}
                 messages = prompt_of(row)
                 if messages and sum(len(str(said.get("content") or "")) for said in messages) <= MOST_CHARACTERS:
-                    yield SmokePrompt(str(row["row_id"]), messages, json.loads(row["tools"]) if row["tools"] else None,
-                                      json.loads(row["request"]) if row["request"] else {})
+                    yield SmokePrompt(
+                        str(row["row_id"]),
+                        messages,
+                        json.loads(row["tools"]) if row["tools"] else None,
+                        json.loads(row["request"]) if row["request"] else {},
+                    )
 
 
 MOST_OF_FREE = 0.5
@@ -98,14 +102,21 @@ NOT = "not compared with the target's own layers"
 
 def own_layers(target: Path) -> Scores:
     """What it returns raises ModelError if the target does not fit beside its server, or cannot be scored."""
+
     def scores(answers: list[dict[str, Any]]) -> dict[str, Any]:
         needed, free = _float32_bytes(target), psutil.virtual_memory().available
         if needed > MOST_OF_FREE * free:
             raise ModelError(f"{NOT}: they may take {size(needed)}, and {size(free)} of memory are free")
         command = python_module("model_ops.evaluation.smoke.own_layers", str(target))
         try:
-            done = subprocess.run(command, input=json.dumps(answers), capture_output=True, text=True, timeout=LONGEST_S,
-                                  env=child_environment(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES=""))
+            done = subprocess.run(
+                command,
+                input=json.dumps(answers),
+                capture_output=True,
+                text=True,
+                timeout=LONGEST_S,
+                env=child_environment(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES=""),
+            )
             return json.loads(done.stdout.splitlines()[-1])
         except subprocess.TimeoutExpired as error:
             raise ModelError(f"{NOT}: that took more than {LONGEST_S} s") from error

@@ -29,8 +29,11 @@ def sealed(statement: Mapping[str, Any], payload_type: str, key: SigningKey) -> 
     """The envelope as JSON text."""
     body = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
     signature = key.sign(_signed_bytes(payload_type, body))
-    envelope = {"payload": base64.b64encode(body).decode(), "payloadType": payload_type,
-                "signatures": [{"keyid": key.id, "sig": base64.b64encode(signature).decode()}]}
+    envelope = {
+        "payload": base64.b64encode(body).decode(),
+        "payloadType": payload_type,
+        "signatures": [{"keyid": key.id, "sig": base64.b64encode(signature).decode()}],
+    }
     return json.dumps(envelope) + "\n"
 
 

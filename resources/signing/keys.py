@@ -34,7 +34,10 @@ from model_ops.jobs import Misuse
 
 SIGNING_KEY, PASSWORD, TRUSTED_KEYS = "MILLRACE_SIGNING_KEY", "MILLRACE_SIGNING_KEY_PASSWORD", "MILLRACE_TRUSTED_KEYS"
 CURVES: dict[str, Callable[[], hashes.HashAlgorithm]] = {
-    "secp256r1": hashes.SHA256, "secp384r1": hashes.SHA384, "secp521r1": hashes.SHA512}
+    "secp256r1": hashes.SHA256,
+    "secp384r1": hashes.SHA384,
+    "secp521r1": hashes.SHA512,
+}
 """Curves that OpenSSF model signing takes, and the hash that goes with each."""
 
 
@@ -132,8 +135,9 @@ def signing_key() -> SigningKey | None:
     except OSError as error:
         raise KeyProblemError(f"{SIGNING_KEY} names {path}, which cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise KeyProblemError(f"{SIGNING_KEY} names {path}, which is no private key in PEM form, or {PASSWORD} is not its "
-                              "password") from error
+        raise KeyProblemError(
+            f"{SIGNING_KEY} names {path}, which is no private key in PEM form, or {PASSWORD} is not its password"
+        ) from error
     if not isinstance(private, ec.EllipticCurvePrivateKey) or private.curve.name not in CURVES:
         raise KeyProblemError(f"{path} is no ECDSA key on P-256, P-384 or P-521: {_MAKE_ONE}")
     return SigningKey(path, private, password)
@@ -170,8 +174,9 @@ def _listed(path: Path) -> tuple[TrustedKey, ...]:
         where = ".".join(str(part) for part in problem["loc"]) or "(whole file)"
         raise KeyProblemError(f"{path}: {where}: {problem['msg']}") from error
     any_named = any(item.approves is not None for item in listed)
-    return tuple(_public(item.name, path.parent / item.file, item.until, bool(item.approves) or not any_named)
-                 for item in listed)
+    return tuple(
+        _public(item.name, path.parent / item.file, item.until, bool(item.approves) or not any_named) for item in listed
+    )
 
 
 def _public(name: str, path: Path, until: date | None = None, approves: bool = True) -> TrustedKey:

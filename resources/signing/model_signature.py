@@ -27,8 +27,10 @@ from model_ops.jobs import CheckFailed, Misuse
 from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
 
 MOST_NAMED = 3
-_DIFFERENCE = re.compile(r"(Hash mismatch for|Extra files found in model|Missing files in model)"
-                         r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?")
+_DIFFERENCE = re.compile(
+    r"(Hash mismatch for|Extra files found in model|Missing files in model)"
+    r" \\?'([^'\\]*)\\?'(?:: ([^\"'\]]*))?"
+)
 """What the library says of a file; its message quotes with a backslash where a digest holds a quotation mark."""
 
 
@@ -54,8 +56,9 @@ def check_files(files: Mapping[str, Path], signature: Path, trusted: TrustedKeys
     _, verifying, hashing = _library()
     key = _key_of(signature, trusted)
     if key.is_expired(today):
-        raise SignatureRefusedError(f"the key {key.name} that signed it expired on {key.until}: check it, and sign it again "
-                                    "with a current key")
+        raise SignatureRefusedError(
+            f"the key {key.name} that signed it expired on {key.until}: check it, and sign it again with a current key"
+        )
     with _laid_out(files, beside) as tree:
         config = hashing.Config().use_file_serialization(hashing_algorithm="sha256")
         verifier = verifying.Config().use_elliptic_key_verifier(public_key=key.path)

@@ -77,8 +77,9 @@ def release_files(lake: LakeLayout, directory: Path) -> dict[str, Path]:
     found = {}
     for place in (directory, *parts):
         if not place.is_dir():
-            raise ReleaseError(f"release {directory.name} names {place.relative_to(lake.root)}, which is gone: restore it "
-                               "from a copy")
+            raise ReleaseError(
+                f"release {directory.name} names {place.relative_to(lake.root)}, which is gone: restore it from a copy"
+            )
         lake.mirror.fetch(place)
         found |= _files_of(lake.root, place)
     return found

@@ -138,14 +138,29 @@ class Ledger:
             total += len(page)
             self._connection.register("listed", listed_table(page))
             for uri, other in run(self._connection, "reading/ledger/in_two_sources").fetchall():
-                raise SourceError(f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
-                                  "that is read twice would leave its rows twice")
+                raise SourceError(
+                    f"sources {other} and {source} both hold {uri}: give each a uri of its own, since an object "
+                    "that is read twice would leave its rows twice"
+                )
             run(self._connection, "reading/ledger/add_new")
             self._keep_touched(read_as)
             changed = run(self._connection, "reading/ledger/new_or_changed", read_as=read_as).fetchall()
-            self.put([LedgerEntry(source, uri, etag, size, modified, days=tuple(days_in(uri)), format=was, read_as=then,
-                            partners=tuple(partners))
-                      for source, uri, size, etag, modified, was, then, partners in changed])
+            self.put(
+                [
+                    LedgerEntry(
+                        source,
+                        uri,
+                        etag,
+                        size,
+                        modified,
+                        days=tuple(days_in(uri)),
+                        format=was,
+                        read_as=then,
+                        partners=tuple(partners),
+                    )
+                    for source, uri, size, etag, modified, was, then, partners in changed
+                ]
+            )
             run(self._connection, "reading/ledger/add_listed")
             self._connection.unregister("listed")
             new += len(changed)
@@ -193,8 +208,13 @@ class Ledger:
 
         Each entry is returned once, whatever its outcome; entries that were read since the first portion are left out.
         """
-        run(self._connection, "reading/ledger/waiting", sources=list(sources), days=None if days is None else list(days),
-            dayless=dayless)
+        run(
+            self._connection,
+            "reading/ledger/waiting",
+            sources=list(sources),
+            days=None if days is None else list(days),
+            dayless=dayless,
+        )
         [[waiting]] = run(self._connection, "reading/ledger/count_waiting").fetchall()
         for after in range(0, waiting, READ_TOGETHER):
             if portion := self._entries("reading/ledger/portion", after=after, count=READ_TOGETHER):
@@ -234,8 +254,12 @@ class Ledger:
         digest, count = hashlib.sha256(), 0
         for batch in stream(self._connection, "reading/ledger/unread"):
             count += len(batch)
-            digest.update("".join(f"{source}\0{uri}\0{etag}\n" for source, uri, etag in zip(
-                *(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)).encode())
+            digest.update(
+                "".join(
+                    f"{source}\0{uri}\0{etag}\n"
+                    for source, uri, etag in zip(*(batch[name].to_pylist() for name in ("source", "uri", "etag")), strict=True)
+                ).encode()
+            )
         return count, digest.hexdigest()
 
     def save(self) -> None:

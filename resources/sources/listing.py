@@ -112,8 +112,10 @@ def _one_file(name: str, path: str, after: str, entry: os.DirEntry | Path | None
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise SourceError(f"source {name}: the file name {path!r} is not UTF-8 text, as names in tables have to be: rename "
-                          "it (convmv -f latin1 -t utf-8 does so), or give a uri that leaves it out") from None
+        raise SourceError(
+            f"source {name}: the file name {path!r} is not UTF-8 text, as names in tables have to be: rename "
+            "it (convmv -f latin1 -t utf-8 does so), or give a uri that leaves it out"
+        ) from None
     if path > after:
         try:
             stat = (entry or Path(path)).stat()
@@ -168,9 +170,7 @@ def _s3_objects(name: str, uri: str, after: str) -> Iterator[LogObject]:
             yield LogObject(name, f"s3://{bucket}/{item.key}", item.bytes, item.etag, item.modified)
 
 
-def _remote_folder(
-    name: str, filesystem: fsspec.AbstractFileSystem, folder: str, after: str
-) -> Iterator[LogObject]:
+def _remote_folder(name: str, filesystem: fsspec.AbstractFileSystem, folder: str, after: str) -> Iterator[LogObject]:
     def order(info: dict[str, Any]) -> str:
         return info["name"].rstrip("/") + ("/" if info["type"] == "directory" else "")
 

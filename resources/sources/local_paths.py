@@ -51,7 +51,7 @@ def remote_uri(uri: str) -> str:
     if not scheme:
         return uri
     name = scheme[1].lower()
-    return f"{'s3' if name == 's3a' else name}{uri[scheme.end(1):]}"
+    return f"{'s3' if name == 's3a' else name}{uri[scheme.end(1) :]}"
 
 
 def absolute_uri(uri: str, home: Path | None = None) -> str:
@@ -64,7 +64,7 @@ def _spellings(uri: str) -> tuple[str, ...]:
     scheme = _FILE.match(uri)
     if not scheme:
         return (uri,)
-    written = uri[scheme.end():]
+    written = uri[scheme.end() :]
     return (unquote(written, errors="surrogateescape"), written)
 
 
@@ -79,4 +79,4 @@ def _existing(*spellings: str, home: str) -> str:
 def _before_wildcard(path: str) -> tuple[str, str]:
     """A glob's path before its first wildcard, and the rest."""
     head = path[: re.search(r"[*?\[]", path).start()].rpartition("/")[0]
-    return head or "/", path[len(head):].lstrip("/")
+    return head or "/", path[len(head) :].lstrip("/")

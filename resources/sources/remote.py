@@ -32,9 +32,7 @@ def filesystem_of(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if uri.startswith(WEB):
         import aiohttp
 
-        options["client_kwargs"] = {
-            "timeout": aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-        }
+        options["client_kwargs"] = {"timeout": aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)}
     return fsspec.url_to_fs(uri, **options)
 
 

@@ -45,8 +45,11 @@ def _without_credentials(uri: str) -> str:
         named = {word.partition("=")[0] for word in re.split("[&;]", place.query)}
         if ":" in place.netloc.rpartition("@")[0] or any(map(_SECRET.search, named)):
             # an error type of its own, so that no message shows the value
-            raise PydanticCustomError("credentials", "the uri carries credentials, and uris stand in tables and manifests; "
-                                      "give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)")
+            raise PydanticCustomError(
+                "credentials",
+                "the uri carries credentials, and uris stand in tables and manifests; "
+                "give them in the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...)",
+            )
     return uri
 
 
@@ -60,10 +63,14 @@ class SourceSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     uri: Uri = Field(
-        min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials")
+        min_length=1, description="File, directory, glob, file:// or any fsspec URL such as s3://, without credentials"
+    )
     format: str = Field("auto", description="Name of a log format; auto looks at the first records of each file")
-    fields: FieldMapping | None = Field(None, description="Where records of no known format keep their request, answer and so "
-                                        "on, as paths. Left out: only known formats are read")
+    fields: FieldMapping | None = Field(
+        None,
+        description="Where records of no known format keep their request, answer and so "
+        "on, as paths. Left out: only known formats are read",
+    )
     workloads: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default_factory=dict, description="Workload names in the records, each with the recipe's workload that it means"
     )
@@ -86,8 +93,10 @@ class SourceSettings(BaseModel):
     @model_validator(mode="after")
     def _read_one_way(self):
         if self.fields and self.format != "auto":
-            raise ValueError(f"fields and format {self.format} are both given; fields reads records of no known format, so "
-                             "leave one of them out")
+            raise ValueError(
+                f"fields and format {self.format} are both given; fields reads records of no known format, so "
+                "leave one of them out"
+            )
         return self
 
 

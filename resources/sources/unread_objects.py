@@ -154,8 +154,14 @@ class NewObjects:
     cursor: dict[str, str]
 
     @classmethod
-    def among(cls, listed: Sequence[LogObject], tables: Tables, workload: str, sources: Mapping[str, SourceSettings],
-              cursor: dict[str, str]) -> NewObjects:
+    def among(
+        cls,
+        listed: Sequence[LogObject],
+        tables: Tables,
+        workload: str,
+        sources: Mapping[str, SourceSettings],
+        cursor: dict[str, str],
+    ) -> NewObjects:
         """Those of the listed objects that the ledger does not have as read."""
         new: list[tuple[LogObject, list[date]]] = []
         with workbench() as connection:
@@ -167,8 +173,9 @@ class NewObjects:
                     item = LogObject(*row)
                     new.append((item, sorted(days or days_in(item.uri) or [item.modified.date()])))
         new.sort(key=lambda each: each[0].uri)
-        lines = "".join(f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\0{','.join(map(str, days))}\n"
-                        for item, days in new)
+        lines = "".join(
+            f"{item.uri}\0{item.etag}\0{sources[item.source].read_as}\0{','.join(map(str, days))}\n" for item, days in new
+        )
         all_days = {day for _, days in new for day in days}
         return cls(len(new), sorted(all_days), hashlib.sha256(lines.encode()).hexdigest(), cursor)
 

@@ -46,19 +46,32 @@ from resources.stages import ModelPolicy
 from resources.workshop.workshop import Workshop
 
 RELEASE_SOURCES = (
-    "resources/releases/release.py", "resources/releases/adapter_form.py", "resources/releasing/gates.py",
-    "resources/releasing/champion.py", "resources/releasing/summary.py", "resources/releases/drafting_decision.py",
-    "resources/releasing/approval_page.py", "resources/releasing/attestations.py", "resources/releasing/attestations.py",
+    "resources/releases/release.py",
+    "resources/releases/adapter_form.py",
+    "resources/releasing/gates.py",
+    "resources/releasing/champion.py",
+    "resources/releasing/summary.py",
+    "resources/releases/drafting_decision.py",
+    "resources/releasing/approval_page.py",
+    "resources/releasing/attestations.py",
+    "resources/releasing/attestations.py",
 )
 
 
-def make_release(workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
-                 drafter_settings: SpeculatorSettings) -> tuple[Manifest, list[GateResult]]:
+def make_release(
+    workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings, drafter_settings: SpeculatorSettings
+) -> tuple[Manifest, list[GateResult]]:
     """Makes a release of the current models and nominates it as the endpoint's candidate."""
     candidate = ReleaseCandidate.of(workshop, policy, settings, drafter_settings)
-    manifest = workshop.build("release", "release", op="release", sources=RELEASE_SOURCES, config=candidate.config(),
-                              inputs=[item.as_input() for item in (*candidate.served, candidate.evaluation)],
-                              work=candidate.write)
+    manifest = workshop.build(
+        "release",
+        "release",
+        op="release",
+        sources=RELEASE_SOURCES,
+        config=candidate.config(),
+        inputs=[item.as_input() for item in (*candidate.served, candidate.evaluation)],
+        work=candidate.write,
+    )
     directory = workshop.directory(manifest)
     if (key := signing_key()) is not None and not is_signed(directory):
         attest(workshop.lake, directory, key)
@@ -86,8 +99,9 @@ class ReleaseCandidate:
     gates: list[GateResult]
 
     @classmethod
-    def of(cls, workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings,
-           drafter_settings: SpeculatorSettings) -> ReleaseCandidate:
+    def of(
+        cls, workshop: Workshop, policy: ModelPolicy, settings: ReleaseSettings, drafter_settings: SpeculatorSettings
+    ) -> ReleaseCandidate:
         """Raises ManifestError if a model or the report is missing or out of date."""
         target = workshop.current("model", policy.served)
         drafter = workshop.current("model", "speculator") if policy.speculator else None
@@ -99,10 +113,18 @@ class ReleaseCandidate:
         report, speed = read_evaluation(workshop.directory(evaluation))
         architecture = serving.architecture if drafter else None
         choice = decide_drafting(settings.drafting, report, speed, architecture, k)
-        gates = check_gates(bounds, GateInputs.of(
-            report, served_form=form_of(choice.drafting, k), champion=champion, student="student_model" in policy.stages,
-            drafter=architecture, temperature=drafter_settings.answers.measured_at,
-            erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None])))
+        gates = check_gates(
+            bounds,
+            GateInputs.of(
+                report,
+                served_form=form_of(choice.drafting, k),
+                champion=champion,
+                student="student_model" in policy.stages,
+                drafter=architecture,
+                temperature=drafter_settings.answers.measured_at,
+                erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None]),
+            ),
+        )
         return cls(workshop, settings, target, drafter, base, evaluation, champion, serving, k, choice, bounds, gates)
 
     @property
@@ -115,18 +137,33 @@ class ReleaseCandidate:
         return self.bounds.model_dump() | {
             "serving": asdict(self.serving) if self.drafter else None,
             "champion": self.champion.release if self.champion else None,
-            "policy": ReleasePolicy.of(settings).model_dump(), "drafting": self.choice.drafting.model_dump(mode="json"),
-            "server": settings.serving.on(settings.serve_on).model_dump(), "zero_retention": settings.zero_retention,
-            **({"form": settings.form} if self.base else {})}
+            "policy": ReleasePolicy.of(settings).model_dump(),
+            "drafting": self.choice.drafting.model_dump(mode="json"),
+            "server": settings.serving.on(settings.serve_on).model_dump(),
+            "zero_retention": settings.zero_retention,
+            **({"form": settings.form} if self.base else {}),
+        }
 
     def write(self, output: Path) -> dict[str, Any]:
         """Fills the release's directory; returns its metrics."""
         lake, workload, settings = self.workshop.lake, self.workshop.workload, self.settings
         release = write_release(
-            output, workload, self.target, self.drafter, self.draft_tokens, self.gates, self.serving,
-            ReleasePolicy.of(settings), settings, self.workshop.directory(self.target), self.choice, self.base)
-        write_attestations(output, lake, release, [*self.served, *([self.base] if self.base else [])],
-                           self.workshop.registry.run_id)
+            output,
+            workload,
+            self.target,
+            self.drafter,
+            self.draft_tokens,
+            self.gates,
+            self.serving,
+            ReleasePolicy.of(settings),
+            settings,
+            self.workshop.directory(self.target),
+            self.choice,
+            self.base,
+        )
+        write_attestations(
+            output, lake, release, [*self.served, *([self.base] if self.base else [])], self.workshop.registry.run_id
+        )
         facts = facts_of(lake, release, output.name, self.served, self.champion.release if self.champion else None)
         summary = summarise(lake, workload, self.serving, self.gates, output.name, facts, self.choice)
         write_approval_page(output, lake, summary, release, self.workshop.directory(self.evaluation), self.champion)

@@ -1,7 +1,7 @@
 """Makes the datasets of conversations that stages are trained on: `sft_dataset`, and those of `datasets.named`.
 
-    make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers)
-    make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers, "best", named_datasets["best"])
+make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers)
+make_sft_dataset(workshop, dataset_settings, curation_settings, seeds, tokenizers, "best", named_datasets["best"])
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ SFT_SOURCES = ("resources/composing/datasets.py",)
 
 
 def make_sft_dataset(
-    workshop: Workshop, settings: DatasetSettings, curation: CurationSettings, seeds: Mapping[str, SeedSettings],
-    tokenizers: Mapping[str, Path], name: str = "sft_dataset", asked: NamedDataset | None = None,
+    workshop: Workshop,
+    settings: DatasetSettings,
+    curation: CurationSettings,
+    seeds: Mapping[str, SeedSettings],
+    tokenizers: Mapping[str, Path],
+    name: str = "sft_dataset",
+    asked: NamedDataset | None = None,
 ) -> Manifest:
     """asked: of a named dataset; it holds out what `sft_dataset` holds out, and no row lends for it."""
     curated, examples = (workshop.current("dataset", each) for each in ("curated_interactions", "seed_examples"))
-    about = {"workload": workshop.workload, "name": name, "pii": curation.pii,
-             "licences": {source: seed.licence for source, seed in seeds.items()}}
+    about = {
+        "workload": workshop.workload,
+        "name": name,
+        "pii": curation.pii,
+        "licences": {source: seed.licence for source, seed in seeds.items()},
+    }
     config, inputs, earlier = {}, [curated.as_input(), examples.as_input()], []
     if asked is None:
         versions = workshop.registry.versions("dataset", name)
@@ -36,11 +45,29 @@ def make_sft_dataset(
         inputs.append(sft.as_input())
     near = curation.near_duplicates
     return workshop.build(
-        "dataset", name, op="build_sft_dataset", sources=SFT_SOURCES,
-        config={**settings.model_dump(mode="json"), **config, "near_duplicates": near.model_dump(mode="json"), "about": about,
-                **vocabularies(tokenizers)},
+        "dataset",
+        name,
+        op="build_sft_dataset",
+        sources=SFT_SOURCES,
+        config={
+            **settings.model_dump(mode="json"),
+            **config,
+            "near_duplicates": near.model_dump(mode="json"),
+            "about": about,
+            **vocabularies(tokenizers),
+        },
         inputs=inputs,
         work=lambda output: build_sft_dataset(
-            workshop.directory(curated) / "curated.parquet", workshop.directory(examples) / "seeds.parquet", output, settings,
-            workshop.tables, near, lent, about, asked and asked.only, earlier, tokenizers).as_metrics(),
+            workshop.directory(curated) / "curated.parquet",
+            workshop.directory(examples) / "seeds.parquet",
+            output,
+            settings,
+            workshop.tables,
+            near,
+            lent,
+            about,
+            asked and asked.only,
+            earlier,
+            tokenizers,
+        ).as_metrics(),
     )

@@ -94,7 +94,10 @@ class MLflow:
 
 
 TRACKERS: dict[TrackingKind, Callable[[Path, str], Tracker]] = {
-    "tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
 
 
 def missing_package(kind: TrackingKind) -> str | None:
@@ -130,8 +133,14 @@ def _follow(metrics: Path, kind: TrackingKind, folder: Path, name: str, done: th
                     continue
                 if tracker is None:
                     tracker = TRACKERS[kind](folder, name)
-                tracker.log(record["step"], {f"{record['phase']}/{number}": float(value) for number, value in record.items()
-                                             if isinstance(value, int | float) and number != "step"})
+                tracker.log(
+                    record["step"],
+                    {
+                        f"{record['phase']}/{number}": float(value)
+                        for number, value in record.items()
+                        if isinstance(value, int | float) and number != "step"
+                    },
+                )
                 sent.add(key)
             if last:
                 break

@@ -39,27 +39,40 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
     return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in left_out}
 
 
-def length_limits(trained: Mapping[str, TrainingSettings], evaluation: EvaluateSettings,
-                  release: ReleaseSettings) -> LengthSettings:
+def length_limits(
+    trained: Mapping[str, TrainingSettings], evaluation: EvaluateSettings, release: ReleaseSettings
+) -> LengthSettings:
     """Limits of the stages that the recipe has. trained: settings by section, of those that train."""
     filled = {name: settings.resolved() for name, settings in trained.items()}
     drafter = filled.get("speculator")
     return LengthSettings(
-        training={name: TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
-                  for name in sections() if name in filled},
-        drafter=DrafterLimit(max_length=drafter.max_length, max_new_tokens=drafter.answers.max_new_tokens,
-                             prompts=drafter.answers.prompts, seed=drafter.answers.seed) if drafter else None,
+        training={
+            name: TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
+            for name in sections()
+            if name in filled
+        },
+        drafter=DrafterLimit(
+            max_length=drafter.max_length,
+            max_new_tokens=drafter.answers.max_new_tokens,
+            prompts=drafter.answers.prompts,
+            seed=drafter.answers.seed,
+        )
+        if drafter
+        else None,
         evaluation=EvaluationLimit(
-            max_length=evaluation.max_length, max_new_tokens=evaluation.max_new_tokens,
-            acceptance_is_gated=drafter is not None and release.enabled and release.gates.acceptance_length is not None),
+            max_length=evaluation.max_length,
+            max_new_tokens=evaluation.max_new_tokens,
+            acceptance_is_gated=drafter is not None and release.enabled and release.gates.acceptance_length is not None,
+        ),
     )
 
 
 NAME, OPERATION = "base_model", "import_base"
 
 
-def commit_to_import(registry: Registry, model: str, branch: str, wanted: str | None,
-                     ask: Callable[[str, str | None], str | None]) -> str | None:
+def commit_to_import(
+    registry: Registry, model: str, branch: str, wanted: str | None, ask: Callable[[str, str | None], str | None]
+) -> str | None:
     """The commit of the wanted branch, tag or commit; without, the one that the current base was imported from; of a new base,
     or of another branch than the current base's, the newest.
 

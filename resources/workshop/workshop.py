@@ -72,7 +72,7 @@ class Workshop:
         registry = Registry(self.lake, workload)
         versions = [manifest.version for manifest in registry.versions("dataset", own)]
         if not versions:
-            raise ManifestError(f"there is no dataset {name}; `millrace sql \"select distinct name from datasets\"` lists them")
+            raise ManifestError(f'there is no dataset {name}; `millrace sql "select distinct name from datasets"` lists them')
         if version and version not in versions:
             raise ManifestError(f"{name} has no version {version}; there are {', '.join(versions)}")
         return registry.version("dataset", own, version) if version else registry.current("dataset", own)
@@ -89,7 +89,8 @@ class Workshop:
     def made_alike(self, kind: Kind, name: str, settings: Settings, given: Manifest) -> bool:
         """Whether it was also made with these settings."""
         return self.made_of(kind, name, given) and (
-            self.registry.current(kind, name).config == counted_settings(settings.resolved()))
+            self.registry.current(kind, name).config == counted_settings(settings.resolved())
+        )
 
     def learnt_before(self, kind: Kind, name: str, inputs: Mapping[str, Manifest], same: str, dataset: str) -> Manifest | None:
         """The version of the input `dataset` that the parent of a warm start was trained on; None if there is none, if it is
@@ -97,8 +98,14 @@ class Workshop:
         parent = warm_start_parent(self.registry, kind, name, inputs.values())
         if parent is None or inputs[same].digest not in {item.digest for item in parent.inputs}:
             return None
-        found = next((item for item in parent.inputs if item.kind == "dataset" and item.name == inputs[dataset].name
-                      and not item.pinned), None)
+        found = next(
+            (
+                item
+                for item in parent.inputs
+                if item.kind == "dataset" and item.name == inputs[dataset].name and not item.pinned
+            ),
+            None,
+        )
         try:
             return self.registry.version("dataset", found.name.partition("/")[2], found.version) if found else None
         except ManifestError:
@@ -158,16 +165,18 @@ class Workshop:
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
             known = settings if facts is None else looked_up(settings, self.lake, name, facts)
-            job = Job(operation=operation, output=output, inputs=places, settings=known.model_dump(mode="json"),
-                      threads=self.threads)
+            job = Job(
+                operation=operation, output=output, inputs=places, settings=known.model_dump(mode="json"), threads=self.threads
+            )
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):
                 began_s = time.monotonic()
                 metrics = self.launcher.run(job, context)
             return {"seconds": round(time.monotonic() - began_s, 3), **metrics}  # a training's own leave out loading
 
-        taken = {manifest.digest: manifest.as_input().model_copy(update={"pinned": True})
-                 for manifest in (pinned or {}).values()}
+        taken = {
+            manifest.digest: manifest.as_input().model_copy(update={"pinned": True}) for manifest in (pinned or {}).values()
+        }
         taken |= {manifest.digest: manifest.as_input() for manifest in inputs.values()}
         return self.build(
             kind,
@@ -179,8 +188,9 @@ class Workshop:
             work=work,
         )
 
-    def answers_of(self, model: str | Path,
-                   context: dg.AssetExecutionContext) -> Callable[[Path, Path, dict[str, Any]], dict[str, Any]]:
+    def answers_of(
+        self, model: str | Path, context: dg.AssetExecutionContext
+    ) -> Callable[[Path, Path, dict[str, Any]], dict[str, Any]]:
         """Runs operation sample_answers on a model (a directory, or a Hugging Face id): (prompts, output, settings)."""
         here = Path(model).is_dir()
 
@@ -197,8 +207,13 @@ class Workshop:
         max_length tokens gets zeros."""
         into = texts / "vectors"
         self.launcher.run(
-            Job(operation="embed", output=into, inputs={"model": Path(model), "texts": texts},
-                settings={"max_length": max_length}, threads=self.threads)
+            Job(
+                operation="embed",
+                output=into,
+                inputs={"model": Path(model), "texts": texts},
+                settings={"max_length": max_length},
+                threads=self.threads,
+            )
         )
         return np.load(into / "embeddings.npy", mmap_mode="r")
 
@@ -222,10 +237,15 @@ class Workshop:
             draft = self.registry.draft(kind, name, op, sources, config, inputs)
             finished = draft.finished
         if finished is not None and self.is_reused(finished):
-            relay({
-                "event": "reused", "step": step_of(name), "version": finished.version,
-                "made_at": finished.created_at.isoformat(), "run": finished.run_id,
-            })
+            relay(
+                {
+                    "event": "reused",
+                    "step": step_of(name),
+                    "version": finished.version,
+                    "made_at": finished.created_at.isoformat(),
+                    "run": finished.run_id,
+                }
+            )
         if finished is None and draft is not None:
             with naming_damage(lambda: self._files_of(inputs)):
                 metrics = work(draft.directory)

@@ -47,10 +47,11 @@ class Bucket:
         home = f"{prefix}/" if prefix else ""
         for item in s3.objects(bucket, f"{home}{under}".rstrip("/"), f"{home}{after}" if after else ""):
             if item.key.startswith(home):
-                yield item._replace(key=item.key[len(home):])
+                yield item._replace(key=item.key[len(home) :])
 
     def get(self, path: str, unless: str = "") -> tuple[bytes, str] | None:
         """Content and etag of an object; None if there is none, or if its etag is still `unless`."""
+
         async def ask(filesystem: Any) -> tuple[bytes, str] | None:
             conditions = {"IfNoneMatch": f'"{unless}"'} if unless else {}
             try:
@@ -71,6 +72,7 @@ class Bucket:
 
         A write whose answer was lost is repeated and refused: the object has this content by then, which counts as written.
         """
+
         async def ask(filesystem: Any) -> str:
             condition = {"IfNoneMatch": "*"} if was is None else {"IfMatch": f'"{was}"'}
             answer = await filesystem._call_s3("put_object", **self._named(path), Body=content, **condition)
@@ -86,6 +88,7 @@ class Bucket:
 
     def upload(self, files: Iterable[tuple[str, Path]]) -> dict[str, str]:
         """Writes files, several at a time, whatever was there. Returns their etags by path."""
+
         async def send(filesystem: Any, path: str, file: Path) -> tuple[str, str]:
             await filesystem._put_file(str(file), "/".join(s3.parts(self.uri(path))), chunksize=PART_BYTES)
             answer = await filesystem._call_s3("head_object", **self._named(path))
@@ -96,6 +99,7 @@ class Bucket:
     def download(self, files: Iterable[tuple[str, Path]], fetched: Callable[[str, str, os.stat_result], None]) -> None:
         """Fetches objects into files, several at a time; each replaces its file when it is complete, and is told to `fetched`
         at once: path, etag, status of the file. Raises S3Error, GoneError for an object that was removed."""
+
         async def fetch(filesystem: Any, path: str, file: Path) -> tuple[str, str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             temporary = file.with_name(f".{file.name}.{id(file):x}.fetched")
@@ -118,6 +122,7 @@ class Bucket:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Removes objects; one that is gone already is no error."""
+
         async def remove(filesystem: Any, path: str, _: Path) -> tuple[str, str]:
             await filesystem._call_s3("delete_object", **self._named(path))
             return path, ""

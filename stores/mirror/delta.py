@@ -58,17 +58,22 @@ def committing(uri: str, options: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Settings of one commit. Raises LakeError if another machine changed the same rows meanwhile."""
     process, number = _process(os.getpid()), time.time_ns()
     try:
-        yield {"storage_options": options,
-               "commit_properties": CommitProperties(app_transactions=[Transaction(process, number)])}
+        yield {
+            "storage_options": options,
+            "commit_properties": CommitProperties(app_transactions=[Transaction(process, number)]),
+        }
     except (DeltaError, OSError) as error:
         table = opened_there(uri, options)
         if table is not None and table.transaction_version(process) == number:
             return
         if isinstance(error, CommitFailedError) or "already exists" in str(error):
-            raise LakeError(f"another machine changed the same rows of {uri} meanwhile: nothing of this change was kept; run "
-                            "it again") from error
-        raise LakeError(f"the store refused or did not finish a commit to {uri} ({type(error).__name__}): check that the keys "
-                        "in use may read and write there, and run it again") from error
+            raise LakeError(
+                f"another machine changed the same rows of {uri} meanwhile: nothing of this change was kept; run it again"
+            ) from error
+        raise LakeError(
+            f"the store refused or did not finish a commit to {uri} ({type(error).__name__}): check that the keys "
+            "in use may read and write there, and run it again"
+        ) from error
 
 
 @cache

@@ -69,7 +69,8 @@ class MirrorIndex:
         with self._open() as connection:
             found = connection.execute(
                 "select path, etag, bytes, here, size, modified_ns, used_at from objects where path >= ? and path < ?",
-                (under, f"{under}\U0010ffff")).fetchall()
+                (under, f"{under}\U0010ffff"),
+            ).fetchall()
         return {row[0]: Object(row[0], row[1], row[2], bool(row[3]), *row[4:]) for row in found}
 
     def get(self, path: str) -> Object | None:
@@ -81,16 +82,19 @@ class MirrorIndex:
     def note_all(self, objects: Iterable[tuple[str, str, int, os.stat_result | None]]) -> None:
         """Notes objects: path, etag, bytes, and the status of the file that agrees with it; None where it is not here."""
         now = time.time()
-        rows = [(path, etag, size, found is not None, found.st_size if found else 0, found.st_mtime_ns if found else 0, now)
-                for path, etag, size, found in objects]
+        rows = [
+            (path, etag, size, found is not None, found.st_size if found else 0, found.st_mtime_ns if found else 0, now)
+            for path, etag, size, found in objects
+        ]
         with self._open() as connection:
             connection.executemany("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def note_grown(self, path: str, etag: str, size: int) -> None:
         """Notes an object whose file here holds more than the object does, which is to be published."""
         with self._open() as connection:
-            connection.execute("insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)",
-                               (path, etag, size, True, 0, 0, time.time()))
+            connection.execute(
+                "insert or replace into objects values (?, ?, ?, ?, ?, ?, ?)", (path, etag, size, True, 0, 0, time.time())
+            )
 
     def lines_of(self, path: str) -> set[bytes]:
         """Digests of the lines that an object had when this machine last saw it."""

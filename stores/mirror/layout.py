@@ -1,7 +1,7 @@
 """Names of a lake's objects: which machines share, and which are part of an artefact's version.
 
-    version_of("models/tutor/sft_model/1a2b/config.json")       # models/tutor/sft_model/1a2b
-    is_shared("endpoints/tutor.json")                           # True
+version_of("models/tutor/sft_model/1a2b/config.json")       # models/tutor/sft_model/1a2b
+is_shared("endpoints/tutor.json")                           # True
 """
 
 from __future__ import annotations

@@ -84,9 +84,11 @@ def require_held(bucket: Bucket) -> None:
     """Raises LakeError if this process has lost a lease of the lake that it works under."""
     for lease in list(_HELD):
         if lease.bucket == bucket and lease.process == os.getpid() and lease.is_lost:
-            raise LakeError(f"this process could not renew its lease on {bucket.url} for {EXPIRE_S - RENEW_S:.0f} s (the "
-                            "machine slept, or the store did not answer), so other machines may have changed the lake: nothing "
-                            "more is written to it; run the command again")
+            raise LakeError(
+                f"this process could not renew its lease on {bucket.url} for {EXPIRE_S - RENEW_S:.0f} s (the "
+                "machine slept, or the store did not answer), so other machines may have changed the lake: nothing "
+                "more is written to it; run the command again"
+            )
 
 
 @contextmanager
@@ -114,8 +116,14 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
         with ExitStack() as stack:
             try:
                 own = stack.enter_context(_held(bucket, f"{HOME}/{name}.json"))
-                other = next((holder for item in bucket.objects(f"{HOME}/{name}")
-                              if (holder := _holder(bucket, item.key, own.written())) is not None), None)
+                other = next(
+                    (
+                        holder
+                        for item in bucket.objects(f"{HOME}/{name}")
+                        if (holder := _holder(bucket, item.key, own.written())) is not None
+                    ),
+                    None,
+                )
             except LeaseHeld as error:
                 other = str(error)
             if other is None:

@@ -52,8 +52,9 @@ def mirror_root(url: str) -> Path:
         try:
             write_json(where, {"url": url})
         except OSError as error:
-            raise LakeError(f"no mirror of {url} can be made at {root} ({error.strerror}): set {MIRRORS} to a folder on a disk"
-                            ) from error
+            raise LakeError(
+                f"no mirror of {url} can be made at {root} ({error.strerror}): set {MIRRORS} to a folder on a disk"
+            ) from error
     return root
 
 

@@ -75,8 +75,10 @@ class Mirror(MirrorReader):
         for item in self.bucket.objects():
             is_manifest = item.key == manifest_of(version_of(item.key) or "")
             if is_manifest and not _is_there(self.root / item.key, known.get(item.key), item):
-                raise LakeError(f"{item.key} of {self.place} cannot be brought to this machine, so its rows would be missed: "
-                                f"remove {self.root / item.key} and its folder, and run the command again")
+                raise LakeError(
+                    f"{item.key} of {self.place} cannot be brought to this machine, so its rows would be missed: "
+                    f"remove {self.root / item.key} and its folder, and run the command again"
+                )
 
     def at_work(self, wait: Callable[[str], None]) -> AbstractContextManager[None]:
         """Holds the lease of a run; waits while another machine holds the lake alone."""
@@ -118,8 +120,13 @@ class Mirror(MirrorReader):
 
     def fetch(self, directory: Path, wanted: Callable[[Path, int], bool] | None = None) -> None:
         """Fetches the files under a folder that are not here yet. wanted: which of them, by path and bytes."""
-        self.fetch_files([self.root / path for path, item in self.known.of(f"{self._name(directory)}/").items()
-                          if wanted is None or wanted(self.root / path, item.bytes)])
+        self.fetch_files(
+            [
+                self.root / path
+                for path, item in self.known.of(f"{self._name(directory)}/").items()
+                if wanted is None or wanted(self.root / path, item.bytes)
+            ]
+        )
 
     def fetch_files(self, paths: Iterable[Path]) -> None:
         """Fetches those of these files that are not here yet, and holds their tables and versions, so that no other process
@@ -131,13 +138,19 @@ class Mirror(MirrorReader):
             with self._alone():
                 missing = [name for name in names if not (self.root / name).exists()]
                 known = self.known.of()
-                make_room(self.root, known.values(), self.known, sum(known[name].bytes for name in missing if name in known),
-                          self.place)
+                make_room(
+                    self.root,
+                    known.values(),
+                    self.known,
+                    sum(known[name].bytes for name in missing if name in known),
+                    self.place,
+                )
                 try:
                     self._download(missing)
                 except GoneError as error:
-                    raise LakeError(f"another machine removed files of {self.place} meanwhile: run the command again"
-                                    ) from error
+                    raise LakeError(
+                        f"another machine removed files of {self.place} meanwhile: run the command again"
+                    ) from error
         self.known.used(names)
 
     def publish(self, path: Path) -> None:
@@ -180,8 +193,10 @@ class Mirror(MirrorReader):
             named = json.loads((directory / MANIFEST).read_bytes())["files"]
             missing += [f"{name}/{file['path']}" for file in named if f"{name}/{file['path']}" not in there]
         if missing:
-            raise LakeError(f"{missing[0]} is neither in {self.place} nor whole on this machine, so its version is not "
-                            f"published: remove {directory}, and run the recipe again, which makes it again")
+            raise LakeError(
+                f"{missing[0]} is neither in {self.place} nor whole on this machine, so its version is not "
+                f"published: remove {directory}, and run the recipe again, which makes it again"
+            )
 
     def unpublished(self) -> list[Path]:
         """Versions that were finished here and whose upload was stopped."""
@@ -278,5 +293,9 @@ class Mirror(MirrorReader):
 
 def _is_there(path: Path, known: Object | None, item: ObjectEntry | None) -> bool:
     """Whether the bucket has a file of this machine, as it is here."""
-    return (known is not None and item is not None and known.is_unchanged(path)
-            and (item.etag, item.bytes) == (known.etag, known.size))
+    return (
+        known is not None
+        and item is not None
+        and known.is_unchanged(path)
+        and (item.etag, item.bytes) == (known.etag, known.size)
+    )

@@ -39,7 +39,7 @@ class PaidAnswers:
                     temporary.write_bytes(content)
             elif len(content) > len(mine):  # processes may have read the places of the lines before
                 with path.open("ab") as file:
-                    file.write(content[len(mine):])
+                    file.write(content[len(mine) :])
             status = path.stat()
         if etag is None:
             self._known.forget([name])
@@ -74,8 +74,11 @@ class PaidAnswers:
         with locked(path):
             content = path.read_bytes()
         seen = self._seen(name)
-        return [line for digest, line in zip(digests_of(content), content.splitlines(keepends=True), strict=True)
-                if digest not in seen]
+        return [
+            line
+            for digest, line in zip(digests_of(content), content.splitlines(keepends=True), strict=True)
+            if digest not in seen
+        ]
 
     def without(self, path: Path, lines: Collection[bytes]) -> None:
         """Removes lines from the file here."""

@@ -104,8 +104,10 @@ class MirrorReader:
         if wanted:
             with self._alone():
                 # a commit is complete only with those before it, and a checkpoint's name before the checkpoint
-                for group in ([key for key in wanted if not key.endswith("_last_checkpoint")],
-                              [key for key in wanted if key.endswith("_last_checkpoint")]):
+                for group in (
+                    [key for key in wanted if not key.endswith("_last_checkpoint")],
+                    [key for key in wanted if key.endswith("_last_checkpoint")],
+                ):
                     self._download(sorted(group))
 
     def pull_version(self, directory: Path) -> bool:
@@ -157,8 +159,11 @@ class MirrorReader:
         large = [item for item in items if not is_small(item)]
         for item in (item for item in large if is_answers(item.key)):
             self._bring_answers(item, known.get(item.key))
-        self.known.note_all((item.key, item.etag, item.bytes, None) for item in large
-                            if not is_answers(item.key) and self._is_other(item, known.get(item.key)))
+        self.known.note_all(
+            (item.key, item.etag, item.bytes, None)
+            for item in large
+            if not is_answers(item.key) and self._is_other(item, known.get(item.key))
+        )
 
     def _bring_answers(self, item: ObjectEntry, known: Object | None) -> None:
         is_new = known is None or known.etag != item.etag
@@ -214,6 +219,7 @@ class MirrorReader:
 
     def _download(self, names: Iterable[str]) -> None:
         """Each file is noted as soon as it is there: one that is not noted counts as written here."""
+
         def fetched(name: str, etag: str, found: stat_result) -> None:
             if is_answers(name):
                 self.known.note_lines(name, digests_of((self.root / name).read_bytes()))

@@ -15,12 +15,20 @@ SETTINGS = TrainingSettings(steps=STEPS, learning_rate=1e-2, schedule="wsd").res
 
 def rule(hours=1.0, **changes):
     """A step of 100 tokens takes a second."""
-    return EarlyEndOfDrafter(enabled=True, decode_hours_per_day=hours, decode_hours_at_tau=2.0, serves_days=1.0,
-                             trained_tokens_per_second=float(TOKENS), **changes)
+    return EarlyEndOfDrafter(
+        enabled=True,
+        decode_hours_per_day=hours,
+        decode_hours_at_tau=2.0,
+        serves_days=1.0,
+        trained_tokens_per_second=float(TOKENS),
+        **changes,
+    )
 
 
 def log(curve):
-    return [{"step": step, "tokens": TOKENS, **({TAU: curve(step)} if step % EVERY == 0 else {})} for step in range(1, STEPS + 1)]
+    return [
+        {"step": step, "tokens": TOKENS, **({TAU: curve(step)} if step % EVERY == 0 else {})} for step in range(1, STEPS + 1)
+    ]
 
 
 def logarithmic(step):
@@ -34,7 +42,8 @@ def test_possible_ends_are_the_places_where_the_rule_may_end_and_the_whole_train
     assert [end.tau for end in ends] == [logarithmic(end.decided) for end in ends]
     lifted = possible_ends(log(logarithmic), SETTINGS, rule(), EVERY, lambda decided: decided / 1_000)
     assert [more.tau - end.tau for more, end in zip(lifted, ends, strict=True)] == pytest.approx(
-        [*(end.decided / 1_000 for end in ends[:-1]), 0.0])
+        [*(end.decided / 1_000 for end in ends[:-1]), 0.0]
+    )
     assert [end.decided for end in possible_ends(log(logarithmic), SETTINGS, rule(least_share=0.7), EVERY)] == [70, 75, 100]
 
 

@@ -28,8 +28,9 @@ run_parts(["one", "two", "three"], Path(sys.argv[1]), sys.argv[3], run, "again" 
 
 
 def driven(path, killed_in="", device="H100", *more):
-    done = subprocess.run([sys.executable, "-c", DRIVER, str(path), killed_in, device, *more], cwd=PROJECT, text=True,
-                          capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(path), killed_in, device, *more], cwd=PROJECT, text=True, capture_output=True
+    )
     return done.returncode, json.loads(path.read_text())["figures"]["rows"], done.stdout
 
 
@@ -65,8 +66,15 @@ def running(process):
 
 def test_a_part_ends_with_the_process_that_began_it():
     watched, kept = os.pipe()
-    part = subprocess.Popen([sys.executable, "-c", f"import time; from benchmarks import gpu; "
-                             f"gpu._end_with_the_other_side_of({watched}); time.sleep(60)"], pass_fds=[watched], cwd=PROJECT)
+    part = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import time; from benchmarks import gpu; gpu._end_with_the_other_side_of({watched}); time.sleep(60)",
+        ],
+        pass_fds=[watched],
+        cwd=PROJECT,
+    )
     os.close(watched)
     try:
         with pytest.raises(subprocess.TimeoutExpired):

@@ -31,8 +31,13 @@ def clock(tmp_path, monkeypatch):
 
 
 def test_the_clock_of_children_jumps_with_the_benchmark_s(clock):
-    child = subprocess.Popen([sys.executable, "-P", "-c", SAYS_TIMES], env=child_environment(), stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", SAYS_TIMES],
+        env=child_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         for moment in (clock.now() + timedelta(seconds=1), datetime(2031, 6, 8, 1, tzinfo=UTC)):
             clock.jump_to(moment)
@@ -55,8 +60,10 @@ def test_the_clock_does_not_go_back(clock):
 @pytest.fixture
 def workers():
     """Two processes that look like training workers; only the first is of the week."""
-    made = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "-m", "model_ops.worker", mark])
-            for mark in ("of-this-week-4711", "of-somebody-else")]
+    made = [
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "-m", "model_ops.worker", mark])
+        for mark in ("of-this-week-4711", "of-somebody-else")
+    ]
     yield made
     for each in made:
         each.kill()

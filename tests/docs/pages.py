@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-PAGES = [*(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")), *sorted((PROJECT / "docs").glob("*.md"))]
-FENCE = re.compile(r"(?:^[ ]*<!-- (?P<note>.+?) -->\n)?^(?P<indent>[ ]*)```(?P<language>\w+)\n(?P<text>.*?)^[ ]*```$",
-                   re.MULTILINE | re.DOTALL)
+PAGES = [
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((PROJECT / "docs").glob("*.md")),
+]
+FENCE = re.compile(
+    r"(?:^[ ]*<!-- (?P<note>.+?) -->\n)?^(?P<indent>[ ]*)```(?P<language>\w+)\n(?P<text>.*?)^[ ]*```$", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("analysts notebook")]
 PATH = PROJECT / "docs" / "notebooks" / "analysts.ipynb"
 CELLS = json.loads(PATH.read_text(encoding="utf-8"))["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
-QUERIES = [query for cell in CODE for quoted in re.findall(r'lake\.sql\("""(.*?)"""|lake\.sql\("(.*?)"\)', "".join(cell["source"]), re.DOTALL)
-           for query in quoted if query]
+QUERIES = [
+    query
+    for cell in CODE
+    for quoted in re.findall(r'lake\.sql\("""(.*?)"""|lake\.sql\("(.*?)"\)', "".join(cell["source"]), re.DOTALL)
+    for query in quoted
+    if query
+]
 
 
 @pytest.mark.parametrize("sql", QUERIES, ids=range(len(QUERIES)))
@@ -38,9 +43,21 @@ def test_the_cells_were_run_in_order_without_an_error():
 
 
 def test_the_plots_are_small_and_nothing_names_the_machine_that_made_them():
-    plots = [b64decode(output["data"]["image/png"]) for cell in CODE for output in cell["outputs"] if "image/png" in output.get("data", {})]
+    plots = [
+        b64decode(output["data"]["image/png"])
+        for cell in CODE
+        for output in cell["outputs"]
+        if "image/png" in output.get("data", {})
+    ]
     assert 5 <= len(plots) <= 8 and all(plot.startswith(b"\x89PNG") for plot in plots)
     assert sum(map(len, plots)) < 500_000
-    text = json.dumps([{**cell, "outputs": [output.get("text") or {**output["data"], "image/png": ""} for output in cell.get("outputs", [])]}
-                       for cell in CELLS])
+    text = json.dumps(
+        [
+            {
+                **cell,
+                "outputs": [output.get("text") or {**output["data"], "image/png": ""} for output in cell.get("outputs", [])],
+            }
+            for cell in CELLS
+        ]
+    )
     assert not re.search(r"(?<![\w$.~])/(?:home|work|root|tmp|Users)/", text)

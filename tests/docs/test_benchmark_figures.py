@@ -108,13 +108,25 @@ def queries(r: Result) -> int:
 
 DRAFTER_PEERS = ("speculators", "specforge")
 Claim = tuple[str, str, str, Callable[[Result], list[str]]]
-PEER_SCHEMES = (("gptq", "int4 by GPTQ", hundredth), ("awq", "int4 by AWQ", hundredth),
-                ("w8a8", "int8 rounded", lambda x: decimals(x, 3)))
+PEER_SCHEMES = (
+    ("gptq", "int4 by GPTQ", hundredth),
+    ("awq", "int4 by AWQ", hundredth),
+    ("w8a8", "int8 rounded", lambda x: decimals(x, 3)),
+)
 """Comparison of quantize_peers, the beginning of its row, and how its processor time is rounded."""
 
 CLAIMS: list[Claim] = [
-    (PAGE, "records read =", "demo", lambda r: [f"{r('rows', 'read'):,}", f"{r('rows', 'kept'):,}",
-        f"{sum(r('rows', 'dropped').values())}", f"{sum(r('rows', 'quarantined').values())}"]),
+    (
+        PAGE,
+        "records read =",
+        "demo",
+        lambda r: [
+            f"{r('rows', 'read'):,}",
+            f"{r('rows', 'kept'):,}",
+            f"{sum(r('rows', 'dropped').values())}",
+            f"{sum(r('rows', 'quarantined').values())}",
+        ],
+    ),
     (PAGE, "held-out loss (nats/token)", "demo", lambda r: [f"{r('loss', name):.3f}" for name in ("base", "sft")]),
     (PAGE, "student with 7 of 10 layers", "demo", lambda r: [decimals(r("loss", "student"), 3)]),
     (PAGE, "the same student by plain SFT", "demo", lambda r: [f"{r('loss', 'student_by_plain_sft'):.3f}"]),
@@ -122,177 +134,585 @@ CLAIMS: list[Claim] = [
     (PAGE, "tau at T = 1, K = 3", "demo", lambda r: tau(r, "eagle3", 1) + tau(r, "ngram", 1)),
     (PAGE, "tau at T = 0, K = 3", "demo", lambda r: tau(r, "eagle3", 0) + tau(r, "ngram", 0)),
     (PAGE, "seconds in all; peak memory", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
-    *((PAGE, stage, "demo", lambda r, stage=stage: [f"{r('seconds', stage):.0f}", str(r("budget", stage))])
-      for stage in ("traffic", "interactions", "cleaned_interactions", "base_model", "sft_model", "student_model",
-                    "speculator_dataset", "speculator", "evaluation_report", "around the steps")),
-    (PAGE, "How long does ingest", "ingest", lambda r: [hundredth(r("ratio")), tenth(r("seconds", "ingest")),
-        about(r("rows_per_second"), 2), tenth(r("peak_mib") / 1024)]),
-    (PAGE, "How fast and how exact are near", "near_duplicates", lambda r: [about(r("docs_per_s")), f"{r('mb_per_s'):.0f}",
-        f"{r('recall'):.3f}", str(r("precision")), str(r("f1"))]),
+    *(
+        (PAGE, stage, "demo", lambda r, stage=stage: [f"{r('seconds', stage):.0f}", str(r("budget", stage))])
+        for stage in (
+            "traffic",
+            "interactions",
+            "cleaned_interactions",
+            "base_model",
+            "sft_model",
+            "student_model",
+            "speculator_dataset",
+            "speculator",
+            "evaluation_report",
+            "around the steps",
+        )
+    ),
+    (
+        PAGE,
+        "How long does ingest",
+        "ingest",
+        lambda r: [
+            hundredth(r("ratio")),
+            tenth(r("seconds", "ingest")),
+            about(r("rows_per_second"), 2),
+            tenth(r("peak_mib") / 1024),
+        ],
+    ),
+    (
+        PAGE,
+        "How fast and how exact are near",
+        "near_duplicates",
+        lambda r: [about(r("docs_per_s")), f"{r('mb_per_s'):.0f}", f"{r('recall'):.3f}", str(r("precision")), str(r("f1"))],
+    ),
     (PAGE, "Does a new day cost", "new_day", lambda r: [hundredth(r("ratio"))]),
-    (PAGE, "How long does the grouping", "new_day", lambda r: [tenth(r("grouping_s_per_100k")), tenth(r("grouping_first_s_per_100k"))]),
+    (
+        PAGE,
+        "How long does the grouping",
+        "new_day",
+        lambda r: [tenth(r("grouping_s_per_100k")), tenth(r("grouping_first_s_per_100k"))],
+    ),
     (PAGE, "How fast are 10,000", "small_objects", lambda r: [hundredth(r("ratio")), f"{r('objects_per_s'):.0f}"]),
     (PAGE, "How long does listing", "small_objects", lambda r: [f"{r('listing_keys') / r('listing_keys_per_s'):.0f}"]),
     (PAGE, "Are tables whole", "ingest_faults", lambda r: [str(r("reader_errors")), f"{queries(r):,}", str(r("lost_rows"))]),
     (PAGE, "How fast are rules", "clean", lambda r: [about(r("rows_per_s"))]),
-    (PAGE, "Logs of 11,933 real", "curation_peers", lambda r: [
-        tenth(r("peers", peer, ratio)) for ratio in ("speed_ratio", "processor_ratio") for peer in ("datatrove", "datajuicer")]),
-    (PAGE, "How long does a `millrace run`", "incremental", lambda r: [hundredth(r("ratio")), tenth(r("seconds_1000")),
-        tenth(r("seconds_10"))]),
-    (PAGE, "Real conversations, 200 sessions", "drift", lambda r: [
-        *(hundredth(days) for days in r("delay_days").values()), tenth(r("false_alarms_per_1000_days")),
-        hundredth(r("acceptance", "delay_days")), hundredth(r("acceptance", "false_alarms_per_1000_days"))]),
-    (PAGE, "Drift by embeddings, simulated", "drift_embeddings", lambda r: [
-        *(percent(share, 1, False) for share in r("found").values()), percent(r("quiet"), 1, False),
-        tenth(r("cost", "embedding_cpu_s_per_1000"))]),
+    (
+        PAGE,
+        "Logs of 11,933 real",
+        "curation_peers",
+        lambda r: [
+            tenth(r("peers", peer, ratio))
+            for ratio in ("speed_ratio", "processor_ratio")
+            for peer in ("datatrove", "datajuicer")
+        ],
+    ),
+    (
+        PAGE,
+        "How long does a `millrace run`",
+        "incremental",
+        lambda r: [hundredth(r("ratio")), tenth(r("seconds_1000")), tenth(r("seconds_10"))],
+    ),
+    (
+        PAGE,
+        "Real conversations, 200 sessions",
+        "drift",
+        lambda r: [
+            *(hundredth(days) for days in r("delay_days").values()),
+            tenth(r("false_alarms_per_1000_days")),
+            hundredth(r("acceptance", "delay_days")),
+            hundredth(r("acceptance", "false_alarms_per_1000_days")),
+        ],
+    ),
+    (
+        PAGE,
+        "Drift by embeddings, simulated",
+        "drift_embeddings",
+        lambda r: [
+            *(percent(share, 1, False) for share in r("found").values()),
+            percent(r("quiet"), 1, False),
+            tenth(r("cost", "embedding_cpu_s_per_1000")),
+        ],
+    ),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
-    (PAGE, "Simulated endpoints after a promotion", "release_watch", lambda r: [
-        str(sum(kind["rolled_back"] for kind in r("rolled_back_by_kind").values())), *(tenth(r("hours", fall)) for fall in (
-            "acceptance length -15 %", "acceptance length -30 %", "no draft accepted", "requests without an answer 1 % to 10 %",
-            "broken answers 2 % to 10 %")), percent(r("found", "acceptance length -15 %"), 0, False)]),
+    (
+        PAGE,
+        "Simulated endpoints after a promotion",
+        "release_watch",
+        lambda r: [
+            str(sum(kind["rolled_back"] for kind in r("rolled_back_by_kind").values())),
+            *(
+                tenth(r("hours", fall))
+                for fall in (
+                    "acceptance length -15 %",
+                    "acceptance length -30 %",
+                    "no draft accepted",
+                    "requests without an answer 1 % to 10 %",
+                    "broken answers 2 % to 10 %",
+                )
+            ),
+            percent(r("found", "acceptance length -15 %"), 0, False),
+        ],
+    ),
     (PAGE, "How long does it take to list", "lineage", lambda r: [hundredth(r("seconds")), hundredth(r("cpu_s"))]),
     (PAGE, "How long does ingest of 200,000", "lake_s3", lambda r: [hundredth(r("ratio_ingest")), str(r("lost"))]),
-    (PAGE, "While the release of a toy", "switch", lambda r: [
-        str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else []),
-    (PAGE, "The demo's release (without", "release_served", lambda r: [
-        percent(r("acceptance_gap")), hundredth(r("parity")), hundredth(r("schema_valid"))] if r("ok") and r("verified") else []),
-    (PAGE, "Three workloads of a small real model", "drafting_choice", lambda r: [
-        str(r("chosen_is_best")), str(r("of")), hundredth(r("lowest_ratio"))] if percent(r("spread"), 0, False) == "17" else []),
-    (PAGE, "One tick of the sensors", "sensor_scale", lambda r: [
-        tenth(r("tick_s")), decimals(r("new_tick_s"), 0), decimals(r("first_tick_s"), 0)]
-        if (r("workloads"), r("objects")) == (1_000, 100_000) else []),
-    (PAGE, "The demo gets one more day", "retrain_cost", lambda r: [
-        hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))]),
-    (PAGE, "A simulated week", "week", lambda r: [
-        str(r("failed_requests")), str(r("requests")), *(hundredth(r(name)) for name in ("tau_first", "tau_shifted", "tau_last")),
-        hundredth(r("quality_first")), hundredth(r("quality_last")), *(str(r("budget")[name]) for name in ("runs", "runs_allowed"))]
-        if (r("days"), sum(r("kills").values()), len(r("approved_in_the_week"))) == (7, 5, 1) else []),
-    (PAGE, "What share of a toy model's", "structured", lambda r: [
-        *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()), hundredth(max(kind["valid_free"] for kind in r("kinds").values()))]
-        if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8 else []),
+    (
+        PAGE,
+        "While the release of a toy",
+        "switch",
+        lambda r: [str(r("failed")), f"{r('requests'):,}", hundredth(r("p99_ratio"))] if r("switches") == 10 else [],
+    ),
+    (
+        PAGE,
+        "The demo's release (without",
+        "release_served",
+        lambda r: (
+            [percent(r("acceptance_gap")), hundredth(r("parity")), hundredth(r("schema_valid"))]
+            if r("ok") and r("verified")
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "Three workloads of a small real model",
+        "drafting_choice",
+        lambda r: (
+            [str(r("chosen_is_best")), str(r("of")), hundredth(r("lowest_ratio"))]
+            if percent(r("spread"), 0, False) == "17"
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "One tick of the sensors",
+        "sensor_scale",
+        lambda r: (
+            [tenth(r("tick_s")), decimals(r("new_tick_s"), 0), decimals(r("first_tick_s"), 0)]
+            if (r("workloads"), r("objects")) == (1_000, 100_000)
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "The demo gets one more day",
+        "retrain_cost",
+        lambda r: [hundredth(r("share")), about(r("found_s"), 2), percent(r("predicted_gain")), percent(r("gain"))],
+    ),
+    (
+        PAGE,
+        "A simulated week",
+        "week",
+        lambda r: (
+            [
+                str(r("failed_requests")),
+                str(r("requests")),
+                *(hundredth(r(name)) for name in ("tau_first", "tau_shifted", "tau_last")),
+                hundredth(r("quality_first")),
+                hundredth(r("quality_last")),
+                *(str(r("budget")[name]) for name in ("runs", "runs_allowed")),
+            ]
+            if (r("days"), sum(r("kills").values()), len(r("approved_in_the_week"))) == (7, 5, 1)
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "What share of a toy model's",
+        "structured",
+        lambda r: (
+            [
+                *(hundredth(kind["valid_drafted"]) for kind in r("kinds").values()),
+                hundredth(max(kind["valid_free"] for kind in r("kinds").values())),
+            ]
+            if all(kind["same_greedy"] == 1 for kind in r("kinds").values()) and r("prompts") == 8
+            else []
+        ),
+    ),
     (PAGE, "What does that front add", "front", lambda r: [hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99"))]),
-    (PAGE, "What does the capture layer add", "capture", lambda r: [
-        hundredth(r("added_ms_p50")), hundredth(r("added_ms_p99")), f"{r('requests_per_s'):,}", str(r("lost")), f"{r('answered'):,}"]),
+    (
+        PAGE,
+        "What does the capture layer add",
+        "capture",
+        lambda r: [
+            hundredth(r("added_ms_p50")),
+            hundredth(r("added_ms_p99")),
+            f"{r('requests_per_s'):,}",
+            str(r("lost")),
+            f"{r('answered'):,}",
+        ],
+    ),
     (PAGE, "Of 193 changes to", "tamper", lambda r: [str(r("refused"))]),
     (PAGE, "Of 20 kills while a release", "publish_faults", lambda r: [str(r("incomplete")), str(r("completed"))]),
     (PAGE, "Of 200 changes to", "aliases", lambda r: [str(r("disk", "lost")), str(r("s3", "lost"))]),
-    (PAGE, "Do 10 readers ever", "readers", lambda r: [
-        str(r("errors") + r("s3", "errors")), str(r("inconsistent") + r("s3", "inconsistent")),
-        f"{r('queries') + r('s3', 'queries'):,}", str(r("commits") + r("s3", "commits"))]),
-    (PAGE, "How long does it take to make 200,000", "dataset_build", lambda r: [
-        hundredth(r("ratio")), decimals(r("seconds"), 0), tenth(r("peak_mib") / 1024)]),
+    (
+        PAGE,
+        "Do 10 readers ever",
+        "readers",
+        lambda r: [
+            str(r("errors") + r("s3", "errors")),
+            str(r("inconsistent") + r("s3", "inconsistent")),
+            f"{r('queries') + r('s3', 'queries'):,}",
+            str(r("commits") + r("s3", "commits")),
+        ],
+    ),
+    (
+        PAGE,
+        "How long does it take to make 200,000",
+        "dataset_build",
+        lambda r: [hundredth(r("ratio")), decimals(r("seconds"), 0), tenth(r("peak_mib") / 1024)],
+    ),
     (PAGE, "What does a new day's dataset", "new_day_dataset", lambda r: [hundredth(r("ratio"))]),
-    (PAGE, "How many megabytes", "incremental", lambda r: [tenth(r("megabytes_ratio")), decimals(r("megabytes_1000"), 0),
-        decimals(r("megabytes_10"), 0)]),
+    (
+        PAGE,
+        "How many megabytes",
+        "incremental",
+        lambda r: [tenth(r("megabytes_ratio")), decimals(r("megabytes_1000"), 0), decimals(r("megabytes_10"), 0)],
+    ),
     (PAGE, "How exact is the detection", "pii", lambda r: [str(r("precision")), str(r("recall"))]),
     (PAGE, "millrace", "near_duplicates", lambda r: [f"{r('docs_per_s'):,}", f"{r('docs_per_s_one_core'):,}", str(r("f1"))]),
-    *((PAGE, tool, "near_duplicates", lambda r, tool=tool: [f"{r('peers', peer(tool), 'docs_per_s'):,}",
-        f"{r('peers', peer(tool), 'docs_per_s_one_core'):,}", hundredth(r("peers", peer(tool), "f1"))]) for tool in ("rensa 0.5.0", "datasketch 2.0.0", "text-dedup 0.4.0", "datatrove 0.10.1")),
-    (PAGE, "Tokens/s of fine-tuning", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_small", tenth),
-        about(r("tokens_per_s_small", "ours")), about(r("tokens_per_s_small", "trl"))]),
+    *(
+        (
+            PAGE,
+            tool,
+            "near_duplicates",
+            lambda r, tool=tool: [
+                f"{r('peers', peer(tool), 'docs_per_s'):,}",
+                f"{r('peers', peer(tool), 'docs_per_s_one_core'):,}",
+                hundredth(r("peers", peer(tool), "f1")),
+            ],
+        )
+        for tool in ("rensa 0.5.0", "datasketch 2.0.0", "text-dedup 0.4.0", "datatrove 0.10.1")
+    ),
+    (
+        PAGE,
+        "Tokens/s of fine-tuning",
+        "trainer_vs_trl",
+        lambda r: [
+            *repeated(r, "ratio_small", tenth),
+            about(r("tokens_per_s_small", "ours")),
+            about(r("tokens_per_s_small", "trl")),
+        ],
+    ),
     (PAGE, "The same by processor seconds", "trainer_vs_trl", lambda r: repeated(r, "cpu_ratio_small", tenth)),
-    (PAGE, "Peak memory, 10M", "trainer_vs_trl", lambda r: [*repeated(r, "memory_ratio_small", hundredth),
-        hundredth(r("memory_ratio_small_to_leanest"))]),
-    (PAGE, "With checkpointing here", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_small_checkpointed", tenth),
-        *repeated(r, "cpu_ratio_small_checkpointed", tenth), *repeated(r, "memory_ratio_small_checkpointed", hundredth)]),
-    (PAGE, "Share of the measured bf16", "trainer_vs_trl", lambda r: [
-        hundredth(r(f"rate_share_small{which}")) for which in ("", "_without_checkpointing")]),
-    (PAGE, "Held-out loss after the same", "trainer_vs_trl", lambda r: [f"{r('held_out_loss', k):.3f}" for k in ("before", "ours", "trl")]),
-    (PAGE, "103M parameters", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_large", tenth),
-        *repeated(r, "cpu_ratio_large", tenth), *repeated(r, "memory_ratio_large", hundredth)]),
-    (PAGE, "The same with checkpointing here", "trainer_vs_trl", lambda r: [*repeated(r, "ratio_large_checkpointed", tenth),
-        *repeated(r, "cpu_ratio_large_checkpointed", tenth), *repeated(r, "memory_ratio_large_checkpointed", hundredth)]),
+    (
+        PAGE,
+        "Peak memory, 10M",
+        "trainer_vs_trl",
+        lambda r: [*repeated(r, "memory_ratio_small", hundredth), hundredth(r("memory_ratio_small_to_leanest"))],
+    ),
+    (
+        PAGE,
+        "With checkpointing here",
+        "trainer_vs_trl",
+        lambda r: [
+            *repeated(r, "ratio_small_checkpointed", tenth),
+            *repeated(r, "cpu_ratio_small_checkpointed", tenth),
+            *repeated(r, "memory_ratio_small_checkpointed", hundredth),
+        ],
+    ),
+    (
+        PAGE,
+        "Share of the measured bf16",
+        "trainer_vs_trl",
+        lambda r: [hundredth(r(f"rate_share_small{which}")) for which in ("", "_without_checkpointing")],
+    ),
+    (
+        PAGE,
+        "Held-out loss after the same",
+        "trainer_vs_trl",
+        lambda r: [f"{r('held_out_loss', k):.3f}" for k in ("before", "ours", "trl")],
+    ),
+    (
+        PAGE,
+        "103M parameters",
+        "trainer_vs_trl",
+        lambda r: [
+            *repeated(r, "ratio_large", tenth),
+            *repeated(r, "cpu_ratio_large", tenth),
+            *repeated(r, "memory_ratio_large", hundredth),
+        ],
+    ),
+    (
+        PAGE,
+        "The same with checkpointing here",
+        "trainer_vs_trl",
+        lambda r: [
+            *repeated(r, "ratio_large_checkpointed", tenth),
+            *repeated(r, "cpu_ratio_large_checkpointed", tenth),
+            *repeated(r, "memory_ratio_large_checkpointed", hundredth),
+        ],
+    ),
     (PAGE, "Time of a LoRA step", "lora_step", lambda r: [hundredth(r(key)) for key in ("ratio", "ratio_low", "ratio_high")]),
-    (PAGE, "Model families in which every one of the 8", "families", lambda r: [str(len(r("whole"))), str(r("ops", "int8")[1])]
-        if len(r("ops")) == 8 else []),
+    (
+        PAGE,
+        "Model families in which every one of the 8",
+        "families",
+        lambda r: [str(len(r("whole"))), str(r("ops", "int8")[1])] if len(r("ops")) == 8 else [],
+    ),
     (PAGE, "Packing: rows needed", "packing", lambda r: [f"{r('efficiency', name):.3f}" for name in ("gsm8k", "tau_airline")]),
     (PAGE, "Packing a million", "packing", lambda r: [tenth(r("seconds_per_million"))]),
-    (PAGE, "4 processes in 7 mesh", "parallel", lambda r: ["2e-7", "9e-7"] if r("max_loss_gap") <= 2e-7 and r("max_param_gap") <= 9e-7
-        and len(r("layouts")) == 7 else []),
-    (PAGE, "10 kills with SIGKILL, 7", "resume", lambda r: [str(r("checkpoint_every"))] if r("identical") and r("kills") == 10
-        and r("during_saves") == 7 and r("steps_lost") <= r("checkpoint_every") else []),
-    (PAGE, "Overhead of saving 676 MB every 50", "resume", lambda r: [percent(r("save_overhead"), 1, False),
-        *interval(min(r("overheads")), max(r("overheads")))]
-        if (round(r("saved_mb")), r("interval_steps")) == (676, 50) else []),
-    (PAGE, "Answers taught as a server", "templates", lambda r: [
-        str(sum(kind[result] for kind in r("kinds").values())) for result in ("learnt", "refused", "wrong")]),
-    (PAGE, "Predicted peak memory, 15", "plan", lambda r: [percent(r("median_error"), 1, False), percent(r("worst_error"), 1, False)]),
+    (
+        PAGE,
+        "4 processes in 7 mesh",
+        "parallel",
+        lambda r: (
+            ["2e-7", "9e-7"] if r("max_loss_gap") <= 2e-7 and r("max_param_gap") <= 9e-7 and len(r("layouts")) == 7 else []
+        ),
+    ),
+    (
+        PAGE,
+        "10 kills with SIGKILL, 7",
+        "resume",
+        lambda r: (
+            [str(r("checkpoint_every"))]
+            if r("identical") and r("kills") == 10 and r("during_saves") == 7 and r("steps_lost") <= r("checkpoint_every")
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "Overhead of saving 676 MB every 50",
+        "resume",
+        lambda r: (
+            [percent(r("save_overhead"), 1, False), *interval(min(r("overheads")), max(r("overheads")))]
+            if (round(r("saved_mb")), r("interval_steps")) == (676, 50)
+            else []
+        ),
+    ),
+    (
+        PAGE,
+        "Answers taught as a server",
+        "templates",
+        lambda r: [str(sum(kind[result] for kind in r("kinds").values())) for result in ("learnt", "refused", "wrong")],
+    ),
+    (
+        PAGE,
+        "Predicted peak memory, 15",
+        "plan",
+        lambda r: [percent(r("median_error"), 1, False), percent(r("worst_error"), 1, False)],
+    ),
     (PAGE, "Loss and gradients of a head", "loss_head", lambda r: [tenth(r("over_torch")), tenth(r("over_plain"))]),
-    (PAGE, "Is greedy text in vLLM", "drafter_served", lambda r: [n for form in ("midlayer", "speculators")
-        for n in (f"{r('forms', form, 'greedy_identical_share') * r('prompts'):.0f}", str(r("prompts")))]),
-    (PAGE, "Of greedy answers in vLLM with", "drafting_differences", lambda r: [
-        str(r("forms", weights, "drafter", what)) for weights in ("int8", "float") for what in ("identical", "prompts")]),
-    (PAGE, "Served tau at", "drafter_served", lambda r: [percent(r("gap_t0")), hundredth(r("forms", "midlayer", "t0", "tau")),
-        percent(r("gap_t1")), hundredth(r("forms", "midlayer", "t1", "tau")),
-        percent(r("forms", "midlayer", "t1", "gap_standard_error"), 1, False)]),
+    (
+        PAGE,
+        "Is greedy text in vLLM",
+        "drafter_served",
+        lambda r: [
+            n
+            for form in ("midlayer", "speculators")
+            for n in (f"{r('forms', form, 'greedy_identical_share') * r('prompts'):.0f}", str(r("prompts")))
+        ],
+    ),
+    (
+        PAGE,
+        "Of greedy answers in vLLM with",
+        "drafting_differences",
+        lambda r: [
+            str(r("forms", weights, "drafter", what)) for weights in ("int8", "float") for what in ("identical", "prompts")
+        ],
+    ),
+    (
+        PAGE,
+        "Served tau at",
+        "drafter_served",
+        lambda r: [
+            percent(r("gap_t0")),
+            hundredth(r("forms", "midlayer", "t0", "tau")),
+            percent(r("gap_t1")),
+            hundredth(r("forms", "midlayer", "t1", "tau")),
+            percent(r("forms", "midlayer", "t1", "gap_standard_error"), 1, False),
+        ],
+    ),
     (PAGE, "Tokens/s in vLLM with a drafter", "drafter_speed", lambda r: speed(r, "house", 1)),
     (PAGE, "The same at 8 requests at a time", "drafter_speed", lambda r: speed(r, "house", 8)),
     (PAGE, "A forward pass that costs", "drafter_speed", lambda r: speed(r, "wide", 1)),
     (PAGE, "The same at 8 requests at a time for 252M", "drafter_speed", lambda r: speed(r, "wide", 8)),
-    (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "medusa")))),
+    (
+        PAGE,
+        "Tau at T = 0; 1 after 250",
+        "drafter_losses",
+        lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "medusa"))),
+    ),
     (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
     (PAGE, "LK-lambda over KL", "drafter_losses", gains),
-    (PAGE, "Tokens/s of EAGLE-3 training", "drafter_peers", lambda r: [
-        *(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio"))]),
-    (PAGE, "Peak memory of the same", "drafter_peers", lambda r: [
-        *(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio"))]),
+    (
+        PAGE,
+        "Tokens/s of EAGLE-3 training",
+        "drafter_peers",
+        lambda r: [*(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio"))],
+    ),
+    (
+        PAGE,
+        "Peak memory of the same",
+        "drafter_peers",
+        lambda r: [*(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio"))],
+    ),
     (PAGE, "Tau of the heads", "drafter_peers", lambda r: head_gains(r, "speculators", "ours")),
     (PAGE, "The same against specforge", "drafter_peers", lambda r: head_gains(r, "specforge", "ours")),
-    *((PAGE, start, "drafter_peers", lambda r, side=side: [x for peer in DRAFTER_PEERS for x in head_gains(r, peer, side)])
-      for start, side in (("Tau with LK-lambda", "lk_lambda"), ("Tau from the peer's", "ours_peer_start"),
-                          ("Tau with EAGLE-3 and AdamW", "ours_adamw"))),
+    *(
+        (PAGE, start, "drafter_peers", lambda r, side=side: [x for peer in DRAFTER_PEERS for x in head_gains(r, peer, side)])
+        for start, side in (
+            ("Tau with LK-lambda", "lk_lambda"),
+            ("Tau from the peer's", "ours_peer_start"),
+            ("Tau with EAGLE-3 and AdamW", "ours_adamw"),
+        )
+    ),
     (PAGE, "Tau of a drafter trained for", "drafter_workload", lambda r: [*workload_gains(r), percent(r("gain"))]),
     (PAGE, "What that drafter loses", "drafter_workload", lambda r: [percent(r("loss_elsewhere"), 0, False)]),
-    (PAGE, "Traffic shifts", "drafter_drift", lambda r: [*(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)), "150",
-        *(hundredth(r("taus", "from_scratch_in_few_steps", t, "tau") / r("taus", "from_scratch", t, "tau")) for t in ("t0", "t1"))]),
-    (PAGE, "A drafter's training ends early", "early_end", lambda r: [
-        *(percent(share, 0, False) for share in r("seconds_saved_share").values()),
-        *(decimals(run["validation_tau_lost"], 3) for run in r("trained").values()),
-        *(hundredth(r("whole", "tau", "tau") - run["tau"]["tau"]) for run in r("trained").values()),
-        *(percent(share, 1, False) for share in r("regret_share").values()), percent(r("worst_regret_share"), 1, False)]),
-    (PAGE, "How much less does a scheme for each layer", "auto_scheme", lambda r: [percent(value, 0, False) for size in (
-        "w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")]),
-    (PAGE, "What does training before rounding", "auto_scheme", lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)]),
-    *((PAGE, f"House model, {title}", "quantize_peers", lambda r, side=side, rounded=rounded: [
-        f"{r(side, 'perplexity_ratio'):.4f}", *(rounded(x) for x in r(side, "cpu_ratio")),
-        *(hundredth(x) for x in r(side, "memory_ratio"))]) for side, title, rounded in PEER_SCHEMES),
-    *((PAGE, f"249M model, {title}", "quantize_peers", lambda r, side=side, rounded=rounded: [
-        f"{r('wide', side, 'perplexity_ratio'):.4f}", rounded(r("wide", side, "cpu_ratio")[0]),
-        hundredth(r("wide", side, "memory_ratio")[0])]) for side, title, rounded in PEER_SCHEMES),
+    (
+        PAGE,
+        "Traffic shifts",
+        "drafter_drift",
+        lambda r: [
+            *(hundredth(x) for t in ("t0", "t1") for x in r("tau_shares", t)),
+            "150",
+            *(
+                hundredth(r("taus", "from_scratch_in_few_steps", t, "tau") / r("taus", "from_scratch", t, "tau"))
+                for t in ("t0", "t1")
+            ),
+        ],
+    ),
+    (
+        PAGE,
+        "A drafter's training ends early",
+        "early_end",
+        lambda r: [
+            *(percent(share, 0, False) for share in r("seconds_saved_share").values()),
+            *(decimals(run["validation_tau_lost"], 3) for run in r("trained").values()),
+            *(hundredth(r("whole", "tau", "tau") - run["tau"]["tau"]) for run in r("trained").values()),
+            *(percent(share, 1, False) for share in r("regret_share").values()),
+            percent(r("worst_regret_share"), 1, False),
+        ],
+    ),
+    (
+        PAGE,
+        "How much less does a scheme for each layer",
+        "auto_scheme",
+        lambda r: [percent(value, 0, False) for size in ("w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")],
+    ),
+    (
+        PAGE,
+        "What does training before rounding",
+        "auto_scheme",
+        lambda r: [decimals(r("distilled"), 5), decimals(r("rounded"), 5)],
+    ),
+    *(
+        (
+            PAGE,
+            f"House model, {title}",
+            "quantize_peers",
+            lambda r, side=side, rounded=rounded: [
+                f"{r(side, 'perplexity_ratio'):.4f}",
+                *(rounded(x) for x in r(side, "cpu_ratio")),
+                *(hundredth(x) for x in r(side, "memory_ratio")),
+            ],
+        )
+        for side, title, rounded in PEER_SCHEMES
+    ),
+    *(
+        (
+            PAGE,
+            f"249M model, {title}",
+            "quantize_peers",
+            lambda r, side=side, rounded=rounded: [
+                f"{r('wide', side, 'perplexity_ratio'):.4f}",
+                rounded(r("wide", side, "cpu_ratio")[0]),
+                hundredth(r("wide", side, "memory_ratio")[0]),
+            ],
+        )
+        for side, title, rounded in PEER_SCHEMES
+    ),
     (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("advantage_kept")]),
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
     (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
-    (PAGE, "How much of the gain of distillation", "other_tokenizer", lambda r: [*(hundredth(x) for x in r("share")),
-        *(f"{r(gain)[0]:.3f}" for gain in ("gain_other", "gain_same"))]),
-    (PAGE, "How fast does a student of half", "teacher_cache", lambda r: [
-        hundredth(x) for student in ("half", "fifth") for x in (r("speed_ratio", student)[0], *sorted(r("speed_ratio", student)[1:]))]),
-    (PAGE, "How many bytes on disk does the cache", "teacher_cache", lambda r: [
-        str(r("bytes_per_token")), decimals(r("loss_difference", "half")[0], 4)]),
-    (PAGE, "What is a drafter worth", "quantized_served", lambda r: [
-        *(hundredth(r(side, t)) for side in ("tau_own", "tau_other") for t in ("t0", "t1")), percent(r("gain", "t1")[0]),
-        *interval(*r("gain", "t1")[1:])]),
-    (PAGE, "How fast are int8 weights of the house", "quantized_served", lambda r: [
-        hundredth(r("speed_ratio", "house", n, "ratio")) for n in ("1", "8")]),
-    (PAGE, "The same for the 252M model", "quantized_served", lambda r: [
-        hundredth(r("speed_ratio", "wide", n, "ratio")) for n in ("1", "8")]),
-    (PAGE, "How does a training step's memory", "drafter_length", lambda r: [hundredth(r("exponent")),
-        *(f"{row['step_mb']:.0f}" for row in r("rows"))]),
-    (PAGE, "How long do the quick demo", "machines", lambda r: [
-        f"{r('avx2', 'quick_s'):.0f}", f"{r('avx2', 'demo_s'):.0f}", f"{r('native', 'quick_s'):.0f}"]),
-    (README, "How long does the full demo", "demo", lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)]),
+    (
+        PAGE,
+        "How much of the gain of distillation",
+        "other_tokenizer",
+        lambda r: [*(hundredth(x) for x in r("share")), *(f"{r(gain)[0]:.3f}" for gain in ("gain_other", "gain_same"))],
+    ),
+    (
+        PAGE,
+        "How fast does a student of half",
+        "teacher_cache",
+        lambda r: [
+            hundredth(x)
+            for student in ("half", "fifth")
+            for x in (r("speed_ratio", student)[0], *sorted(r("speed_ratio", student)[1:]))
+        ],
+    ),
+    (
+        PAGE,
+        "How many bytes on disk does the cache",
+        "teacher_cache",
+        lambda r: [str(r("bytes_per_token")), decimals(r("loss_difference", "half")[0], 4)],
+    ),
+    (
+        PAGE,
+        "What is a drafter worth",
+        "quantized_served",
+        lambda r: [
+            *(hundredth(r(side, t)) for side in ("tau_own", "tau_other") for t in ("t0", "t1")),
+            percent(r("gain", "t1")[0]),
+            *interval(*r("gain", "t1")[1:]),
+        ],
+    ),
+    (
+        PAGE,
+        "How fast are int8 weights of the house",
+        "quantized_served",
+        lambda r: [hundredth(r("speed_ratio", "house", n, "ratio")) for n in ("1", "8")],
+    ),
+    (
+        PAGE,
+        "The same for the 252M model",
+        "quantized_served",
+        lambda r: [hundredth(r("speed_ratio", "wide", n, "ratio")) for n in ("1", "8")],
+    ),
+    (
+        PAGE,
+        "How does a training step's memory",
+        "drafter_length",
+        lambda r: [hundredth(r("exponent")), *(f"{row['step_mb']:.0f}" for row in r("rows"))],
+    ),
+    (
+        PAGE,
+        "How long do the quick demo",
+        "machines",
+        lambda r: [f"{r('avx2', 'quick_s'):.0f}", f"{r('avx2', 'demo_s'):.0f}", f"{r('native', 'quick_s'):.0f}"],
+    ),
+    (
+        README,
+        "How long does the full demo",
+        "demo",
+        lambda r: [f"{r('seconds_in_all'):.0f}", tenth(r("peak_memory_mb") / 1000)],
+    ),
     (README, "How fast is ingest", "ingest", lambda r: [about(r("rows_per_second"), 2), hundredth(r("ratio"))]),
-    (README, "Near duplicates", "near_duplicates", lambda r: [about(r("docs_per_s")), str(r("threads")), str(r("f1")),
-        tenth(r("docs_per_s") / r("peers", "rensa", "docs_per_s")), hundredth(r("peers", "rensa", "f1"))]),
-    (README, "Does a killed ingest", "ingest_faults", lambda r: [str(r("kills")), str(r("lost_rows")), str(r("reader_errors"))]),
-    (README, "Fine-tuning compared", "trainer_vs_trl", lambda r: [figure for size in ("small", "large") for figure in (
-        *repeated(r, f"ratio_{size}", tenth), *repeated(r, f"cpu_ratio_{size}", tenth),
-        *repeated(r, f"memory_ratio_{size}", hundredth))]),
+    (
+        README,
+        "Near duplicates",
+        "near_duplicates",
+        lambda r: [
+            about(r("docs_per_s")),
+            str(r("threads")),
+            str(r("f1")),
+            tenth(r("docs_per_s") / r("peers", "rensa", "docs_per_s")),
+            hundredth(r("peers", "rensa", "f1")),
+        ],
+    ),
+    (
+        README,
+        "Does a killed ingest",
+        "ingest_faults",
+        lambda r: [str(r("kills")), str(r("lost_rows")), str(r("reader_errors"))],
+    ),
+    (
+        README,
+        "Fine-tuning compared",
+        "trainer_vs_trl",
+        lambda r: [
+            figure
+            for size in ("small", "large")
+            for figure in (
+                *repeated(r, f"ratio_{size}", tenth),
+                *repeated(r, f"cpu_ratio_{size}", tenth),
+                *repeated(r, f"memory_ratio_{size}", hundredth),
+            )
+        ],
+    ),
     (README, "Does a killed training", "resume", lambda r: [str(r("kills"))] if r("identical") else []),
-    (README, "EAGLE-3 training", "drafter_peers", lambda r: [
-        *(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio")),
-        *(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio")),
-        "0", *head_gains(r, "speculators", "ours")[:3], *head_gains(r, "specforge", "ours")[:3]]),
+    (
+        README,
+        "EAGLE-3 training",
+        "drafter_peers",
+        lambda r: [
+            *(tenth(x) for peer in DRAFTER_PEERS for x in r(peer, "speed_ratio")),
+            *(hundredth(x) for peer in DRAFTER_PEERS for x in r(peer, "memory_ratio")),
+            "0",
+            *head_gains(r, "speculators", "ours")[:3],
+            *head_gains(r, "specforge", "ours")[:3],
+        ],
+    ),
     (README, "Does vLLM 0.32", "drafter_served", lambda r: [str(r("prompts"))] * 2 if r("greedy_identical") else []),
     (README, "What does a drafter gain", "drafter_speed", lambda r: [speed(r, "wide", 1)[0], "0", speed(r, "wide", 8)[0], "8"]),
     (README, "What is a drafter for one's", "drafter_workload", workload_gains),
@@ -303,8 +723,11 @@ CLAIMS: list[Claim] = [
 def rows(page: str) -> list[list[str]]:
     """The tables' rows in the page's order, without headers and rulers."""
     lines = (PROJECT / page).read_text().splitlines()
-    table = [line for index, line in enumerate(lines) if line.startswith("|") and not line.startswith("|--")
-             and not lines[min(index + 1, len(lines) - 1)].startswith("|--")]
+    table = [
+        line
+        for index, line in enumerate(lines)
+        if line.startswith("|") and not line.startswith("|--") and not lines[min(index + 1, len(lines) - 1)].startswith("|--")
+    ]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
 
 

@@ -15,8 +15,12 @@ from resources.sources.unread_objects import WALK_TICKS
 from tests.docs.pages import PAGES, PROJECT, blocks, commands
 
 RECIPES = [block for block in blocks("yaml") if not block.text.lstrip().startswith("# yaml-language-server")]
-NEEDED = {"workload": "math-tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}},
-          "seeds": {"handmade": {"uri": "seeds.jsonl"}}}
+NEEDED = {
+    "workload": "math-tutor",
+    "base_model": "tiny",
+    "sources": {"gateway": {"uri": "logs"}},
+    "seeds": {"handmade": {"uri": "seeds.jsonl"}},
+}
 
 
 @pytest.mark.parametrize("block", RECIPES, ids=str)
@@ -50,8 +54,12 @@ def test_objects_that_are_found_within_four_hours_are_as_many_as_the_page_says()
 
 
 def shown_commands():
-    return [pytest.param(command, id=f"{block} {command[:40]}") for block in blocks("bash", "console")
-            for command in commands(block.text) if re.match(r"(\S+/)?millrace\s", command)]
+    return [
+        pytest.param(command, id=f"{block} {command[:40]}")
+        for block in blocks("bash", "console")
+        for command in commands(block.text)
+        if re.match(r"(\S+/)?millrace\s", command)
+    ]
 
 
 @pytest.mark.parametrize("command", shown_commands())

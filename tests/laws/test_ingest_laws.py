@@ -24,23 +24,41 @@ json_values = st.recursive(
 )
 texts = st.text(max_size=12)
 pairs = st.builds(
-    lambda identity, text, answer, ts: json.dumps({
-        "timestamp": ts, "request": {"messages": [{"role": "user", "content": text}]},
-        "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": answer}}]}}),
-    st.sampled_from(["1", "2", "3", "", None]), texts, texts, st.sampled_from([1780300000, 1780400000]),
+    lambda identity, text, answer, ts: json.dumps(
+        {
+            "timestamp": ts,
+            "request": {"messages": [{"role": "user", "content": text}]},
+            "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": answer}}]},
+        }
+    ),
+    st.sampled_from(["1", "2", "3", "", None]),
+    texts,
+    texts,
+    st.sampled_from([1780300000, 1780400000]),
 )
-odd_pairs = st.builds(lambda request, response: json.dumps({"request": request, "response": response}),
-                      json_values, json_values)
+odd_pairs = st.builds(
+    lambda request, response: json.dumps({"request": request, "response": response}), json_values, json_values
+)
 odd_messages = st.builds(
-    lambda messages, message, ts: json.dumps({
-        "timestamp": ts, "request": {"messages": messages}, "response": {"choices": [{"message": message}] * 2}}),
-    json_values, json_values, json_values,
+    lambda messages, message, ts: json.dumps(
+        {"timestamp": ts, "request": {"messages": messages}, "response": {"choices": [{"message": message}] * 2}}
+    ),
+    json_values,
+    json_values,
+    json_values,
 )
-thumbs = st.builds(lambda target, value: json.dumps({"response_id": target, "value": value, "timestamp": 1780300000}),
-                   st.sampled_from(["1", "2", None]), json_values)
+thumbs = st.builds(
+    lambda target, value: json.dumps({"response_id": target, "value": value, "timestamp": 1780300000}),
+    st.sampled_from(["1", "2", None]),
+    json_values,
+)
 junk = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
-lines = st.one_of(pairs, odd_pairs, odd_messages, thumbs, json_values.map(json.dumps)).map(
-    lambda line: line.encode("utf-8", "surrogatepass")) | junk
+lines = (
+    st.one_of(pairs, odd_pairs, odd_messages, thumbs, json_values.map(json.dumps)).map(
+        lambda line: line.encode("utf-8", "surrogatepass")
+    )
+    | junk
+)
 files = st.lists(st.lists(lines, max_size=6).map(b"\n".join), min_size=1, max_size=3)
 
 

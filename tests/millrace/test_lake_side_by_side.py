@@ -30,7 +30,14 @@ def release(lake, number, answers, champion=None, beside=()):
     registry = Registry(lake, "tutor")
 
     def finished(kind, name, inputs, fill, config=None):
-        draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {"number": number, **(config or {})}, [each.as_input() for each in inputs])
+        draft = registry.draft(
+            kind,
+            name,
+            name,
+            ("model_ops/jobs/job.py",),
+            {"number": number, **(config or {})},
+            [each.as_input() for each in inputs],
+        )
         fill(draft.directory)
         return registry.finish(draft, {})
 
@@ -41,15 +48,35 @@ def release(lake, number, answers, champion=None, beside=()):
         for name in ("config.json", "chat_template.jinja", "model.safetensors"):
             (home / name).write_text("{}")
 
-    rows = [{"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)} for row, said in answers.items()]
+    rows = [
+        {"row_id": row, "turn": 0, "prompt_token_ids": tokens("draw a cat"), "answer_token_ids": tokens(said)}
+        for row, said in answers.items()
+    ]
     target = finished("model", "sft_model", [], target_files)
-    learnt = finished("dataset", "speculator_dataset", [target], lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"))
+    learnt = finished(
+        "dataset",
+        "speculator_dataset",
+        [target],
+        lambda home: pq.write_table(pa.Table.from_pylist(rows), home / "train.parquet"),
+    )
     drafter = finished("model", "speculator", [target, learnt], lambda home: (home / "model.safetensors").write_text("{}"))
-    report = finished("dataset", "evaluation_report", [target, drafter], lambda home: (home / "side_by_side.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in beside)))
-    gate, serving = GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True), DrafterServing("eagle3", VllmOptions("eagle3"))
-    made = finished("release", "release", [target, drafter, report],
-                    lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving), {"champion": champion})
+    report = finished(
+        "dataset",
+        "evaluation_report",
+        [target, drafter],
+        lambda home: (home / "side_by_side.jsonl").write_text("".join(json.dumps(line) + "\n" for line in beside)),
+    )
+    gate, serving = (
+        GateResult(name="recovery", wanted=0.99, measured=0.999, passed=True),
+        DrafterServing("eagle3", VllmOptions("eagle3")),
+    )
+    made = finished(
+        "release",
+        "release",
+        [target, drafter, report],
+        lambda home: write_release(home, "tutor", target, drafter, 3, [gate], serving),
+        {"champion": champion},
+    )
     return made.version
 
 
@@ -58,17 +85,42 @@ def two(tmp_path):
     """A lake with two releases, the second compared with the first when it was made."""
     lake = LakeLayout.open(tmp_path / "lake")
     first = release(lake, 1, {f"r{each}": "a small cat" for each in range(60)})
-    line = {"row_id": "held", "kind": "gain", "prompt": [{"role": "user", "text": "draw a cat"}], "logged": "as logged", "target": "new <b>", "champion": "old"}
-    second = release(lake, 2, {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)}, first, [line, {**line, "row_id": "r11"}])
+    line = {
+        "row_id": "held",
+        "kind": "gain",
+        "prompt": [{"role": "user", "text": "draw a cat"}],
+        "logged": "as logged",
+        "target": "new <b>",
+        "champion": "old",
+    }
+    second = release(
+        lake,
+        2,
+        {f"r{each}": "a big cat" if each % 2 else "a small cat" for each in range(10, 90)},
+        first,
+        [line, {**line, "row_id": "r11"}],
+    )
     return millrace.open(tmp_path / "lake"), first, second
 
 
 def test_greedy_answers_come_first_and_sampled_ones_fill_up(two):
     lake, first, second = two
     frame = lake.side_by_side(first[:6], second, prompts=50).frame
-    assert frame.height == 50 and frame["how"].to_list()[:3] == ["greedy, held out", "greedy, held out", "sampled, for the drafter"]
-    assert frame.row(0, named=True) == {"row_id": "held", "turn": -1, "how": "greedy, held out", "prompt": "user: draw a cat", "logged": "as logged",
-                                        "before": "old", "after": "new <b>", "same": False}
+    assert frame.height == 50 and frame["how"].to_list()[:3] == [
+        "greedy, held out",
+        "greedy, held out",
+        "sampled, for the drafter",
+    ]
+    assert frame.row(0, named=True) == {
+        "row_id": "held",
+        "turn": -1,
+        "how": "greedy, held out",
+        "prompt": "user: draw a cat",
+        "logged": "as logged",
+        "before": "old",
+        "after": "new <b>",
+        "same": False,
+    }
     assert frame["row_id"].n_unique() == 50  # r11 is shown once
     assert set(frame.filter(frame["how"] != "greedy, held out")["after"]) == {"a big cat", "a small cat"}
     back = lake.side_by_side(second, first, prompts=1).frame.row(0, named=True)
@@ -88,7 +140,11 @@ def test_the_page_marks_differences_and_escapes_what_models_said(two, tmp_path):
 
 def test_what_cannot_be_compared_is_one_sentence(two):
     lake, first, second = two
-    for words, said in (((first, first), "is named twice"), ((first, "ffffff"), "names no release"), ((first, second, 0), "give 1 or more")):
+    for words, said in (
+        ((first, first), "is named twice"),
+        ((first, "ffffff"), "names no release"),
+        ((first, second, 0), "give 1 or more"),
+    ):
         with pytest.raises(millrace.Error, match=said):
             lake.side_by_side(*words)
     other = release(LakeLayout.open(lake.path), 3, {"x": "a cat"})

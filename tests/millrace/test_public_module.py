@@ -24,7 +24,11 @@ from tests.resources.interaction_rows import interaction, store
 def lake(tmp_path_factory):
     """A lake with three interactions on two days, and two versions of a dataset."""
     place = LakeLayout.open(tmp_path_factory.mktemp("public") / "lake")
-    store(Tables(place), "interactions", [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)])
+    store(
+        Tables(place),
+        "interactions",
+        [interaction(1, "a", "b"), interaction(2, "c", "d", model="large"), interaction(3, "e", "f", day=1)],
+    )
     registry = Registry(place, "tutor")
     for number in (1, 2):
         draft = registry.draft("dataset", "sft_dataset", "build_sft_dataset", ("resources/stages/table.py",), {"n": number}, [])
@@ -37,7 +41,9 @@ def lake(tmp_path_factory):
 
 def test_importing_it_takes_no_library_of_weight():
     heavy = ["torch", "dagster", "duckdb", "polars", "pyarrow", "pydantic", "numpy", "yaml"]
-    script = f"import sys, json, millrace; dir(millrace); print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
+    script = (
+        f"import sys, json, millrace; dir(millrace); print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
 
@@ -147,7 +153,9 @@ def test_what_is_not_there_is_one_sentence(lake, tmp_path):
 
 
 def recipe_of(more, base):
-    return millrace.load_recipe({"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more}, base)
+    return millrace.load_recipe(
+        {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, **more}, base
+    )
 
 
 def test_a_wrong_recipe_says_each_problem(tmp_path):

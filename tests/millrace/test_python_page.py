@@ -37,8 +37,12 @@ def test_the_page_names_every_public_name():
     import millrace
 
     page = PAGE.read_text(encoding="utf-8")
-    missing = [name for name in ("open_lake", "load_recipe", "submit", "Error", "RecipeError") if f"millrace.{name}" not in page]
-    missing += [name for name in vars(millrace.Lake) if not name.startswith("_") and f".{name}(" not in page and f"`{name}`" not in page]
+    missing = [
+        name for name in ("open_lake", "load_recipe", "submit", "Error", "RecipeError") if f"millrace.{name}" not in page
+    ]
+    missing += [
+        name for name in vars(millrace.Lake) if not name.startswith("_") and f".{name}(" not in page and f"`{name}`" not in page
+    ]
     assert missing == []
 
 

@@ -59,7 +59,7 @@ ACTS = {
     "call": "call enable_logging(storage = 'file', storage_path = '{home}/stolen')",
     "a logging function": "from enable_logging(storage = 'file', storage_path = '{home}/stolen')",
     "a secret": "create persistent secret (type s3)",
-    "a view with a file's name": "create view \"{outside}.csv\" as select 1",
+    "a view with a file's name": 'create view "{outside}.csv" as select 1',
     "a macro over another": "create or replace macro why(identifier) as table select 1",
     "insert": "insert into artefacts (name) values ('evil')",
     "insert in a CTE": "with x as (insert into artefacts (name) values ('evil') returning name) from x",
@@ -92,11 +92,15 @@ def places(tmp_path_factory):
     """A lake, and secrets beside it, in it and behind a link in it."""
     home = tmp_path_factory.mktemp("attacked")
     lake = LakeLayout.open(home / "lake")
-    Tables(lake).append("interactions", pa.Table.from_pylist([{"workload": "tutor", "interaction_id": "i"}], schema=SCHEMAS["interactions"]))
+    Tables(lake).append(
+        "interactions", pa.Table.from_pylist([{"workload": "tutor", "interaction_id": "i"}], schema=SCHEMAS["interactions"])
+    )
     (home / "outside.csv").write_text("a,b\n1,SECRET\n")
     (home / "outside.json").write_text('{"a": "SECRET"}')
     (home / "a SECRET name").write_text("")
-    duckdb.sql("copy (select 'SECRET' as a) to '" + str(home / "outside.parquet") + "' (format parquet, kv_metadata {k: 'SECRET'})")
+    duckdb.sql(
+        "copy (select 'SECRET' as a) to '" + str(home / "outside.parquet") + "' (format parquet, kv_metadata {k: 'SECRET'})"
+    )
     with duckdb.connect(str(home / "outside.duckdb")) as other:
         other.execute("create table t as select 'SECRET' as a")
     (lake.root / "tables" / "link").symlink_to(home / "outside.csv")

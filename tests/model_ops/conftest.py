@@ -3,8 +3,7 @@
 import pytest
 from tiny_chats import conversation, write_rows
 
-TEXTS = {f"file{i}": f"def add_{i}(a, b):\n    return a + b * {i}\n\nclass Thing{i}:\n    pass\n" * 6
-         for i in range(12)}
+TEXTS = {f"file{i}": f"def add_{i}(a, b):\n    return a + b * {i}\n\nclass Thing{i}:\n    pass\n" * 6 for i in range(12)}
 
 
 @pytest.fixture(scope="session")
@@ -14,8 +13,9 @@ def tiny_model(tmp_path_factory):
     from model_ops.operations.tiny_base import new_model, train_tokenizer
     from model_ops.operations.tiny_base_settings import TinyBaseSettings
 
-    settings = TinyBaseSettings(vocab_size=512, hidden_size=32, layers=4, heads=2, kv_heads=1, head_dim=16, mlp_size=48,
-                                max_position_embeddings=256)
+    settings = TinyBaseSettings(
+        vocab_size=512, hidden_size=32, layers=4, heads=2, kv_heads=1, head_dim=16, mlp_size=48, max_position_embeddings=256
+    )
     tokenizer = train_tokenizer(list(TEXTS.values()), settings)
     # The text is too small for 512 merges: the head keeps the size asked for, as served models' do.
     folder = tmp_path_factory.mktemp("tiny-model")

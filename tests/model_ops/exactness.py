@@ -22,8 +22,9 @@ def greedy_text_is_the_targets(target, drafter, num_speculative_tokens: int = 3)
     """Five prompts of 1 to 14 tokens, answered three at a time, so that rows of a batch end and others take their place."""
     runner = IncrementalModel(target)
     generator = torch.Generator().manual_seed(0)
-    prompts = [torch.randint(3, target.config.vocab_size, (length,), generator=generator).tolist()
-               for length in (9, 3, 1, 14, 6)]
+    prompts = [
+        torch.randint(3, target.config.vocab_size, (length,), generator=generator).tolist() for length in (9, 3, 1, 14, 6)
+    ]
     options = {"eos_ids": {2}, "temperature": 0.0, "max_new_tokens": 24, "batch_size": 3}
     alone = decode(runner, prompts, list("abcde"), **options)
     drafted = decode(runner, prompts, list("abcde"), drafter=drafter, num_speculative_tokens=num_speculative_tokens, **options)
@@ -45,9 +46,17 @@ def sampled_text_is_distributed_as_the_target(target, drafter, num_speculative_t
         second = target(torch.tensor([[*prompt, t] for t in range(vocab)])).logits[:, -1].softmax(-1)
         third = target(torch.tensor([[*prompt, t, u] for t in range(vocab) for u in range(vocab)])).logits[:, -1].softmax(-1)
     joint = ((first[:, None] * second).flatten()[:, None] * third).flatten()
-    answers = decode(IncrementalModel(target), [prompt] * ROWS, [str(row) for row in range(ROWS)], eos_ids=set(),
-                     temperature=1.0, max_new_tokens=3, drafter=drafter, num_speculative_tokens=num_speculative_tokens,
-                     batch_size=2_000)
+    answers = decode(
+        IncrementalModel(target),
+        [prompt] * ROWS,
+        [str(row) for row in range(ROWS)],
+        eos_ids=set(),
+        temperature=1.0,
+        max_new_tokens=3,
+        drafter=drafter,
+        num_speculative_tokens=num_speculative_tokens,
+        batch_size=2_000,
+    )
     triples = torch.tensor([(answer.tokens[0] * vocab + answer.tokens[1]) * vocab + answer.tokens[2] for answer in answers])
     found = triples.bincount(minlength=joint.numel()) / ROWS
     statistic = (((found - joint) ** 2) / joint).sum() * ROWS

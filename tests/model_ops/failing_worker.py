@@ -37,6 +37,8 @@ def fail(job, rank, how):
 
 
 if __name__ == "__main__":
-    outcomes = [forked_torchrun(fail, [job, *failure], Path(job).with_suffix(""))
-                for job, failure in zip(sys.argv[1:], FAILURES, strict=True)]
+    outcomes = [
+        forked_torchrun(fail, [job, *failure], Path(job).with_suffix(""))
+        for job, failure in zip(sys.argv[1:], FAILURES, strict=True)
+    ]
     print(json.dumps(outcomes))

@@ -32,13 +32,29 @@ def scores_of(query, key, scale, causal, left, right):
 def documents(query, key, value, query_starts, key_starts):
     """Rows of queries and of keys, and the three streams with repeated key heads, per document."""
     shared = query.shape[1] // key.shape[1]
-    for (q, q_end), (k, k_end) in zip(itertools.pairwise(query_starts.tolist()), itertools.pairwise(key_starts.tolist()), strict=True):
+    for (q, q_end), (k, k_end) in zip(
+        itertools.pairwise(query_starts.tolist()), itertools.pairwise(key_starts.tolist()), strict=True
+    ):
         keys, values = (stream[k:k_end].float().repeat_interleave(shared, 1) for stream in (key, value))
         yield slice(q, q_end), slice(k, k_end), query[q:q_end].float(), keys, values
 
 
-def forward(query, key, value, query_starts, key_starts, longest_query, longest_key, dropout, causal, debug, *, scale=None,
-            window_size_left=-1, window_size_right=-1):
+def forward(
+    query,
+    key,
+    value,
+    query_starts,
+    key_starts,
+    longest_query,
+    longest_key,
+    dropout,
+    causal,
+    debug,
+    *,
+    scale=None,
+    window_size_left=-1,
+    window_size_right=-1,
+):
     _check(query_starts, key_starts, longest_query, longest_key, dropout)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     output, normaliser = torch.zeros_like(query), query.new_full((query.shape[1], len(query)), -torch.inf, dtype=torch.float32)
@@ -50,8 +66,26 @@ def forward(query, key, value, query_starts, key_starts, longest_query, longest_
     return output, normaliser, unused, unused, unused
 
 
-def backward(gradient, query, key, value, output, normaliser, query_starts, key_starts, longest_query, longest_key, dropout, causal,
-             state, unused, *, scale=None, window_size_left=-1, window_size_right=-1):
+def backward(
+    gradient,
+    query,
+    key,
+    value,
+    output,
+    normaliser,
+    query_starts,
+    key_starts,
+    longest_query,
+    longest_key,
+    dropout,
+    causal,
+    state,
+    unused,
+    *,
+    scale=None,
+    window_size_left=-1,
+    window_size_right=-1,
+):
     """FlashAttention-2, arXiv 2307.08691, algorithm 2: probabilities from the given log-sum-exp, D from the given output."""
     _check(query_starts, key_starts, longest_query, longest_key, dropout)
     scale = query.shape[-1] ** -0.5 if scale is None else scale

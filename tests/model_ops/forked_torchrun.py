@@ -23,8 +23,9 @@ from torch.distributed.run import config_from_args, parse_args
 LONGEST_S = 300.0
 
 
-def forked_torchrun(main: Callable[..., object], arguments: Sequence[str], folder: Path, processes: int = 2, restarts: int = 0
-                    ) -> dict[str, str | int]:
+def forked_torchrun(
+    main: Callable[..., object], arguments: Sequence[str], folder: Path, processes: int = 2, restarts: int = 0
+) -> dict[str, str | int]:
     """Runs main(*arguments) on `processes` processes. What they print is kept in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for _ in range(2):
@@ -56,9 +57,23 @@ def _started(main: Callable[..., object], arguments: Sequence[str], folder: Path
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         code = 1
         try:
-            config, _, _ = config_from_args(parse_args([
-                "--nproc-per-node", str(processes), "--max-restarts", str(restarts), "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                "localhost:0", "--rdzv-id", folder.name, __file__]))
+            config, _, _ = config_from_args(
+                parse_args(
+                    [
+                        "--nproc-per-node",
+                        str(processes),
+                        "--max-restarts",
+                        str(restarts),
+                        "--rdzv-backend",
+                        "c10d",
+                        "--rdzv-endpoint",
+                        "localhost:0",
+                        "--rdzv-id",
+                        folder.name,
+                        __file__,
+                    ]
+                )
+            )
             config.start_method = "fork"
             elastic_launch(config, main)(*arguments)
             code = 0

@@ -127,14 +127,14 @@ def test_qlora_learns_on_four_bits_and_says_what_it_quantized(tiny_model, chats,
     assert metrics["validation_loss"] == pytest.approx(after, abs=0.02)
     layers = {name: tensor.numel() for name, tensor in load_file(tiny_model / "model.safetensors").items() if "_proj" in name}
     assert metrics["nf4_parameters"] == sum(layers.values())
-    assert 0.05 < metrics["nf4_error"] < 0.15   # nf4 with normal weights: about 0.09
+    assert 0.05 < metrics["nf4_error"] < 0.15  # nf4 with normal weights: about 0.09
     assert verify(tmp_path) == []
     again = load_model(tiny_model, dtype=torch.bfloat16)
     load_adapter(again, tmp_path / "adapter", kind=nf4_layers())
     ids = torch.arange(3, 60)[None]
     spoken = again(ids, use_cache=False).logits.float()
     merged = load_model(tmp_path)(ids, use_cache=False).logits
-    assert (spoken - merged).abs().mean() < 0.03   # bfloat16 throughout against float32
+    assert (spoken - merged).abs().mean() < 0.03  # bfloat16 throughout against float32
     plain = load_model(tiny_model)
     load_adapter(plain, tmp_path / "adapter")
     assert (plain(ids, use_cache=False).logits - merged).abs().mean() > 2 * (spoken - merged).abs().mean()
@@ -189,12 +189,15 @@ def test_adapters_learn_ten_times_faster_by_default_and_settings_survive_a_round
     assert again.resolved() == lora and SftSettings.model_validate(full.model_dump()).resolved() == full
 
 
-@pytest.mark.parametrize(("wrong", "sentence"), [
-    ({"method": "lora", "lora": {"rank": 0}}, "greater than or equal to 1"),
-    ({"method": "lora", "lora": {"targets": []}}, "at least 1 item"),
-    ({"method": "full", "lora": {"rank": 8}}, "set method to lora or qlora"),
-    ({"method": "dora"}, "'full', 'lora' or 'qlora'"),
-])
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"method": "lora", "lora": {"rank": 0}}, "greater than or equal to 1"),
+        ({"method": "lora", "lora": {"targets": []}}, "at least 1 item"),
+        ({"method": "full", "lora": {"rank": 8}}, "set method to lora or qlora"),
+        ({"method": "dora"}, "'full', 'lora' or 'qlora'"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(wrong, sentence):
     with pytest.raises(ValueError, match=sentence):
         SftSettings(**wrong)
@@ -214,7 +217,7 @@ def resized(model, into, rows, head=None):
     tensors = load_file(into / "model.safetensors")
     embedding = tensors["model.embed_tokens.weight"]
     grown = torch.zeros(max(rows, head or 0), embedding.shape[1], dtype=embedding.dtype)
-    grown[:min(len(embedding), len(grown))] = embedding[:len(grown)]
+    grown[: min(len(embedding), len(grown))] = embedding[: len(grown)]
     tensors["model.embed_tokens.weight"] = grown[:rows].clone()
     if head is not None:
         tensors["lm_head.weight"] = grown[:head].clone()
@@ -258,8 +261,10 @@ def test_a_dataset_with_nothing_to_learn_is_refused(tiny_model, tmp_path):
 
 
 def test_a_template_that_rewrites_earlier_turns_trains_on_a_context_for_each_answer(tiny_model, tmp_path):
-    plain = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
     rewriting = plain.replace("{{ m.content }}", "{{ m.content if loop.last or m.role != 'assistant' else 'gone' }}")
     write_rows(tmp_path / "data", "train", [[*conversation(1), *conversation(2)]])
     for name, template in (("plain", plain), ("rewriting", rewriting)):

@@ -39,8 +39,11 @@ def place(tmp_path_factory):
 
 
 def compare(place, output, target, reference="float", **settings):
-    job = Job(operation="evaluate", output=output,
-              inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference})
+    job = Job(
+        operation="evaluate",
+        output=output,
+        inputs={"dataset": place / "dataset", "target": place / target, "reference": place / reference},
+    )
     output.mkdir(exist_ok=True)
     return against_reference(job, EvaluateSettings(**settings), Progress())
 
@@ -101,8 +104,9 @@ def test_one_model_or_rows_too_short(place, tmp_path, monkeypatch):
     monkeypatch.setattr("model_ops.evaluation.against_reference.FEWEST_LONG", 50)
     short = compare(place, tmp_path / "b", "int8", max_length=96)
     assert find(short.measurements, "recovery") is None
-    assert short.not_measured == {LONG_CONTEXT: "the test rows are too short for 50 contexts of 96 tokens; add test rows, or "
-                                                "lower evaluation.max_length"}
+    assert short.not_measured == {
+        LONG_CONTEXT: "the test rows are too short for 50 contexts of 96 tokens; add test rows, or lower evaluation.max_length"
+    }
 
 
 def test_a_finished_comparison_is_not_made_again(place, tmp_path, monkeypatch):
@@ -131,6 +135,8 @@ def test_long_contexts_are_whole_and_count_in_their_second_half():
     for each in found:
         assert each.input_ids.tolist() == [*range(7), *range(7), 0, 1]
         assert not each.targets[:8].any() and each.targets[8:].all()
-    assert long_contexts([document("a", 16)], 16) == [] and len(long_contexts([document(str(n), 9) for n in range(99)], 16)) == 8
+    assert (
+        long_contexts([document("a", 16)], 16) == [] and len(long_contexts([document(str(n), 9) for n in range(99)], 16)) == 8
+    )
     branched = [document(str(n), 12, (Branch(4, 4),)) for n in range(4)]
     assert [each.input_ids.tolist() for each in long_contexts(branched, 16)] == [[*range(8), *range(8)]] * 2

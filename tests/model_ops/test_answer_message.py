@@ -10,22 +10,29 @@ TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 SPECIALS = ["<|im_end|>", "<|im_start|>"]
 
 
-@pytest.mark.parametrize(("text", "prompt", "message"), [
-    (" 7\n", "<|im_start|>assistant\n", {"content": "7"}),
-    ("<think>\n3 + 4</think>\n\n7", "<|im_start|>assistant\n", {"content": "7", "reasoning_content": "3 + 4"}),
-    ("3 + 4\n</think>\n\n7", "<|im_start|>assistant\n<think>\n", {"content": "7", "reasoning_content": "3 + 4"}),
-    ("[THINK]hm[/THINK]7", "[/INST]", {"content": "7", "reasoning_content": "hm"}),
-    ("if x < y: </think>", "<|im_start|>assistant\n<think>\n\n</think>\n\n", {"content": "if x < y: </think>"}),
-])
+@pytest.mark.parametrize(
+    ("text", "prompt", "message"),
+    [
+        (" 7\n", "<|im_start|>assistant\n", {"content": "7"}),
+        ("<think>\n3 + 4</think>\n\n7", "<|im_start|>assistant\n", {"content": "7", "reasoning_content": "3 + 4"}),
+        ("3 + 4\n</think>\n\n7", "<|im_start|>assistant\n<think>\n", {"content": "7", "reasoning_content": "3 + 4"}),
+        ("[THINK]hm[/THINK]7", "[/INST]", {"content": "7", "reasoning_content": "hm"}),
+        ("if x < y: </think>", "<|im_start|>assistant\n<think>\n\n</think>\n\n", {"content": "if x < y: </think>"}),
+    ],
+)
 def test_reasoning_and_content(text, prompt, message):
     assert message_of(text, prompt, None, SPECIALS) == {"role": "assistant", **message}
 
 
-@pytest.mark.parametrize(("text", "content"), [
-    ('Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "Let me see."),
-    ('{"name": "add", "parameters": {"a": 1}}', ""), ('[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]', ""),
-    ("[add(a=1)]", ""),
-])
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('Let me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "Let me see."),
+        ('{"name": "add", "parameters": {"a": 1}}', ""),
+        ('[TOOL_CALLS][{"name": "add", "arguments": {"a": 1}}]', ""),
+        ("[add(a=1)]", ""),
+    ],
+)
 def test_calls_of_offered_tools(text, content):
     found = message_of(text, "", TOOLS, [*SPECIALS, "[TOOL_CALLS]"])
     [call] = found["tool_calls"]
@@ -39,10 +46,17 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         assert message_of(said, "", tools, SPECIALS) == {"role": "assistant", "content": said}
 
 
-@pytest.mark.parametrize(("text", "prompt", "reason"), [
-    ("  ", "", "empty"), ("<think>on and on", "", "no answer after its reasoning"), ("on and on", "a\n<think>\n", "no answer after"),
-    ("a<|im_start|>b", "", "a special token"), ("<tool_call>{add}</tool_call>", "", "no JSON"), ("<think>x</think> ", "", "empty"),
-])
+@pytest.mark.parametrize(
+    ("text", "prompt", "reason"),
+    [
+        ("  ", "", "empty"),
+        ("<think>on and on", "", "no answer after its reasoning"),
+        ("on and on", "a\n<think>\n", "no answer after"),
+        ("a<|im_start|>b", "", "a special token"),
+        ("<tool_call>{add}</tool_call>", "", "no JSON"),
+        ("<think>x</think> ", "", "empty"),
+    ],
+)
 def test_what_is_no_message(text, prompt, reason):
     with pytest.raises(UnusableAnswer, match=reason):
         message_of(text, prompt, TOOLS, SPECIALS)

@@ -37,7 +37,8 @@ def test_values_and_gradients_are_the_definition_s(beta):
     p, q = log_p.exp(), logits.softmax(-1)
     m = beta * p + (1 - beta) * q
     wanted = {0.0: (p * (p / q).log()).sum(-1), 1.0: (q * (q / p).log()).sum(-1)}.get(
-        beta, beta * (p * (p / m).log()).sum(-1) + (1 - beta) * (q * (q / m).log()).sum(-1))
+        beta, beta * (p * (p / m).log()).sum(-1) + (1 - beta) * (q * (q / m).log()).sum(-1)
+    )
     values, gradient = generalised_jsd(log_p, logits.detach().log_softmax(-1), beta)
     torch.testing.assert_close(values, wanted.detach())
     torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), logits)[0])

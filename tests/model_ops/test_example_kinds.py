@@ -47,8 +47,9 @@ def curated_from(logs, folder):
 
 def chats(folder):
     folder.mkdir()
-    (folder / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "def q"},
-                                                             {"role": "assistant", "content": "return chat"}]}))
+    (folder / "a.jsonl").write_text(
+        json.dumps({"messages": [{"role": "user", "content": "def q"}, {"role": "assistant", "content": "return chat"}]})
+    )
     return folder
 
 
@@ -65,8 +66,13 @@ def seed_folder(folder):
 
 def test_seeds_of_every_kind_are_counted_and_reach_the_trainer_with_their_labels(tmp_path, tokenizer):
     (tmp_path / "prose.md").write_text("# Prose\n\nof a page\n")
-    report = import_seeds({"folder": SourceSettings(uri=str(seed_folder(tmp_path / "seeds"))),
-                           "prose": SourceSettings(uri=str(tmp_path / "prose.md"), format="text")}, tmp_path / "out")
+    report = import_seeds(
+        {
+            "folder": SourceSettings(uri=str(seed_folder(tmp_path / "seeds"))),
+            "prose": SourceSettings(uri=str(tmp_path / "prose.md"), format="text"),
+        },
+        tmp_path / "out",
+    )
     assert report.by_source["prose"] == {"lines": 1, "rows": 1, "duplicates": 0, "bad": 0, "erased": 0}
     assert report.by_source["folder"] == {"lines": 32, "rows": 31, "duplicates": 0, "bad": 1, "erased": 0}
     (bad,) = pq.read_table(tmp_path / "out/bad_lines.parquet").to_pylist()
@@ -108,8 +114,12 @@ def test_traffic_of_every_kind_is_curated_and_reaches_the_trainer(tmp_path, toke
     assert len(rows) == 16 and len(answers) == 10 and set(answers) == {"It is -3 °C.", "yes", "good", "3"}
     assert sorted(row["text"] for row in rows if row["text"]) == ["A page of prose.", "def f():\n    return 1\n"]
     labels = {tuple(row["token_ids"]): row["labels"] for row in rows if row["token_ids"]}
-    assert labels == {(5, 6, 7, 8): [-100, -100, 7, 8], (1, 2, 3, 4, 5, 6): [-100, 2, -100, -100, 5, 6],
-                      (9, 8, 7): [9, 8, 7], (4, 5, 6): [-100, 5, 6]}
+    assert labels == {
+        (5, 6, 7, 8): [-100, -100, 7, 8],
+        (1, 2, 3, 4, 5, 6): [-100, 2, -100, -100, 5, 6],
+        (9, 8, 7): [9, 8, 7],
+        (4, 5, 6): [-100, 5, 6],
+    }
     build_sft_dataset(path, None, tmp_path / "sft", ALL_TRAIN)
     documents, counts = read_documents(tmp_path / "sft", "train", tokenizer, 512)
     assert counts["rows"] == 16 and len(documents) == 16
@@ -146,7 +156,9 @@ def test_seeds_that_cannot_be_had_are_named(tmp_path):
     with pytest.raises(SeedError, match=r"no seed file .*nowhere"):
         import_seeds({"a": str(tmp_path / "nowhere.jsonl")}, tmp_path / "out")
     (tmp_path / "odd.jsonl").write_text('{"odd": 1}\n')
-    with pytest.raises(SeedError, match="no usable line, of 1; the first: none of the first 1 records is of a known log format"):
+    with pytest.raises(
+        SeedError, match="no usable line, of 1; the first: none of the first 1 records is of a known log format"
+    ):
         import_seeds({"a": tmp_path / "odd.jsonl"}, tmp_path / "out")
     shutil.copy(FIXTURES / "alpaca.jsonl", tmp_path)
     with pytest.raises(SeedError, match="is of the format sharegpt"):

@@ -20,8 +20,14 @@ def outcomes(tiny_model, chats, tmp_path_factory):
     folder = tmp_path_factory.mktemp("failing")
     jobs = [folder / f"job{number}.json" for number in range(len(FAILURES))]
     for path in jobs:
-        path.write_text(Job(operation="sft", output=path.with_suffix(".out"), inputs={"model": tiny_model, "dataset": chats},
-                            settings=SETTINGS).model_dump_json())
+        path.write_text(
+            Job(
+                operation="sft",
+                output=path.with_suffix(".out"),
+                inputs={"model": tiny_model, "dataset": chats},
+                settings=SETTINGS,
+            ).model_dump_json()
+        )
     outcomes = forked_script(Path(__file__).with_name("failing_worker.py"), jobs, folder)
     return dict(zip(FAILURES, outcomes, strict=True))
 

@@ -26,8 +26,10 @@ def test_the_bound_is_of_the_larger_logit():
     assert bfloat16_step(0.0) == 0.0
 
 
-@pytest.mark.parametrize(("one", "other", "place"), [
-    ([1, 2, 3], [1, 2, 3], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [4], 0), ([], [], None)])
+@pytest.mark.parametrize(
+    ("one", "other", "place"),
+    [([1, 2, 3], [1, 2, 3], None), ([1, 2, 3], [1, 5, 3], 1), ([1, 2], [1, 2, 3], 2), ([], [4], 0), ([], [], None)],
+)
 def test_the_first_difference(one, other, place):
     assert difference_at(one, other) == place
 
@@ -37,10 +39,19 @@ def test_gaps_are_those_of_own_layers_after_the_shared_text(tmp_path):
     write_target(tmp_path / "model", layers=2)
     logits = load_model(tmp_path / "model", attention="sdpa")(torch.tensor([[5, 6, 7, 11, 12]])).logits[0, -1]
     ranked = logits.sort(descending=True).indices.tolist()
-    alone = {"same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[0], 3]), "far": ([5, 6, 7], [11, 12, ranked[0]]),
-             "ends": ([5], [9]), "elsewhere": ([5], [6])}
-    drafted = {"same": ([5, 6], [7, 8]), "near": ([5, 6, 7], [11, 12, ranked[1], 4]), "far": ([5, 6, 7], [11, 12, ranked[-1]]),
-               "ends": ([5], [9, 10])}
+    alone = {
+        "same": ([5, 6], [7, 8]),
+        "near": ([5, 6, 7], [11, 12, ranked[0], 3]),
+        "far": ([5, 6, 7], [11, 12, ranked[0]]),
+        "ends": ([5], [9]),
+        "elsewhere": ([5], [6]),
+    }
+    drafted = {
+        "same": ([5, 6], [7, 8]),
+        "near": ([5, 6, 7], [11, 12, ranked[1], 4]),
+        "far": ([5, 6, 7], [11, 12, ranked[-1]]),
+        "ends": ([5], [9, 10]),
+    }
     found = {each.row_id: each for each in first_differences(scored_model(tmp_path / "model"), alone, drafted)}
     assert set(found) == {"near", "far", "ends"}
     assert (found["near"].token, found["near"].one, found["near"].other) == (2, ranked[0], ranked[1])

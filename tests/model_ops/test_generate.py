@@ -33,8 +33,12 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **settings):
-    return Job(operation="generate", output=output, inputs={"target": place / "target", "dataset": place / "dataset"},
-               settings={"max_new_tokens": 12, "batch_size": 4, **settings})
+    return Job(
+        operation="generate",
+        output=output,
+        inputs={"target": place / "target", "dataset": place / "dataset"},
+        settings={"max_new_tokens": 12, "batch_size": 4, **settings},
+    )
 
 
 def by_turn(path):
@@ -47,8 +51,10 @@ def test_every_turn_is_answered_by_the_target(place, tmp_path):
     table = pq.read_table(tmp_path / "train.parquet")
     assert table.schema.equals(SCHEMA)
     metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-    assert metadata == {"target_digest": target_digest(place / "target"),
-                        "vocabulary_digest": vocabulary_digest(place / "target")}
+    assert metadata == {
+        "target_digest": target_digest(place / "target"),
+        "vocabulary_digest": vocabulary_digest(place / "target"),
+    }
     rows = by_turn(tmp_path / "train.parquet")
     tokenizer = load_tokenizer(place / "target")
     source = {row["row_id"]: row for row in pq.read_table(place / "dataset" / "train.parquet").to_pylist()}
@@ -58,8 +64,7 @@ def test_every_turn_is_answered_by_the_target(place, tmp_path):
         text = tokenizer.apply_chat_template(messages[:1], add_generation_prompt=True, tokenize=False)
         row = rows[row_id, 0]
         assert tokenizer.decode(row["prompt_token_ids"]) == text
-        (answer,) = decode(runner, [row["prompt_token_ids"]], [row_id], eos_ids=eos_ids, temperature=0,
-                           max_new_tokens=12)
+        (answer,) = decode(runner, [row["prompt_token_ids"]], [row_id], eos_ids=eos_ids, temperature=0, max_new_tokens=12)
         assert row["answer_token_ids"] == answer.tokens and row["finish_reason"] == answer.finish_reason
         assert row["session_id"] == source[row_id]["session_id"] and row["origin"] == "generated"
         assert row["prompt_shape"] == source[row_id]["prompt_shape"]
@@ -78,8 +83,11 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
             tokens = load_tokenizer(place / "target")(f"mine {each.name}")["input_ids"]
             answer_id[each.name] = tokens
             cut = each.name == "cut#0"
-            found.append(CompletionTokens(tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))],
-                               "length" if cut else "stop"))
+            found.append(
+                CompletionTokens(
+                    tokens if cut else [*tokens, next(iter(end_of_text_ids(place / "target")))], "length" if cut else "stop"
+                )
+            )
         return found
 
     monkeypatch.setattr(answerers.OwnGenerator, "answer", answer)
@@ -90,25 +98,48 @@ def test_the_targets_own_answers_stand_in_the_history_of_later_turns(place, tmp_
         "tool": [("user", "a"), ("assistant", "logged", {"tool_calls": call}), ("tool", "4"), ("assistant", "x")],
         "dropped": [("user", "a"), ("assistant", "logged", {"weight": 0}), ("user", "b"), ("assistant", "x")],
     }
-    rows = [{"row_id": name, "tools": None, "messages": json.dumps([
-        {"role": each[0], "content": each[1], **(each[2] if len(each) > 2 else {})} for each in chat])}
-        for name, chat in chats.items()]
+    rows = [
+        {
+            "row_id": name,
+            "tools": None,
+            "messages": json.dumps(
+                [{"role": each[0], "content": each[1], **(each[2] if len(each) > 2 else {})} for each in chat]
+            ),
+        }
+        for name, chat in chats.items()
+    ]
     (tmp_path / "dataset").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]])),
-                   tmp_path / "dataset" / "train.parquet")
-    run(Job(operation="generate", output=tmp_path / "out",
-            inputs={"target": place / "target", "dataset": tmp_path / "dataset"}), Progress())
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in rows[0]])),
+        tmp_path / "dataset" / "train.parquet",
+    )
+    run(
+        Job(
+            operation="generate", output=tmp_path / "out", inputs={"target": place / "target", "dataset": tmp_path / "dataset"}
+        ),
+        Progress(),
+    )
     tokenizer = load_tokenizer(place / "target")
     prompts = {key: tokenizer.decode(row["prompt_token_ids"]) for key, row in by_turn(tmp_path / "out/train.parquet").items()}
-    assert sorted(prompts) == [("cut", 0), ("cut", 1), ("dropped", 0), ("own", 0), ("own", 1), ("own", 2), ("tool", 0),
-                               ("tool", 1)]
+    assert sorted(prompts) == [
+        ("cut", 0),
+        ("cut", 1),
+        ("dropped", 0),
+        ("own", 0),
+        ("own", 1),
+        ("own", 2),
+        ("tool", 0),
+        ("tool", 1),
+    ]
     assert "mine own#0" in prompts["own", 1] and "logged" not in prompts["own", 1]
     assert "mine own#0" in prompts["own", 2] and "mine own#1" in prompts["own", 2] and "logged" not in prompts["own", 2]
     assert "logged" in prompts["cut", 1] and "logged" in prompts["tool", 1] and "logged" in prompts["dropped", 0]
 
 
-@pytest.mark.parametrize(("mine", "thought", "content"), [
-    ("<think>\nmine\n</think>\n\nsaid", "mine", "said"), ("mine\n</think>\n\nsaid", "mine", "said"), ("said", None, "said")])
+@pytest.mark.parametrize(
+    ("mine", "thought", "content"),
+    [("<think>\nmine\n</think>\n\nsaid", "mine", "said"), ("mine\n</think>\n\nsaid", "mine", "said"), ("said", None, "said")],
+)
 def test_the_targets_thoughts_stand_where_the_log_has_its_own(mine, thought, content):
     """A logged thought never stands beside another answer's text, and what was thought is no content."""
     logged = {"role": "assistant", "content": "logged", "reasoning_content": "logged thought", "weight": 1}
@@ -138,18 +169,45 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
         {"interaction_id": "train-0-0", "params": '{"temperature": 0.5, "top_p": 0.9, "seed": 4}'},
         {"interaction_id": "train-0-1", "params": '{"temperature": 0, "max_tokens": 3}'},
         {"interaction_id": "train-1-0", "params": '{"presence_penalty": 1.5, "logit_bias": {"7": 1}}'},
-        {"interaction_id": "train-2-0", "params": "{}", "served_model_digest": digest, "prompt_token_ids": [5, 6, 7],
-         "completion_token_ids": [8, 9, eos], "finish_reason": "stop"},
-        {"interaction_id": "train-3-0", "params": "{}", "served_model_digest": "0" * 64, "prompt_token_ids": [5, 6, 7],
-         "completion_token_ids": [8, 9, eos], "finish_reason": "stop"},
-        {"interaction_id": "train-4-0", "params": '{"temperature": 0.3}', "model": "mine", "prompt_token_ids": [5, 6],
-         "completion_token_ids": [8], "finish_reason": "length"},
+        {
+            "interaction_id": "train-2-0",
+            "params": "{}",
+            "served_model_digest": digest,
+            "prompt_token_ids": [5, 6, 7],
+            "completion_token_ids": [8, 9, eos],
+            "finish_reason": "stop",
+        },
+        {
+            "interaction_id": "train-3-0",
+            "params": "{}",
+            "served_model_digest": "0" * 64,
+            "prompt_token_ids": [5, 6, 7],
+            "completion_token_ids": [8, 9, eos],
+            "finish_reason": "stop",
+        },
+        {
+            "interaction_id": "train-4-0",
+            "params": '{"temperature": 0.3}',
+            "model": "mine",
+            "prompt_token_ids": [5, 6],
+            "completion_token_ids": [8],
+            "finish_reason": "length",
+        },
     ]
     types = {"prompt_token_ids": pa.list_(pa.int32()), "completion_token_ids": pa.list_(pa.int32())}
-    pq.write_table(pa.Table.from_pylist(served, schema=pa.schema(
-        [(name, types.get(name, pa.string())) for name in COLUMNS])), tmp_path / "served.parquet")
-    metrics = run(Job(operation="generate", output=tmp_path / "out", settings={"max_new_tokens": 6, "served_as": ["mine"]},
-                      inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path}), Progress())
+    pq.write_table(
+        pa.Table.from_pylist(served, schema=pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])),
+        tmp_path / "served.parquet",
+    )
+    metrics = run(
+        Job(
+            operation="generate",
+            output=tmp_path / "out",
+            settings={"max_new_tokens": 6, "served_as": ["mine"]},
+            inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path},
+        ),
+        Progress(),
+    )
     rows = by_turn(tmp_path / "out" / "train.parquet")
     assert seen["train-0#0"] == (0.5, 0.9) and seen["train-0#1"] == (0.0, 1.0) and seen["train-5#0"] == (1.0, 1.0)
     assert json.loads(rows["train-0", 0]["sampling"]) == {"temperature": 0.5, "top_p": 0.9}
@@ -159,19 +217,40 @@ def test_requests_are_sampled_as_they_were_served(place, tmp_path, monkeypatch):
     assert rows["train-3", 0]["origin"] == "generated" and rows["train-3", 0]["prompt_token_ids"] != [5, 6, 7]
     assert rows["train-4", 0]["origin"] == "served" and rows["train-4", 0]["temperature"] == 0.3
     assert metrics["train_served_rows"] == 2 and metrics["temperatures"]["0.5"] == 1
-    strange = pa.Table.from_pylist([{**row, "completion_token_ids": row["completion_token_ids"] and [400]} for row in pq.read_table(
-        tmp_path / "served.parquet").to_pylist()], schema=pq.read_schema(tmp_path / "served.parquet"))
+    strange = pa.Table.from_pylist(
+        [
+            {**row, "completion_token_ids": row["completion_token_ids"] and [400]}
+            for row in pq.read_table(tmp_path / "served.parquet").to_pylist()
+        ],
+        schema=pq.read_schema(tmp_path / "served.parquet"),
+    )
     (tmp_path / "strange").mkdir()
     pq.write_table(strange, tmp_path / "strange" / "served.parquet")
-    with pytest.raises(ModelError, match="token id 400 is outside the target's vocabulary of 300: check served_as and the endpoint's model"):
-        run(Job(operation="generate", output=tmp_path / "strange-out", settings={"served_as": ["mine"]},
-                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"}), Progress())
+    with pytest.raises(
+        ModelError, match="token id 400 is outside the target's vocabulary of 300: check served_as and the endpoint's model"
+    ):
+        run(
+            Job(
+                operation="generate",
+                output=tmp_path / "strange-out",
+                settings={"served_as": ["mine"]},
+                inputs={"target": place / "target", "dataset": tmp_path / "dataset", "served": tmp_path / "strange"},
+            ),
+            Progress(),
+        )
     with pytest.raises(ModelError, match=r"tokenizer gives token id \d+, outside the target's vocabulary of 8"):
         write_target(tmp_path / "small", vocab_size=300)
         config = json.loads((tmp_path / "small" / "config.json").read_text())
         (tmp_path / "small" / "config.json").write_text(json.dumps({**config, "vocab_size": 8}))
-        run(Job(operation="generate", output=tmp_path / "small-out", settings={"served_as": ["mine"]},
-                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path}), Progress())
+        run(
+            Job(
+                operation="generate",
+                output=tmp_path / "small-out",
+                settings={"served_as": ["mine"]},
+                inputs={"target": tmp_path / "small", "dataset": tmp_path / "dataset", "served": tmp_path},
+            ),
+            Progress(),
+        )
 
 
 def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path):
@@ -180,8 +259,8 @@ def test_answers_do_not_depend_on_batches_and_choices_are_seeded(place, tmp_path
     run(job(place, tmp_path / "c", prompts=6), Progress())
     run(job(place, tmp_path / "d", prompts=6), Progress())
     first, second, third, fourth = (
-        {key: row["answer_token_ids"] for key, row in by_turn(tmp_path / name / "train.parquet").items()}
-        for name in "abcd")
+        {key: row["answer_token_ids"] for key, row in by_turn(tmp_path / name / "train.parquet").items()} for name in "abcd"
+    )
     assert first == second
     assert third == fourth and len(third) == 6 and third.items() <= first.items()
 
@@ -209,9 +288,10 @@ def test_a_stopped_run_continues_and_repeats_nothing(place, tmp_path, monkeypatc
 
 def test_datasets_that_cannot_be_answered(place, tmp_path):
     with pytest.raises(ModelError, match=r"train\.parquet"):
-        run(Job(operation="generate", output=tmp_path, inputs={"target": place / "target", "dataset": tmp_path}),
-            Progress())
+        run(Job(operation="generate", output=tmp_path, inputs={"target": place / "target", "dataset": tmp_path}), Progress())
     write_target(tmp_path / "short", max_position_embeddings=8)
     with pytest.raises(ModelError, match="no prompt that fits the target's 8 positions"):
-        run(Job(operation="generate", output=tmp_path,
-                inputs={"target": tmp_path / "short", "dataset": place / "dataset"}), Progress())
+        run(
+            Job(operation="generate", output=tmp_path, inputs={"target": tmp_path / "short", "dataset": place / "dataset"}),
+            Progress(),
+        )

@@ -22,14 +22,23 @@ from model_ops.pruning.narrower import Importance, Widths, kept_channels, make_n
 from model_ops.pruning.shallower import layers_fit, make_student
 from model_ops.tensors.loss import LossOfTerms
 
-SETTINGS = {"steps": 6, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2,
-            "hidden_weight": 2.0}
+SETTINGS = {
+    "steps": 6,
+    "learning_rate": 3e-3,
+    "tokens_per_step": 512,
+    "max_length": 128,
+    "checkpoint_every": 2,
+    "layers": 2,
+    "hidden_weight": 2.0,
+}
 
 
 def documents(vocabulary=61):
     generator = np.random.default_rng(0)
-    return [Document(f"r{i}", generator.integers(3, vocabulary, length), np.arange(length) > 4)
-            for i, length in enumerate((9, 24, 17))]
+    return [
+        Document(f"r{i}", generator.integers(3, vocabulary, length), np.arange(length) > 4)
+        for i, length in enumerate((9, 24, 17))
+    ]
 
 
 def matching(teacher, layers, weight=1.0, channels=None):
@@ -105,8 +114,10 @@ def test_a_student_of_all_layers_has_no_error_and_a_shallower_one_has(kind):
     error = matching(teacher, layers)(student, batch).terms["hidden"]
     error.sum.backward()
     assert float(error.sum.detach()) / 50 > 1e-3
-    assert all(any(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
-               for layer in layer_list(student)[1])
+    assert all(
+        any(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
+        for layer in layer_list(student)[1]
+    )
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "lfm2", "qwen3_next"])
@@ -149,8 +160,9 @@ def test_a_narrower_student_matches_the_channels_that_it_keeps():
 
 
 def run(teacher, chats, output, progress=None, **changes):
-    job = Job(operation="distill", output=output, inputs={"teacher": teacher, "dataset": chats},
-              settings={**SETTINGS, **changes})
+    job = Job(
+        operation="distill", output=output, inputs={"teacher": teacher, "dataset": chats}, settings={**SETTINGS, **changes}
+    )
     metrics = distill.run(job, progress or Progress())
     return metrics, [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
@@ -181,13 +193,16 @@ def test_a_stopped_run_ends_with_the_same_weights(tiny_model, chats, tmp_path):
     assert whole.keys() == stopped.keys() and all(torch.equal(whole[name], stopped[name]) for name in whole)
 
 
-@pytest.mark.parametrize(("given", "reason"), [
-    ({"base": "/models/small"}, "base is given.*leave base out"),
-    ({"label_weight": 1.0}, "no teacher is asked.*label_weight below 1"),
-    ({"teacher": "cache"}, "cache, which holds no hidden states.*set teacher to online"),
-    ({"teacher": "answers"}, "answers, which holds no hidden states.*set teacher to online"),
-    ({"mesh": {"dp_shard": 2}}, "matched in one process.*leave mesh out"),
-])
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"base": "/models/small"}, "base is given.*leave base out"),
+        ({"label_weight": 1.0}, "no teacher is asked.*label_weight below 1"),
+        ({"teacher": "cache"}, "cache, which holds no hidden states.*set teacher to online"),
+        ({"teacher": "answers"}, "answers, which holds no hidden states.*set teacher to online"),
+        ({"mesh": {"dp_shard": 2}}, "matched in one process.*leave mesh out"),
+    ],
+)
 def test_settings_without_states_to_match_are_refused(given, reason):
     with pytest.raises(ValueError, match=f"hidden_weight is above 0, but.*{reason}"):
         StudentSettings(hidden_weight=1.0, **given)
@@ -206,9 +221,17 @@ def test_the_preset_matches_states_and_the_thorough_one_samples_the_second_half(
     assert StudentSettings(preset="thorough").resolved().on_policy.after == 0.5
 
 
-@pytest.mark.parametrize(("given", "expected"), [
-    ({"mesh": {"dp_shard": 2}}, (0.0, 0.0)), ({"teacher": "cache"}, (0.0, 0.0)), ({"teacher": "answers"}, (0.0, 0.0)), ({"label_weight": 1.0}, (0.0, 0.0)),
-    ({"base": "/models/small"}, (0.0, 1.0)), ({"base": "/models/other", "across_tokenizers": "spelling"}, (0.0, 0.0))])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"mesh": {"dp_shard": 2}}, (0.0, 0.0)),
+        ({"teacher": "cache"}, (0.0, 0.0)),
+        ({"teacher": "answers"}, (0.0, 0.0)),
+        ({"label_weight": 1.0}, (0.0, 0.0)),
+        ({"base": "/models/small"}, (0.0, 1.0)),
+        ({"base": "/models/other", "across_tokenizers": "spelling"}, (0.0, 0.0)),
+    ],
+)
 def test_the_preset_switches_on_nothing_that_cannot_run(given, expected):
     assert switched_on(preset="thorough", **given) == expected
 

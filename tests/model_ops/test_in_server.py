@@ -45,12 +45,24 @@ def place(tmp_path_factory):
     write_target(root / "float", layers=4)
     write_dataset(root / "dataset", rows=12)
     quantize.run(Job(operation="quantize", output=root / "int8", inputs={"model": root / "float"}), Progress())
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 6},
-                     inputs={"target": root / "int8", "dataset": root / "dataset"}), Progress())
-    speculator.run(Job(operation="speculator", output=root / "speculator",
-                       inputs={"target": root / "int8", "dataset": root / "answers"},
-                       settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256,
-                                 "ttt_steps": 2}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": 6},
+            inputs={"target": root / "int8", "dataset": root / "dataset"},
+        ),
+        Progress(),
+    )
+    speculator.run(
+        Job(
+            operation="speculator",
+            output=root / "speculator",
+            inputs={"target": root / "int8", "dataset": root / "answers"},
+            settings={"steps": 1, "tokens_per_step": 256, "learning_rate": 1e-3, "max_length": 256, "ttt_steps": 2},
+        ),
+        Progress(),
+    )
     return root
 
 
@@ -68,7 +80,7 @@ def says(place):
         ids = list(prompt.ids)
         for _ in range(NEW_TOKENS):
             ids.append(int(logs(ids)[-1].argmax()))
-        answers[key_of(prompt.ids)] = ids[len(prompt.ids):]
+        answers[key_of(prompt.ids)] = ids[len(prompt.ids) :]
     for text in held_out_texts(job(place, place), settings("python")):
         ids = text.input_ids.tolist()
         logprobs[key_of(ids)] = logs(ids)[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0].tolist()
@@ -76,9 +88,19 @@ def says(place):
 
 
 def settings(python, **changes):
-    return EvaluateSettings(num_speculative_tokens=2, server={
-        "python": str(python), "max_new_tokens": NEW_TOKENS, "concurrencies": [1, 4], "start_s": 20, "unquantized": False,
-        "arguments": ["--seed", "0"], "drafting": {"methods": []}, **changes})
+    return EvaluateSettings(
+        num_speculative_tokens=2,
+        server={
+            "python": str(python),
+            "max_new_tokens": NEW_TOKENS,
+            "concurrencies": [1, 4],
+            "start_s": 20,
+            "unquantized": False,
+            "arguments": ["--seed", "0"],
+            "drafting": {"methods": []},
+            **changes,
+        },
+    )
 
 
 def job(place, output, *roles, **inputs):
@@ -96,7 +118,10 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
     found = asked(place, tmp_path / "report", python, "speculator", unquantized=True)
     assert found.not_measured == {} and living(tmp_path) == []
     assert {name: form["loaded"] for name, form in found.summary["forms"].items()} == {
-        "reference": True, "target": True, "target with drafter": True}
+        "reference": True,
+        "target": True,
+        "target with drafter": True,
+    }
     distance = find(found.measurements, "served_distance", of="target", against="own layers")
     assert 0 <= distance.value < 1e-4 and distance.n == 12 and distance.low <= distance.value <= distance.high
     for form in ("target", "target with drafter"):
@@ -120,18 +145,31 @@ def test_the_served_model_is_measured_with_each_drafting(place, says, tmp_path):
     """The lookups at their own lengths, the drafter with fewer tokens; greedy answers that differ are told."""
     python = stand_in(tmp_path, **says)
     found = asked(place, tmp_path / "report", python, "speculator", drafting={"methods": ["drafter", "ngram", "suffix"]})
-    names = ["target", "target with drafter", "target with n-gram lookup, K = 4", "target with suffix lookup, K = 2",
-             "target with drafter, K = 1"]
+    names = [
+        "target",
+        "target with drafter",
+        "target with n-gram lookup, K = 4",
+        "target with suffix lookup, K = 2",
+        "target with drafter, K = 1",
+    ]
     assert list(found.summary["forms"]) == names and found.not_measured == {}
-    configs = [json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
-               for words in started(tmp_path)]
+    configs = [
+        json.loads(words[words.index("--speculative-config") + 1]) if "--speculative-config" in words else None
+        for words in started(tmp_path)
+    ]
     assert [config and (config["method"], config["num_speculative_tokens"], "model" in config) for config in configs] == [
-        None, ("eagle3", 2, True), ("ngram", 4, False), ("suffix", 2, False), ("eagle3", 1, True)]
+        None,
+        ("eagle3", 2, True),
+        ("ngram", 4, False),
+        ("suffix", 2, False),
+        ("eagle3", 1, True),
+    ]
     measured = measured_draftings(found.speed["forms"])
     assert [f"target with {each.drafting.label}" for each in measured[2:]] == names[2:] and measured[0].drafting == NO_DRAFTING
     assert all(set(each.rates) == {1, 4} and each.rates[4].p99_s > 0 for each in measured)
     assert found.summary["greedy_differences"] == {
-        name: {"prompts": 12, "identical": 12, "ties": 0, "others": []} for name in names[1:]}
+        name: {"prompts": 12, "identical": 12, "ties": 0, "others": []} for name in names[1:]
+    }
 
 
 def test_k_by_batch_size_is_measured_where_it_promises_more(place, says, tmp_path, monkeypatch):
@@ -168,8 +206,10 @@ def test_a_server_that_computes_something_else_is_measured_by_definition(place, 
     for number, (key, values) in enumerate(says["logprobs"].items()):
         shifted[key] = [value + 0.25 * (number % 3) for value in values]
         off += [0.25 * (number % 3)] * int(texts[key].targets[1:].sum())
-    answers = {key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens
-               for number, (key, tokens) in enumerate(says["answers"].items())}
+    answers = {
+        key: [(tokens[0] + 7) % 300, *tokens[1:]] if number % 2 else tokens
+        for number, (key, tokens) in enumerate(says["answers"].items())
+    }
     found = asked(place, tmp_path / "report", stand_in(tmp_path, logprobs=shifted, answers=answers))
     distance = find(found.measurements, "served_distance")
     assert distance.value == pytest.approx(np.mean(off), abs=1e-4)
@@ -187,23 +227,37 @@ def agrees(place, answers):
     near = []
     for key, tokens in answers.items():
         prompt = list(map(int, key.split()))
-        logs = torch.log_softmax(model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1:-1].double(), -1)
+        logs = torch.log_softmax(model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1].double(), -1)
         near += (logs.amax(-1) - logs.gather(1, torch.tensor(tokens)[:, None])[:, 0] <= 0.25).tolist()
     return np.mean(near)
 
 
-@pytest.mark.parametrize(("behaviour", "why"), [
-    ({"exits": "ValueError: no kernel for this layer"},
-     "vllm did not load it: it ended with exit code 1 before it could be asked: ValueError: no kernel for this layer"),
-    pytest.param({"late_s": 600}, "vllm did not load it: it could not be asked after 1 s: the server starts",
-                 marks=pytest.mark.thorough),
-    pytest.param({"html": True}, "vllm loaded it and did not answer as it should: http://127.0.0.1:PORT lists no model at "
-                 "/v1/models: is it an OpenAI-compatible server? (server.log in the report's folder has what it wrote)",
-                 marks=pytest.mark.thorough),
-    ({"dies_at": 3}, "vllm loaded it and ended while it was asked (server.log in the report's folder has what it wrote)"),
-    ({"longest": 8}, "none of 12 test prompts fits into the 2 tokens that the server leaves to a prompt: raise its longest context "
-     "in evaluation.server.arguments, or lower evaluation.server.max_new_tokens"),
-])
+@pytest.mark.parametrize(
+    ("behaviour", "why"),
+    [
+        (
+            {"exits": "ValueError: no kernel for this layer"},
+            "vllm did not load it: it ended with exit code 1 before it could be asked: ValueError: no kernel for this layer",
+        ),
+        pytest.param(
+            {"late_s": 600},
+            "vllm did not load it: it could not be asked after 1 s: the server starts",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            {"html": True},
+            "vllm loaded it and did not answer as it should: http://127.0.0.1:PORT lists no model at "
+            "/v1/models: is it an OpenAI-compatible server? (server.log in the report's folder has what it wrote)",
+            marks=pytest.mark.thorough,
+        ),
+        ({"dies_at": 3}, "vllm loaded it and ended while it was asked (server.log in the report's folder has what it wrote)"),
+        (
+            {"longest": 8},
+            "none of 12 test prompts fits into the 2 tokens that the server leaves to a prompt: raise its longest context "
+            "in evaluation.server.arguments, or lower evaluation.server.max_new_tokens",
+        ),
+    ],
+)
 def test_what_goes_wrong_is_a_result_that_quotes_no_users_text(place, says, tmp_path, behaviour, why):
     python = stand_in(tmp_path, **says, **behaviour)
     found = asked(place, tmp_path / "report", python, start_s=1 if "late_s" in behaviour else 20)
@@ -239,9 +293,17 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     """A form that does not load takes nothing from the others; a second run asks it alone again; figures of one run do not
     enter the report's digest."""
     python = stand_in(tmp_path, **says, exits="ValueError: too large", only=str(place / "float"))
-    given = job(place, tmp_path / "report").model_copy(update={"settings": {
-        "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "num_speculative_tokens": 1,
-        "server": settings(python, unquantized=True).server.model_dump()}})
+    given = job(place, tmp_path / "report").model_copy(
+        update={
+            "settings": {
+                "prompts": 1,
+                "max_new_tokens": 2,
+                "temperatures": [0.0],
+                "num_speculative_tokens": 1,
+                "server": settings(python, unquantized=True).server.model_dump(),
+            }
+        }
+    )
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
@@ -278,10 +340,20 @@ def test_a_stop_ends_the_server_and_is_no_result(place, says, tmp_path):
 @pytest.mark.parametrize("stop", ["terminate", "kill"])
 def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
     python = stand_in(tmp_path, **says, late_s=600)
-    given = job(place, tmp_path / "report").model_copy(update={"settings": {
-        "prompts": 1, "max_new_tokens": 2, "temperatures": [0.0], "server": settings(python, start_s=600).server.model_dump()}})
+    given = job(place, tmp_path / "report").model_copy(
+        update={
+            "settings": {
+                "prompts": 1,
+                "max_new_tokens": 2,
+                "temperatures": [0.0],
+                "server": settings(python, start_s=600).server.model_dump(),
+            }
+        }
+    )
     (tmp_path / "job.json").write_text(given.model_dump_json())
-    worker = subprocess.Popen([sys.executable, "-m", "model_ops.worker", tmp_path / "job.json"], stdout=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "model_ops.worker", tmp_path / "job.json"], stdout=subprocess.PIPE, text=True
+    )
     while not started(tmp_path):
         time.sleep(0.1)
     getattr(worker, stop)()

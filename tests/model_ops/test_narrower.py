@@ -45,14 +45,13 @@ def silence(model, neurons, groups):
         if hasattr(attention, "qkv_proj"):
             values = (config.num_attention_heads + config.num_key_value_heads) * config.head_dim
             for group in groups:
-                attention.qkv_proj.weight.data[values + group * config.head_dim:values + (group + 1) * config.head_dim] = 0
+                attention.qkv_proj.weight.data[values + group * config.head_dim : values + (group + 1) * config.head_dim] = 0
         else:
             for group in groups:
                 rows = slice(group * config.head_dim, (group + 1) * config.head_dim)
                 attention.v_proj.weight.data[rows] = 0
                 if attention.v_proj.bias is not None:
                     attention.v_proj.bias.data[rows] = 0
-
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -107,16 +106,21 @@ def test_importance_is_what_the_definition_says():
     found = measure_widths(model, rows)
     torch.testing.assert_close(found.mlp[1], seen["mlp"].abs().sum(0))
     half = seen["heads"].shape[1] // 2
-    torch.testing.assert_close(found.groups[1], torch.stack(
-        [seen["heads"][:, :half].norm(dim=1).sum(), seen["heads"][:, half:].norm(dim=1).sum()]))
+    torch.testing.assert_close(
+        found.groups[1], torch.stack([seen["heads"][:, :half].norm(dim=1).sum(), seen["heads"][:, half:].norm(dim=1).sum()])
+    )
 
 
 def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
     from model_ops.documents.conversations import read_documents
     from model_ops.operations import sft
 
-    job = Job(operation="sft", output=tmp_path / "sft", inputs={"model": tiny_model, "dataset": chats},
-              settings={"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128})
+    job = Job(
+        operation="sft",
+        output=tmp_path / "sft",
+        inputs={"model": tiny_model, "dataset": chats},
+        settings={"steps": 25, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
+    )
     sft.run(job, Progress())
     model = load_model(tmp_path / "sft")
     rows, _ = read_documents(chats, "validation", load_tokenizer(tmp_path / "sft"), 128)
@@ -134,31 +138,58 @@ def test_importance_loses_less_than_chance(tiny_model, chats, tmp_path):
 
 
 def test_a_narrower_student_is_distilled_and_loads_in_plain_transformers(tiny_model, chats, tmp_path):
-    job = Job(operation="distill", output=tmp_path, inputs={"teacher": tiny_model, "dataset": chats}, settings={
-        "steps": 6, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128, "layers": 2, "mlp_width": 0.7,
-        "hidden_size": 16})
+    job = Job(
+        operation="distill",
+        output=tmp_path,
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={
+            "steps": 6,
+            "learning_rate": 1e-2,
+            "tokens_per_step": 512,
+            "max_length": 128,
+            "layers": 2,
+            "mlp_width": 0.7,
+            "hidden_size": 16,
+        },
+    )
     distill.run(job, Progress())
     config = json.loads((tmp_path / "config.json").read_text())
-    assert (config["num_hidden_layers"], config["intermediate_size"], config["hidden_size"], config["head_dim"]) == (2, 32, 16, 16)
+    assert (config["num_hidden_layers"], config["intermediate_size"], config["hidden_size"], config["head_dim"]) == (
+        2,
+        32,
+        16,
+        16,
+    )
     AutoModelForCausalLM.from_pretrained(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]
 
 
-@pytest.mark.parametrize(("kind", "given", "reason"), [
-    ("mixtral", (0.5, None, None), "the teacher is a mixtral"), ("gemma2", (None, None, 0.5), "does not work with gemma2"),
-    ("llama", (None, 3, None), "give a multiple of 2"), ("llama", (99_999, None, None), "give at most"),
-    ("llama", (None, None, 0.75), "all 32 of the teacher: give a number, such as 24"),
-    ("llama", (None, 0.9, None), "in steps of 2 is all 4 of the teacher: give a number, such as 2")])
+@pytest.mark.parametrize(
+    ("kind", "given", "reason"),
+    [
+        ("mixtral", (0.5, None, None), "the teacher is a mixtral"),
+        ("gemma2", (None, None, 0.5), "does not work with gemma2"),
+        ("llama", (None, 3, None), "give a multiple of 2"),
+        ("llama", (99_999, None, None), "give at most"),
+        ("llama", (None, None, 0.75), "all 32 of the teacher: give a number, such as 24"),
+        ("llama", (None, 0.9, None), "in steps of 2 is all 4 of the teacher: give a number, such as 2"),
+    ],
+)
 def test_what_cannot_be_cut_is_refused(kind, given, reason):
     config = AutoConfig.for_model(kind, num_attention_heads=4, num_key_value_heads=2, hidden_size=32, intermediate_size=48)
     with pytest.raises(ModelError, match=reason):
         widths_of(config, *given)
 
 
-@pytest.mark.parametrize(("given", "reason"), [
-    ({"mlp_width": 0.5, "base": "/models/small"}, "base are both given"), ({"heads": 2.5}, "whole number"),
-    ({"hidden_size": 0.5, "choose_layers": "even", "mesh": {"dp_shard": 2}}, "in one process")])
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"mlp_width": 0.5, "base": "/models/small"}, "base are both given"),
+        ({"heads": 2.5}, "whole number"),
+        ({"hidden_size": 0.5, "choose_layers": "even", "mesh": {"dp_shard": 2}}, "in one process"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(given, reason):
     with pytest.raises(ValueError, match=reason):
         StudentSettings(**given)

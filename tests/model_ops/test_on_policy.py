@@ -98,14 +98,25 @@ def teacher(tiny_model, chats, tmp_path_factory):
     from model_ops.operations import sft
 
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(Job(operation="sft", output=output, inputs={"model": tiny_model, "dataset": chats},
-                settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}), Progress())
+    sft.run(
+        Job(
+            operation="sft",
+            output=output,
+            inputs={"model": tiny_model, "dataset": chats},
+            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
+        ),
+        Progress(),
+    )
     return output
 
 
 def job(teacher, chats, output, **changes):
-    return Job(operation="distill", output=output, inputs={"teacher": teacher, "dataset": chats},
-               settings={**SETTINGS, "on_policy": {"share": 1.0, "after": 0.5, "max_new_tokens": 12}, **changes})
+    return Job(
+        operation="distill",
+        output=output,
+        inputs={"teacher": teacher, "dataset": chats},
+        settings={**SETTINGS, "on_policy": {"share": 1.0, "after": 0.5, "max_new_tokens": 12}, **changes},
+    )
 
 
 def test_a_student_learns_where_it_answers_by_itself(teacher, chats, tmp_path):
@@ -133,9 +144,14 @@ def test_a_stopped_run_samples_the_same_text_again(teacher, chats, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"mesh": {"dp_shard": 2}}, "leave mesh out"), ({"label_weight": 1.0}, "label_weight is 1"),
-    ({"beta": 1.5}, "less than or equal to 1")])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mesh": {"dp_shard": 2}}, "leave mesh out"),
+        ({"label_weight": 1.0}, "label_weight is 1"),
+        ({"beta": 1.5}, "less than or equal to 1"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(changes, said):
     with pytest.raises(ValueError, match=said):
         StudentSettings(**{"on_policy": {"share": 0.5}, **changes})

@@ -12,7 +12,9 @@ from model_ops.answering.served import ServedModel
 from model_ops.jobs.errors import ModelError
 
 
-@pytest.mark.parametrize("address", ["localhost:8000", "ftp://x/v1", "http://", "http://me:secret@x/v1", "https://x/v1?key=secret"])
+@pytest.mark.parametrize(
+    "address", ["localhost:8000", "ftp://x/v1", "http://", "http://me:secret@x/v1", "https://x/v1?key=secret"]
+)
 def test_addresses_that_are_refused(address):
     with pytest.raises(ValidationError, match=r"base_url\n.*a server's address"):
         EndpointSettings(base_url=address, model="m")

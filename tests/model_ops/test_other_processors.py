@@ -15,8 +15,15 @@ from tests.command import PROJECT
 from tests.reports import process_report
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-FILES = ("test_training_operations.py", "test_adapters_in_sft.py", "test_teacher_cache.py", "test_generate.py", "training/test_optimizers.py",
-         "training/test_golden_losses.py", "speculators/test_chain_loss.py")
+FILES = (
+    "test_training_operations.py",
+    "test_adapters_in_sft.py",
+    "test_teacher_cache.py",
+    "test_generate.py",
+    "training/test_optimizers.py",
+    "training/test_golden_losses.py",
+    "speculators/test_chain_loss.py",
+)
 KEEP = "import sys; from model_ops import precision; precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"
 
 

@@ -42,9 +42,16 @@ def rates(monkeypatch):
     return are
 
 
-@pytest.mark.parametrize("float32, bfloat16, chosen", [
-    (12.0, 0.5, "float32"), (115.0, 23.0, "float32"), (100.0, 101.0, "float32"), (100.0, 180.0, "bfloat16"),
-    (120.0, 900.0, "bfloat16")])
+@pytest.mark.parametrize(
+    "float32, bfloat16, chosen",
+    [
+        (12.0, 0.5, "float32"),
+        (115.0, 23.0, "float32"),
+        (100.0, 101.0, "float32"),
+        (100.0, 180.0, "bfloat16"),
+        (120.0, 900.0, "bfloat16"),
+    ],
+)
 def test_auto_is_bfloat16_only_where_its_products_are_clearly_faster(rates, float32, bfloat16, chosen):
     rates(float32, bfloat16)
     assert decided("auto", CPU) == chosen
@@ -84,11 +91,16 @@ def test_a_machine_is_measured_once_and_another_process_reads_the_result(rates, 
     assert json.loads(file.read_text()) == {"float32": 12.0, "bfloat16": 0.5}
 
 
-@pytest.mark.parametrize("change", [
-    lambda patch: patch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41"), lambda patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
-    lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
-    lambda patch: patch.setattr(module, "version", lambda name: "9.9"),
-    lambda patch: patch.setattr(module, "processor", lambda: ["model name: another"])])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41"),
+        lambda patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
+        lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
+        lambda patch: patch.setattr(module, "version", lambda name: "9.9"),
+        lambda patch: patch.setattr(module, "processor", lambda: ["model name: another"]),
+    ],
+)
 def test_a_machine_that_computes_in_another_way_is_measured_anew(rates, monkeypatch, empty_cache, change):
     calls = rates(12.0, 0.5)
     cpu_speeds()
@@ -129,16 +141,23 @@ def test_the_measurement_is_real_and_short():
 
 def test_a_process_without_torch_gets_the_same_speeds(monkeypatch, empty_cache):
     ours = cpu_speeds()
-    code = ("import json, sys; from model_ops.machine.precision import cpu_speeds; "
-            f"print(json.dumps(cpu_speeds(threads={torch.get_num_threads()}))); assert 'torch' not in sys.modules")
+    code = (
+        "import json, sys; from model_ops.machine.precision import cpu_speeds; "
+        f"print(json.dumps(cpu_speeds(threads={torch.get_num_threads()}))); assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert tuple(json.loads(done.stdout)) == ours
     assert len(list(empty_cache.iterdir())) == 1
 
 
 def test_a_process_without_torch_has_another_one_measure(monkeypatch, empty_cache):
-    monkeypatch.setattr(module.subprocess, "run", lambda command, env, **_: subprocess.CompletedProcess(
-        command, 0, json.dumps({"float32": float(env["OMP_NUM_THREADS"]), "bfloat16": 1.0, "precision": "float32"})))
+    monkeypatch.setattr(
+        module.subprocess,
+        "run",
+        lambda command, env, **_: subprocess.CompletedProcess(
+            command, 0, json.dumps({"float32": float(env["OMP_NUM_THREADS"]), "bfloat16": 1.0, "precision": "float32"})
+        ),
+    )
     assert cpu_speeds(threads=3) == (3.0, 1.0)
     monkeypatch.setattr(module, "_FOUND", {})
     monkeypatch.setattr(module.subprocess, "run", None)
@@ -174,6 +193,8 @@ def test_a_frozen_base_is_held_in_it(auto, tiny_model):
 def test_the_plan_of_a_cpu_is_made_for_it_and_of_gpus_for_bfloat16(auto):
     config = tiny_config("qwen3")
     for device, precision in (("cpu", auto), ("cuda", "bfloat16")):
-        found, wanted = (needs_of(config, Training("full", 64, 64, precision=each), "tiny", device) for each in ("auto", precision))
+        found, wanted = (
+            needs_of(config, Training("full", 64, 64, precision=each), "tiny", device) for each in ("auto", precision)
+        )
         assert (found.sharded_trace is None) == (wanted.sharded_trace is None) == (precision == "float32")
         assert found.trace(64, "none", 1) == wanted.trace(64, "none", 1)

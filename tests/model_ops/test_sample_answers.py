@@ -17,8 +17,9 @@ from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations import quantize, sample_answers
 from model_ops.operations.sample_answers import run
 
-COLUMNS = pa.schema([*((name, pa.string()) for name in ("key", "messages", "tools", "request")),
-                     ("ts", pa.timestamp("us", tz="UTC"))])
+COLUMNS = pa.schema(
+    [*((name, pa.string()) for name in ("key", "messages", "tools", "request")), ("ts", pa.timestamp("us", tz="UTC"))]
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,12 @@ def write_prompts(folder, questions):
 
 
 def job(target, prompts, output, **settings):
-    return Job(operation="sample_answers", output=output, inputs={"model": target, "prompts": prompts},
-               settings={"max_new_tokens": 200, "batch_size": 2, "temperature": 2.0, **settings})
+    return Job(
+        operation="sample_answers",
+        output=output,
+        inputs={"model": target, "prompts": prompts},
+        settings={"max_new_tokens": 200, "batch_size": 2, "temperature": 2.0, **settings},
+    )
 
 
 def told(output):
@@ -86,7 +91,9 @@ def test_a_prompt_beyond_the_context_is_left_out_and_a_quantized_model_answers(t
     prompts = write_prompts(tmp_path / "in", {"short": "hi", "long": "word " * 5_000})
     run(job(tmp_path / "int8", prompts, tmp_path / "out", max_new_tokens=4), Progress())
     found = told(tmp_path / "out")
-    assert found["long"]["failure"] == "the prompt is longer than the model's context" and found["long"]["prompt_tokens"] > 5_000
+    assert (
+        found["long"]["failure"] == "the prompt is longer than the model's context" and found["long"]["prompt_tokens"] > 5_000
+    )
     assert 1 <= found["short"]["answer_tokens"] <= 4
 
 

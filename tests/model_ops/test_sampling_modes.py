@@ -41,9 +41,15 @@ def prompts(*names):
 
 
 def test_each_prompt_keeps_the_parameters_of_its_request(target, tmp_path):
-    served = write_served(tmp_path / "served", {
-        "a": {"temperature": 0.2, "top_p": 0.9, "stop": ["x"]}, "b": {"temperature": 0, "top_k": 3},
-        "c": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 4}, "d": {"repetition_penalty": 1.2, "logit_bias": {"5": 1}}})
+    served = write_served(
+        tmp_path / "served",
+        {
+            "a": {"temperature": 0.2, "top_p": 0.9, "stop": ["x"]},
+            "b": {"temperature": 0, "top_k": 3},
+            "c": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 4},
+            "d": {"repetition_penalty": 1.2, "logit_bias": {"5": 1}},
+        },
+    )
     *fixed, logged = modes(target, served, prompts("a", "b", "c", "d", "unknown"), [0.0, 1.0])
     assert [mode.label for mode in fixed] == ["greedy", "temperature 1"] and logged.label == "as logged"
     found = {tuple(prompt.row_id for prompt in group): sampling for sampling, group in logged.groups}
@@ -63,12 +69,22 @@ def test_acceptance_as_logged_differs_from_a_fixed_temperature(target, tmp_path)
     pq.write_table(table.append_column("interaction_ids", pa.array(ids)), tmp_path / "dataset/test.parquet")
     read = read_prompts(tmp_path / "dataset", "test", load_tokenizer(target))
     assert [prompt.interaction_id for prompt in read] == [names[-1] for names in ids]
-    served = write_served(tmp_path / "served", {
-        prompt.interaction_id: {"temperature": 0.0 if number % 2 else 0.5, "frequency_penalty": 1.0}
-        for number, prompt in enumerate(read)})
-    evaluate.run(Job(operation="evaluate", output=tmp_path / "out", inputs={"target": target, "dataset": tmp_path / "dataset",
-                                                                           "served": served},
-                     settings={"max_new_tokens": 12, "temperatures": [1.0], "num_speculative_tokens": 2}), Progress())
+    served = write_served(
+        tmp_path / "served",
+        {
+            prompt.interaction_id: {"temperature": 0.0 if number % 2 else 0.5, "frequency_penalty": 1.0}
+            for number, prompt in enumerate(read)
+        },
+    )
+    evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path / "out",
+            inputs={"target": target, "dataset": tmp_path / "dataset", "served": served},
+            settings={"max_new_tokens": 12, "temperatures": [1.0], "num_speculative_tokens": 2},
+        ),
+        Progress(),
+    )
     rows = pq.read_table(tmp_path / "out/acceptance.parquet").to_pylist()
     logged = [row for row in rows if row["sampling"] == "as logged" and row["drafter"] == "none"]
     assert sorted(row["temperature"] for row in logged) == [0.0, 0.0, 0.0, 0.5, 0.5, 0.5]

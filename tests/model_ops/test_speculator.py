@@ -35,17 +35,36 @@ def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("speculator")
     write_target(root / "target")
     write_dataset(root / "dataset", rows=16)
-    generate.run(Job(operation="generate", output=root / "answers",
-                     inputs={"target": root / "target", "dataset": root / "dataset"},
-                     settings={"max_new_tokens": 16}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            inputs={"target": root / "target", "dataset": root / "dataset"},
+            settings={"max_new_tokens": 16},
+        ),
+        Progress(),
+    )
     return root
 
 
 def job(place, output, **changes):
-    values = {"steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3,
-              "precision": "float32", "checkpoint_every": 4, "num_speculative_tokens": 2, **changes}
-    return Job(operation="speculator", output=output,
-               inputs={"target": place / "target", "dataset": place / "answers"}, settings=values)
+    values = {
+        "steps": 12,
+        "learning_rate": 2e-3,
+        "tokens_per_step": 256,
+        "max_length": 256,
+        "ttt_steps": 3,
+        "precision": "float32",
+        "checkpoint_every": 4,
+        "num_speculative_tokens": 2,
+        **changes,
+    }
+    return Job(
+        operation="speculator",
+        output=output,
+        inputs={"target": place / "target", "dataset": place / "answers"},
+        settings=values,
+    )
 
 
 @pytest.mark.parametrize("loss", thorough_except(["lk_lambda"], ["kl", "lk_lambda", "lk_alpha"]))
@@ -76,8 +95,13 @@ def test_every_architecture_learns_and_is_written_soundly(place, tmp_path, archi
         assert abs(value - metrics[name]) < 0.01, name  # the file rounds its weights to bfloat16
 
 
-@pytest.mark.parametrize("own", thorough_except([{"architecture": "eagle3"}], [
-    {"architecture": "eagle3"}, {"architecture": "p_eagle"}, {"architecture": "dflash", "anchors": 3}]))
+@pytest.mark.parametrize(
+    "own",
+    thorough_except(
+        [{"architecture": "eagle3"}],
+        [{"architecture": "eagle3"}, {"architecture": "p_eagle"}, {"architecture": "dflash", "anchors": 3}],
+    ),
+)
 def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     own = {"ttt_steps": 2, "num_layers": 1, **own}
     speculator.run(job(place, tmp_path / "whole", **own), Progress())
@@ -96,8 +120,13 @@ def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
 
 def test_a_drafter_ends_early_where_its_gain_saves_less_than_it_costs(place, tmp_path):
     """Decoding takes a second a day, and the drafter serves a day: nothing of it is worth ten seconds of training."""
-    rule = {"enabled": True, "evaluations": 6, "decode_hours_per_day": 1 / 3600, "serves_days": 1.0,
-            "trained_tokens_per_second": 50.0}
+    rule = {
+        "enabled": True,
+        "evaluations": 6,
+        "decode_hours_per_day": 1 / 3600,
+        "serves_days": 1.0,
+        "trained_tokens_per_second": 50.0,
+    }
     metrics = speculator.run(job(place, tmp_path, steps=18, schedule="wsd", early_end=rule), Progress())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == metrics["steps"] == 15 and lines[11]["further_saves_s"] < lines[11]["further_costs_s"]
@@ -171,18 +200,23 @@ def test_hidden_states_are_computed_once(place, tmp_path, monkeypatch):
     assert torch.equal(again.row(7)[0], captured) and torch.equal(again.row(7)[1], last)
 
 
-@given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=60), steps=st.integers(1, 30),
-       budget=st.integers(64, 500), seed=st.integers(0, 9))
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=60),
+    steps=st.integers(1, 30),
+    budget=st.integers(64, 500),
+    seed=st.integers(0, 9),
+)
 @settings(max_examples=60, deadline=None)
 def test_plans_keep_their_promises(lengths, steps, budget, seed):
-    values = speculator_settings(steps=steps, tokens_per_step=budget, seed=seed, learning_rate=1e-3, max_length=512,
-                                ttt_steps=2)
+    values = speculator_settings(
+        steps=steps, tokens_per_step=budget, seed=seed, learning_rate=1e-3, max_length=512, ttt_steps=2
+    )
     plan = plan_steps(lengths, values)
     assert len(plan) == steps and plan == plan_steps(lengths, values)
     assert all(sum(lengths[row] for row in step) >= budget for step in plan[:-1])
     flat = [row for step in plan for row in step]
     for start in range(0, len(flat) - len(lengths) + 1, len(lengths)):
-        assert sorted(flat[start:start + len(lengths)]) == list(range(len(lengths)))
+        assert sorted(flat[start : start + len(lengths)]) == list(range(len(lengths)))
     one_epoch = plan_steps(lengths, values.model_copy(update={"steps": None, "epochs": 1.0}))
     assert sorted(row for step in one_epoch for row in step) == list(range(len(lengths)))
 
@@ -197,8 +231,12 @@ class NoStates:
         return [(torch.zeros(len(self.rows[row].ids), 3), torch.zeros(self.rows[row].window + 1, 1)) for row in members]
 
 
-@given(lengths=st.lists(st.integers(4, 200), min_size=1, max_size=30), steps=st.integers(1, 6), budget=st.integers(64, 500),
-       ranks=st.integers(1, 5))
+@given(
+    lengths=st.lists(st.integers(4, 200), min_size=1, max_size=30),
+    steps=st.integers(1, 6),
+    budget=st.integers(64, 500),
+    ranks=st.integers(1, 5),
+)
 @settings(max_examples=40, deadline=None)
 def test_processes_share_the_rows_of_a_step(lengths, steps, budget, ranks):
     values = speculator_settings(steps=steps, tokens_per_step=budget, micro_batch_tokens=160).resolved()

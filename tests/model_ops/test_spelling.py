@@ -37,11 +37,18 @@ def two(tmp_path_factory):
     """Tokenizers of different vocabularies (the student's first), rows of both, and their spelling."""
     folder = tmp_path_factory.mktemp("spelling")
     texts = [inspect.getsource(module).split("class ")[0] for module in (textwrap, heapq)]
-    tokenizers = [train_tokenizer(found, TinyBaseSettings(vocab_size=size))
-                  for found, size in ((texts[:1], 600), (texts, 1_000))]
+    tokenizers = [
+        train_tokenizer(found, TinyBaseSettings(vocab_size=size)) for found, size in ((texts[:1], 600), (texts, 1_000))
+    ]
     answers = ["naïve ✓ größer 1+1", *texts[1].split("\n\n")[:20]]
-    write_rows(folder, "train", [[*conversation(number), {"role": "user", "content": "and?"},
-                                  {"role": "assistant", "content": answer}] for number, answer in enumerate(answers)])
+    write_rows(
+        folder,
+        "train",
+        [
+            [*conversation(number), {"role": "user", "content": "and?"}, {"role": "assistant", "content": answer}]
+            for number, answer in enumerate(answers)
+        ],
+    )
     paired = read_paired(folder, "train", *tokenizers, 256)
     return tokenizers, paired, Spelling.of(*tokenizers, paired, tuple(map(len, tokenizers)))
 
@@ -58,7 +65,7 @@ def written_out(p, q, spelling, first_of, place):
             ways = {v: q[v] * count / of_student[v] for v, count in first_of[token].items()}
             for v, way in ways.items():
                 found[v] = found.get(v, 0) + p[token] * way / sum(ways.values())
-        elif len(pieces) > len(begun) and pieces[:len(begun)] == begun:
+        elif len(pieces) > len(begun) and pieces[: len(begun)] == begun:
             v = said if token == taught else pieces[len(begun)]
             found[v] = found.get(v, 0) + p[token]
     total = sum(found.values())
@@ -84,8 +91,9 @@ def test_a_distribution_is_spelt_as_the_definition_says(two):
     assert len(inner) > 10 and len(inner) < len(found)
     for row in [*range(0, len(found), 7), *inner]:
         begun = of_key.get(int(places.key[row]))
-        wanted = written_out(p[row].tolist(), q[row].tolist(), spelling, first_of, (
-            int(places.said[row]), int(places.taught[row]), begun))
+        wanted = written_out(
+            p[row].tolist(), q[row].tolist(), spelling, first_of, (int(places.said[row]), int(places.taught[row]), begun)
+        )
         dense = torch.zeros(found.shape[1])
         for v, mass in wanted.items():
             dense[v] = mass
@@ -114,13 +122,18 @@ def test_the_teachers_probability_of_a_text_is_kept(two):
     p = p[torch.unique(places.theirs, return_inverse=True)[1]]  # one distribution for each position of the teacher
     spelt = spelling.spelt(p, places, torch.rand(len(p), len(ours))).gather(1, places.said[:, None])[:, 0]
     checked, begins = 0, np.cumsum([0, *map(len, paired.documents)])
-    for a, b, c, d in [(a + begin - 1, b + begin - 1, c, d) for begin, groups in zip(begins, paired.groups, strict=False)
-                       for a, b, _, c, d in groups.tolist()]:
+    for a, b, c, d in [
+        (a + begin - 1, b + begin - 1, c, d)
+        for begin, groups in zip(begins, paired.groups, strict=False)
+        for a, b, _, c, d in groups.tolist()
+    ]:
         rows = [row for row, at in enumerate(places.ours.tolist()) if a <= at <= b]
         if c != d or len(rows) != b - a + 1 or b == a:
             continue
         product = float(spelt[rows].prod())
-        assert product >= float(p[rows[0], places.taught[rows[0]]]) * 0.999  # M adds texts that begin alike, and takes none away
+        assert (
+            product >= float(p[rows[0], places.taught[rows[0]]]) * 0.999
+        )  # M adds texts that begin alike, and takes none away
         checked += 1
     assert checked > 5
 
@@ -174,8 +187,9 @@ def test_the_teachers_next_tokens_say_which_longer_token_of_the_student_it_is(tw
         return (q[row, tree.student[begin:end]] * tree.share[begin:end]).sum()
 
     wanted = torch.zeros(len(q), dtype=torch.float64)
-    for step, (row, node, child) in enumerate(zip(places.paths.place.tolist(), places.paths.node.tolist(), places.paths.child.tolist(),
-                                                  strict=True)):
+    for step, (row, node, child) in enumerate(
+        zip(places.paths.place.tolist(), places.paths.node.tolist(), places.paths.child.tolist(), strict=True)
+    ):
         children = list(range(tree.child_ends[node].item(), tree.child_ends[node + 1].item()))
         masses = torch.stack([z(int(tree.child_node[each]), row) for each in children])
         taught = p[step, tree.child_token[children]].clone()
@@ -192,8 +206,12 @@ def test_the_teachers_next_tokens_say_which_longer_token_of_the_student_it_is(tw
     torch.testing.assert_close(losses, wanted.detach(), rtol=1e-5, atol=1e-8)
     torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), logits)[0], rtol=1e-5, atol=1e-8)
     part = slice(5, len(q) // 2)
-    some, _ = tree.going_on(q[part].detach(), p[[5 <= row < len(q) // 2 for row in places.paths.place.tolist()]],
-                            places.paths.part(part), places.said[part])
+    some, _ = tree.going_on(
+        q[part].detach(),
+        p[[5 <= row < len(q) // 2 for row in places.paths.place.tolist()]],
+        places.paths.part(part),
+        places.said[part],
+    )
     torch.testing.assert_close(some, losses[part])
 
 
@@ -213,8 +231,10 @@ OTHER_TEMPLATE = """{% for message in messages %}[{{ message.role }}]
 
 @pytest.mark.parametrize("template", [None, OTHER_TEMPLATE])
 def test_groups_of_rendered_rows_say_the_same(tiny_model, tmp_path, template):
-    turns = [[*conversation(1), {"role": "user", "content": "naïve ✓?"}, {"role": "assistant", "content": "größer ✓ 1+1"}],
-             conversation(2)]
+    turns = [
+        [*conversation(1), {"role": "user", "content": "naïve ✓?"}, {"role": "assistant", "content": "größer ✓ 1+1"}],
+        conversation(2),
+    ]
     write_rows(tmp_path / "rows", "train", turns)
     other_model(tmp_path / "other", template)
     ours, theirs = load_tokenizer(tmp_path / "other"), load_tokenizer(tiny_model)
@@ -224,8 +244,13 @@ def test_groups_of_rendered_rows_say_the_same(tiny_model, tmp_path, template):
     said = ""
     for document, groups in zip(paired.documents, paired.groups, strict=True):
         for a, b, there, c, d in groups.tolist():
-            mine, other = (tokenizer.convert_ids_to_tokens(list(map(int, ids))) for tokenizer, ids in (
-                (ours, document.input_ids[a:b + 1]), (theirs, paired.of_teacher[there].input_ids[c:d + 1])))
+            mine, other = (
+                tokenizer.convert_ids_to_tokens(list(map(int, ids)))
+                for tokenizer, ids in (
+                    (ours, document.input_ids[a : b + 1]),
+                    (theirs, paired.of_teacher[there].input_ids[c : d + 1]),
+                )
+            )
             assert "".join(mine) == "".join(other)
             said += "".join(mine)
     answers = [turn["content"] for row in turns for turn in row if turn["role"] == "assistant"]
@@ -234,8 +259,12 @@ def test_groups_of_rendered_rows_say_the_same(tiny_model, tmp_path, template):
 
 def test_a_student_of_another_tokenizer_learns_and_keeps_its_tokenizer(tiny_model, chats, tmp_path):
     other_model(tmp_path / "other", OTHER_TEMPLATE)
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-              settings={**SETTINGS, "base": str(tmp_path / "other"), "across_tokenizers": "spelling"})
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(tmp_path / "other"), "across_tokenizers": "spelling"},
+    )
     metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"] and lines[0]["aligned"] > 0.7
@@ -244,15 +273,26 @@ def test_a_student_of_another_tokenizer_learns_and_keeps_its_tokenizer(tiny_mode
     kept = load_tokenizer(tmp_path / "out")
     assert kept.get_vocab() == load_tokenizer(tmp_path / "other").get_vocab() != load_tokenizer(tiny_model).get_vocab()
     assert (tmp_path / "out" / "chat_template.jinja").read_text() == OTHER_TEMPLATE
-    without = Job(operation="distill", output=tmp_path / "again", inputs={"teacher": tiny_model, "dataset": chats},
-                  settings={**SETTINGS, "base": str(tmp_path / "other")})
+    without = Job(
+        operation="distill",
+        output=tmp_path / "again",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(tmp_path / "other")},
+    )
     with pytest.raises(ModelError, match=r"another tokenizer or chat template than the teacher .*across_tokenizers: spelling"):
         distill.run(without, Progress())
 
 
-@pytest.mark.parametrize(("given", "named"), [
-    ({"mesh": {"dp_shard": 2}}, "mesh"), ({"teacher": "cache"}, "teacher"), ({"overflow": "split"}, "overflow"),
-    ({"on_policy": {"share": 0.5}}, r"on_policy\.share"), ({"base": None}, "across_tokenizers is given")])
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"mesh": {"dp_shard": 2}}, "mesh"),
+        ({"teacher": "cache"}, "teacher"),
+        ({"overflow": "split"}, "overflow"),
+        ({"on_policy": {"share": 0.5}}, r"on_policy\.share"),
+        ({"base": None}, "across_tokenizers is given"),
+    ],
+)
 def test_what_does_not_work_across_tokenizers_is_refused(given, named):
     with pytest.raises(ValueError, match=named):
         StudentSettings(**{"base": "/models/other", "across_tokenizers": "spelling", **given})

@@ -33,8 +33,12 @@ def small(teacher, directory, padding=0, **changes):
 @pytest.mark.parametrize(("padding", "teacher"), [(0, "online"), (24, "online"), (24, "cache")])
 def test_a_student_of_its_own_learns_and_keeps_its_shape(tiny_model, chats, tmp_path, padding, teacher):
     base = small(tiny_model, tmp_path / "small", padding)
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-              settings={**SETTINGS, "base": str(base), "teacher": teacher})
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(base), "teacher": teacher},
+    )
     metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["kl"] < lines[0]["kl"]
@@ -64,8 +68,9 @@ def test_padding_has_no_probability_in_the_teacher(beta, student_rows):
         values = (log_q.exp() * (log_q - log_p)).sum(-1)
     else:
         middle = beta * p + (1 - beta) * log_q.exp()
-        values = beta * F.kl_div(middle.log(), p, reduction="none").sum(-1) \
-            + (1 - beta) * (log_q.exp() * (log_q - middle.log())).sum(-1)
+        values = beta * F.kl_div(middle.log(), p, reduction="none").sum(-1) + (1 - beta) * (
+            log_q.exp() * (log_q - middle.log())
+        ).sum(-1)
     wanted = (values * weights).sum()
     torch.testing.assert_close(total, wanted)
     ours, theirs = torch.autograd.grad(total, (hidden, head)), torch.autograd.grad(wanted, (hidden, head))
@@ -76,8 +81,12 @@ def test_padding_has_no_probability_in_the_teacher(beta, student_rows):
 def test_a_quantized_base_is_read(tiny_model, chats, tmp_path):
     base = small(tiny_model, tmp_path / "small")
     quantize_directory(base, tmp_path / "int8", Progress())
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-              settings={**SETTINGS, "base": str(tmp_path / "int8"), "steps": 1})
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(tmp_path / "int8"), "steps": 1},
+    )
     distill.run(job, Progress())
     assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
     assert load_model(tmp_path / "out").config.num_hidden_layers == 2
@@ -97,8 +106,12 @@ def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, 
     before = load_tokenizer(tiny_model).apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
     assert load_tokenizer(rendered).apply_chat_template([{"role": "user", "content": "a"}], tokenize=False) != before
     for base, reason in ((exchanged, "is another token"), (rendered, "rendered as other tokens")):
-        job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-                  settings={**SETTINGS, "base": str(base)})
+        job = Job(
+            operation="distill",
+            output=tmp_path / "out",
+            inputs={"teacher": tiny_model, "dataset": chats},
+            settings={**SETTINGS, "base": str(base)},
+        )
         with pytest.raises(ModelError, match=reason):
             distill.run(job, Progress())
 
@@ -106,8 +119,12 @@ def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, 
 def test_a_base_without_weights_is_refused(tiny_model, tmp_path, chats):
     base = small(tiny_model, tmp_path / "small")
     (base / "model.safetensors").unlink()
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": tiny_model, "dataset": chats},
-              settings={**SETTINGS, "base": str(base)})
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "base": str(base)},
+    )
     with pytest.raises(ModelError, match=r"no \.safetensors"):
         distill.run(job, Progress())
     shutil.rmtree(base)

@@ -40,10 +40,21 @@ def place(tmp_path_factory):
 def evaluated(place, output, student="student", more=None, **asked):
     """The report of a small evaluation, and its headline numbers."""
     roles = {"sft": place / "sft", "student": place / student, "target": place / student, "dataset": place / "dataset"}
-    numbers = evaluate.run(Job(
-        operation="evaluate", output=output, inputs={**roles, **(more or {})},
-        settings={"rows": 2, "prompts": 2, "max_new_tokens": TOKENS, "temperatures": [0.0, 1.0],
-                  "student_drafts": {"prompts": 5, "num_speculative_tokens": DRAFTS, **asked}}), Progress())
+    numbers = evaluate.run(
+        Job(
+            operation="evaluate",
+            output=output,
+            inputs={**roles, **(more or {})},
+            settings={
+                "rows": 2,
+                "prompts": 2,
+                "max_new_tokens": TOKENS,
+                "temperatures": [0.0, 1.0],
+                "student_drafts": {"prompts": 5, "num_speculative_tokens": DRAFTS, **asked},
+            },
+        ),
+        Progress(),
+    )
     return json.loads((output / "report.json").read_text()), numbers
 
 
@@ -52,19 +63,19 @@ def greedy(model, ids, count):
     ids = list(ids)
     for _ in range(count):
         ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(ids) - count:]
+    return ids[len(ids) - count :]
 
 
 def rounds_of(teacher, student, prompt, ends):
     """Rounds of greedy draft-and-verify for one prompt, without any cache: rounds, and those that accepted each position."""
     text, forwards, accepted_at = list(prompt) + greedy(teacher, prompt, 1), 0, [0] * DRAFTS
-    while len(text) - len(prompt) < TOKENS and not ends & set(text[len(prompt):]):
+    while len(text) - len(prompt) < TOKENS and not ends & set(text[len(prompt) :]):
         drafts, own = greedy(student, text, DRAFTS), greedy(teacher, text, DRAFTS + 1)
         same = next((place for place in range(DRAFTS) if drafts[place] != own[place]), DRAFTS)
         forwards += 1
         for position in range(same):
             accepted_at[position] += 1
-        text += own[:same + 1]
+        text += own[: same + 1]
     return forwards, accepted_at
 
 
@@ -84,7 +95,8 @@ def test_acceptance_is_that_of_a_loop_without_a_cache(place, tmp_path):
     assert set(by_sampling) == {"greedy", "temperature 1", "as logged"} and drafts["teacher"] == "sft"
     assert by_sampling["greedy"]["tau"] == numbers["tau_student_t0"] == 1 + accepted / forwards
     assert by_sampling["greedy"]["accepted_by_position"] == [
-        sum(row["accepted_at"][position] for row in rows) / forwards for position in range(DRAFTS)]
+        sum(row["accepted_at"][position] for row in rows) / forwards for position in range(DRAFTS)
+    ]
     # q, k, v, o and the MLP of each layer (4 heads of 8, 2 of them for keys and values), and the head
     layer, head = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 48, 300 * 32
     assert drafts["weights_of_a_token"] == {"teacher": 4 * layer + head, "student": 3 * layer + head}
@@ -92,7 +104,7 @@ def test_acceptance_is_that_of_a_loop_without_a_cache(place, tmp_path):
     for sampling, found in by_sampling.items():
         tried = sum([found["drafts"], *(round(share * found["forwards"]) for share in found["accepted_by_position"][:-1])])
         assert found["alpha"] == pytest.approx(found["accepted"] / tried)
-        speeds = [sum(found["alpha"]**i for i in range(k + 1)) / (1 + k * drafts["cost"]) for k in range(DRAFTS + 1)]
+        speeds = [sum(found["alpha"] ** i for i in range(k + 1)) / (1 + k * drafts["cost"]) for k in range(DRAFTS + 1)]
         assert found["speed_up"] == pytest.approx(max(speeds))
         assert found["best_num_speculative_tokens"] == speeds.index(max(speeds))
         estimate = find(measurements_of(report), "speed_up_estimate", of="student", against="sft", sampling=sampling)
@@ -124,12 +136,16 @@ def test_nothing_is_measured_twice_or_where_it_is_switched_off(place, tmp_path):
 
 
 def test_a_merge_is_the_student_s_teacher(tmp_path):
-    job = Job(operation="evaluate", output=tmp_path, inputs={name: tmp_path / name for name in ("base", "sft", "merged", "student")})
+    job = Job(
+        operation="evaluate", output=tmp_path, inputs={name: tmp_path / name for name in ("base", "sft", "merged", "student")}
+    )
     assert comparisons(job)[-1] == ("student", "merged")
 
 
-@pytest.mark.parametrize(("alpha", "drafts", "speed_up"), [
-    (0.6, 2, 1.96), (0.7, 3, 2.53), (0.8, 2, 2.44), (0.8, 5, 3.69), (0.9, 2, 2.71), (0.9, 10, 6.86)])
+@pytest.mark.parametrize(
+    ("alpha", "drafts", "speed_up"),
+    [(0.6, 2, 1.96), (0.7, 3, 2.53), (0.8, 2, 2.44), (0.8, 5, 3.69), (0.9, 2, 2.71), (0.9, 10, 6.86)],
+)
 def test_the_estimate_is_the_paper_s(alpha, drafts, speed_up):
     """Table 1 of arXiv 2211.17192, where a draft costs nothing."""
     assert expected_speed_up(alpha, drafts, cost=0) == pytest.approx(speed_up, abs=0.005)

@@ -14,9 +14,21 @@ from model_ops.tasks.unit_tests import UnitTestsItem, program_of
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
 
 
-@pytest.mark.parametrize(("text", "right"), [
-    ("9 + 9 = 18\n#### 18", 1), ("it is 18.", 1), ("#### 18.0", 1), ("18 apples\n#### 17", 0), ("", 0), ("#### none", 0),
-    ("#### 18 of 20", 1), ("first 20, then 18", 1), ("-18", 0), ("$18.00", 1)])
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("9 + 9 = 18\n#### 18", 1),
+        ("it is 18.", 1),
+        ("#### 18.0", 1),
+        ("18 apples\n#### 17", 0),
+        ("", 0),
+        ("#### none", 0),
+        ("#### 18 of 20", 1),
+        ("first 20, then 18", 1),
+        ("-18", 0),
+        ("$18.00", 1),
+    ],
+)
 def test_the_final_number_counts(text, right):
     assert score_number(NumberItem(**SHARED, answer="1 + 17 = 18 #### 18"), text) == right
 
@@ -29,13 +41,25 @@ def test_numbers_with_separators():
 AREA = FunctionCallItem(**SHARED, accepted=[{"math.area": {"base": [10], "height": [5.0], "unit": ["units", ""]}}])
 
 
-@pytest.mark.parametrize(("text", "right"), [
-    ('<tool_call>\n{"name": "math.area", "arguments": {"base": 10, "height": 5}}\n</tool_call>', 1),
-    ('<tool_call>{"name": "math_area", "arguments": "{\\"base\\": 10, \\"height\\": 5, \\"unit\\": \\"Units\\"}"}', 1),
-    ("[math.area(base=10, height=5)]", 1), ('```json\n[{"name": "math.area", "parameters": {"base": 10, "height": 5}}]\n```', 1),
-    ("math.area(base=10, height=5, unit='cm')", 0), ("math.area(base=10)", 0), ("math.area(base=10, height=5, depth=1)", 0),
-    ("math.area(base=True, height=5)", 0), ("math.area(base='10', height=5)", 0), ("area(base=10, height=5)", 0),
-    ("[math.area(base=10, height=5), math.area(base=10, height=5)]", 0), ("I would call area.", 0), ("", 0), ("[" * 9_000, 0)])
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ('<tool_call>\n{"name": "math.area", "arguments": {"base": 10, "height": 5}}\n</tool_call>', 1),
+        ('<tool_call>{"name": "math_area", "arguments": "{\\"base\\": 10, \\"height\\": 5, \\"unit\\": \\"Units\\"}"}', 1),
+        ("[math.area(base=10, height=5)]", 1),
+        ('```json\n[{"name": "math.area", "parameters": {"base": 10, "height": 5}}]\n```', 1),
+        ("math.area(base=10, height=5, unit='cm')", 0),
+        ("math.area(base=10)", 0),
+        ("math.area(base=10, height=5, depth=1)", 0),
+        ("math.area(base=True, height=5)", 0),
+        ("math.area(base='10', height=5)", 0),
+        ("area(base=10, height=5)", 0),
+        ("[math.area(base=10, height=5), math.area(base=10, height=5)]", 0),
+        ("I would call area.", 0),
+        ("", 0),
+        ("[" * 9_000, 0),
+    ],
+)
 def test_a_call_is_compared_as_a_tree(text, right):
     assert score_call(AREA, text) == right
 
@@ -52,8 +76,11 @@ def test_the_public_accepted_answers_are_right(shared):
     lines = (shared / "data/bfcl_simple_python_answer.json").read_text().splitlines()
     for accepted in (json.loads(line)["ground_truth"] for line in lines):
         item = FunctionCallItem(**SHARED, accepted=accepted)
-        calls = [{"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
-                 for call in accepted for name, arguments in call.items()]
+        calls = [
+            {"name": name, "arguments": {key: _plain(values[0]) for key, values in arguments.items() if values[0] != ""}}
+            for call in accepted
+            for name, arguments in call.items()
+        ]
         assert score_call(item, json.dumps(calls)) == 1, accepted
         assert score_call(item, json.dumps([{**calls[0], "name": "other"}])) == 0
 
@@ -61,17 +88,28 @@ def test_the_public_accepted_answers_are_right(shared):
 def _plain(value):
     """An accepted value as an argument: inside an object, accepted values are lists."""
     if isinstance(value, dict):
-        return {key: _plain(found[0]) if isinstance(found, list) else found for key, found in value.items()
-                if not (isinstance(found, list) and found[0] == "")}
+        return {
+            key: _plain(found[0]) if isinstance(found, list) else found
+            for key, found in value.items()
+            if not (isinstance(found, list) and found[0] == "")
+        }
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 
 
-@pytest.mark.parametrize(("text", "right"), [
-    ('{"city": "Oslo"}', 1), ('Here:\n```json\n{"city": "Oslo"}\n```', 1), ('{"city": 3}', 0), ("Oslo", 0),
-    ('{"city": "Oslo", "t": NaN}', 0), ('{"city": "Oslo"} yes', 0)])
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ('{"city": "Oslo"}', 1),
+        ('Here:\n```json\n{"city": "Oslo"}\n```', 1),
+        ('{"city": 3}', 0),
+        ("Oslo", 0),
+        ('{"city": "Oslo", "t": NaN}', 0),
+        ('{"city": "Oslo"} yes', 0),
+    ],
+)
 def test_json_must_satisfy_its_schema(text, right):
     assert score_json(JsonItem(**SHARED, json_schema=SCHEMA), text) == right
 
@@ -85,8 +123,14 @@ def test_a_schema_elsewhere_is_not_fetched_and_a_broken_one_is_refused():
 
 
 def test_texts():
-    assert score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1 and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
-    assert score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1 and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
+    assert (
+        score_exact(ExactItem(**SHARED, answer="Paris"), " Paris\n") == 1
+        and score_exact(ExactItem(**SHARED, answer="Paris"), "paris") == 0
+    )
+    assert (
+        score_regex(RegexItem(**SHARED, pattern=r"\b4\d\b"), "it is 42") == 1
+        and score_regex(RegexItem(**SHARED, pattern="^4"), "it is 42") == 0
+    )
     began_s = time.monotonic()
     endless = r"^(a|aa)+$"
     assert score_regex(RegexItem(**SHARED, pattern=endless), "a" * 60 + "b") == 0
@@ -95,8 +139,14 @@ def test_texts():
 
 
 def test_a_program_stands_alone_or_continues_its_prompt():
-    item = UnitTestsItem(**SHARED, code="from math import pi\ndef f(x):\n", test="def check(f):\n    assert f(1) == 2", entry_point="f")
-    for answer in ("    return x + 1", "```python\ndef f(x):\n    return x + 1\n```", "def f(x):\n    return round(x + 1, int(pi))"):
+    item = UnitTestsItem(
+        **SHARED, code="from math import pi\ndef f(x):\n", test="def check(f):\n    assert f(1) == 2", entry_point="f"
+    )
+    for answer in (
+        "    return x + 1",
+        "```python\ndef f(x):\n    return x + 1\n```",
+        "def f(x):\n    return round(x + 1, int(pi))",
+    ):
         exec(compile(program_of(item, answer), "program", "exec"), {})
     with pytest.raises(AssertionError):
         exec(compile(program_of(item, "    return x"), "program", "exec"), {})

@@ -38,17 +38,25 @@ def job(tmp_path, asked, **tasks):
 
 def answering(monkeypatch, by_role):
     """Replaces the models: by_role gives the answer to each item."""
+
     def answer_items(directory, items, *_):
         return {scores.key_of(each): {"greedy": [by_role[directory.name](each)]} for each in items}
+
     monkeypatch.setattr(scores, "answer_items", answer_items)
 
 
 def test_a_served_model_that_became_worse_at_a_suite(tmp_path, monkeypatch):
     numbers = [item("gsm8k", n, kind="number", answer=str(n)) for n in range(40)]
     programs = [item("code", n, kind="unit_tests", test="assert x == 1") for n in range(3)]
-    answering(monkeypatch, {
-        "base": lambda each: f"#### {each.item_id}" if each.suite == "gsm8k" else "x = 1",
-        "target": lambda each: f"#### {each.item_id}" if int(each.item_id) % 2 else "while True: pass" if each.suite == "code" else "?"})
+    answering(
+        monkeypatch,
+        {
+            "base": lambda each: f"#### {each.item_id}" if each.suite == "gsm8k" else "x = 1",
+            "target": lambda each: (
+                f"#### {each.item_id}" if int(each.item_id) % 2 else "while True: pass" if each.suite == "code" else "?"
+            ),
+        },
+    )
     found = task_scores(*job(tmp_path, numbers + programs, test_seconds=0.5), Progress())
     assert find(found.measurements, "accuracy", of="base", on="gsm8k").value == 1.0
     worse = find(found.measurements, "accuracy_gain", of="target", against="base", on="gsm8k")
@@ -67,7 +75,9 @@ def test_a_real_model_answers_and_one_that_cannot_be_read_is_named(tmp_path):
     found = task_scores(made, settings, Progress())
     assert list(found.not_measured) == ["tasks of base"] and "holds no tokenizer" in found.not_measured["tasks of base"]
     assert {(each.what, each.of, each.sampling, each.n) for each in found.measurements} == {
-        ("accuracy", "target", "greedy", 4), ("accuracy", "target", "sampled", 4)}
+        ("accuracy", "target", "greedy", 4),
+        ("accuracy", "target", "sampled", 4),
+    }
 
 
 QUESTION = JudgedItem(suite="s", item_id="1", messages=[{"role": "user", "content": "2 + 2?"}])
@@ -75,16 +85,22 @@ QUESTION = JudgedItem(suite="s", item_id="1", messages=[{"role": "user", "conten
 
 def prefers(said):
     """A judge that prefers the answer `good`, or says something else."""
+
     def answer(body, number):
         shown = body["messages"][1]["content"]
         return completion(said if said else json.dumps({"better": "A" if "<A>\ngood" in shown else "B"}))
+
     return answer
 
 
 @pytest.mark.parametrize(("said", "wanted"), [("", 1.0), ('{"better": "A"}', 0.0), ('{"better": "tie"}', 0.0), ("hm", None)])
 def test_a_win_needs_both_orders(said, wanted):
-    with judge_server(prefers(said)) as (address, _), PairwiseJudge(
-            EvaluateSettings.model_validate({"tasks": {"judge": {"base_url": address, "model": "j"}}}).tasks.judge) as judge:
+    with (
+        judge_server(prefers(said)) as (address, _),
+        PairwiseJudge(
+            EvaluateSettings.model_validate({"tasks": {"judge": {"base_url": address, "model": "j"}}}).tasks.judge
+        ) as judge,
+    ):
         assert judge.compare(QUESTION, "good", "bad") == wanted
         if wanted == 1.0:
             assert judge.compare(QUESTION, "bad", "good") == -1.0
@@ -106,18 +122,34 @@ def test_suites_with_a_judge(tmp_path, monkeypatch):
     assert "need a judge" in found.not_measured["chats"] and find(found.measurements, "accuracy", on="exact") is not None
 
 
-@pytest.mark.parametrize("reply", [b"", b"[]", b'{"choices": [{"message": {"content": 3}}]}', b"\xff",
-                                   b'{"choices": [{"message": {"content": "{\\"better\\": \\"C\\"}"}}]}'])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"[]",
+        b'{"choices": [{"message": {"content": 3}}]}',
+        b"\xff",
+        b'{"choices": [{"message": {"content": "{\\"better\\": \\"C\\"}"}}]}',
+    ],
+)
 def test_a_reply_that_is_no_preference(reply):
     assert read_preference(reply) is None
 
 
 def test_what_the_served_model_keeps_of_its_unquantized_form(tmp_path, monkeypatch):
     """Of 20 items that the unquantized model answers right, int8 loses one; of the other suite nothing is right before."""
-    answering(monkeypatch, {"target": lambda each: "good" if each.item_id != "7" else "bad", "reference": lambda each: "good",
-                            "base": lambda each: "bad"})
-    items = [*(item("exact", n, kind="exact", answer="good") for n in range(20)),
-             *(item("none", n, kind="exact", answer="other") for n in range(5))]
+    answering(
+        monkeypatch,
+        {
+            "target": lambda each: "good" if each.item_id != "7" else "bad",
+            "reference": lambda each: "good",
+            "base": lambda each: "bad",
+        },
+    )
+    items = [
+        *(item("exact", n, kind="exact", answer="good") for n in range(20)),
+        *(item("none", n, kind="exact", answer="other") for n in range(5)),
+    ]
     made, settings = job(tmp_path, items)
     (tmp_path / "reference").mkdir()
     made.inputs["reference"] = tmp_path / "reference"

@@ -27,11 +27,16 @@ VOCABULARY = 96
 
 def documents():
     generator = np.random.default_rng(0)
-    plain = [Document(f"r{i}", generator.integers(3, VOCABULARY, length), generator.random(length) < 0.5)
-             for i, length in enumerate((20, 33, 7, 15))]
+    plain = [
+        Document(f"r{i}", generator.integers(3, VOCABULARY, length), generator.random(length) < 0.5)
+        for i, length in enumerate((20, 33, 7, 15))
+    ]
     mask = np.isin(np.arange(16), (6, 7, 12, 15))
-    return [*plain, Document("branch", generator.integers(3, VOCABULARY, 16), mask, branches=(Branch(5, 6),)),
-            Document("nothing", generator.integers(3, VOCABULARY, 9), np.zeros(9, bool))]
+    return [
+        *plain,
+        Document("branch", generator.integers(3, VOCABULARY, 16), mask, branches=(Branch(5, 6),)),
+        Document("nothing", generator.integers(3, VOCABULARY, 9), np.zeros(9, bool)),
+    ]
 
 
 def teacher(**changes):
@@ -46,7 +51,9 @@ def test_each_target_holds_the_teacher_s_likeliest_tokens(tmp_path, batch_tokens
     cache = TeacherCache.write(tmp_path, model, rows, top_k=5, temperature=1.5, precision="float32", batch_tokens=batch_tokens)
     assert cache.bytes_per_target == 5 * 4 and (tmp_path / ABOUT).exists()
     for index, row in enumerate(rows[:4]):
-        logits = model(torch.from_numpy(row.input_ids)[None], use_cache=False, position_ids=torch.arange(len(row))[None]).logits[0]
+        logits = model(
+            torch.from_numpy(row.input_ids)[None], use_cache=False, position_ids=torch.arange(len(row))[None]
+        ).logits[0]
         wanted = (logits / 1.5).log_softmax(-1).topk(5)
         taught = cache.added_to(row, index)
         for place in range(len(row)):
@@ -86,11 +93,18 @@ def test_the_gradient_over_buckets_equals_autograd_s(beta):
     others = torch.ones_like(log_q, dtype=torch.bool).scatter_(1, ids, False)
     bucket_q = torch.cat([log_q.gather(1, ids), (log_q.exp() * others).sum(-1, keepdim=True).log()], -1)
     bucket_p = torch.cat([logs, (log_p.exp() * others).sum(-1, keepdim=True).log()], -1)
+
     def kl(one, other):
         return (one.exp() * (one - other)).sum(-1)
+
     middle = (beta * bucket_p.exp() + (1 - beta) * bucket_q.exp()).log()
-    plain = kl(bucket_p, bucket_q) if beta == 0 else kl(bucket_q, bucket_p) if beta == 1 else (
-        beta * kl(bucket_p, middle) + (1 - beta) * kl(bucket_q, middle))
+    plain = (
+        kl(bucket_p, bucket_q)
+        if beta == 0
+        else kl(bucket_q, bucket_p)
+        if beta == 1
+        else (beta * kl(bucket_p, middle) + (1 - beta) * kl(bucket_q, middle))
+    )
     wanted = ((0.75 * 1.3**2 * plain + 0.25 * F.cross_entropy(logits, labels, reduction="none")) * weights).sum()
     torch.testing.assert_close(total, wanted, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(told, plain.detach(), rtol=1e-4, atol=1e-5)
@@ -137,8 +151,10 @@ def test_drawn_tokens_estimate_the_divergence_and_its_gradient_without_bias():
     torch.testing.assert_close(told.view(draws, 3).mean(0), wanted, rtol=0.01, atol=0)
     torch.testing.assert_close(losses, 1.2**2 * told)
     torch.testing.assert_close(found.view(draws, 3, 40).mean(0), 1.2 * gradient, rtol=0, atol=3e-3)
-    assert (generalised_jsd(with_tail(logs[:3, :4]), with_tail((logits / 1.2).log_softmax(-1).gather(1, likely[:3])), 0.0)[0]
-            < 0.97 * wanted).all()
+    assert (
+        generalised_jsd(with_tail(logs[:3, :4]), with_tail((logits / 1.2).log_softmax(-1).gather(1, likely[:3])), 0.0)[0]
+        < 0.97 * wanted
+    ).all()
 
 
 def test_a_cache_with_drawn_tokens_holds_the_likeliest_and_others(tmp_path):
@@ -157,15 +173,33 @@ def test_a_cache_with_drawn_tokens_holds_the_likeliest_and_others(tmp_path):
 @pytest.fixture(scope="module")
 def tuned(tiny_model, chats, tmp_path_factory):
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(Job(operation="sft", output=output, inputs={"model": tiny_model, "dataset": chats},
-                settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128}), Progress())
+    sft.run(
+        Job(
+            operation="sft",
+            output=output,
+            inputs={"model": tiny_model, "dataset": chats},
+            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
+        ),
+        Progress(),
+    )
     return output
 
 
 def job(tuned, chats, output, **changes):
-    return Job(operation="distill", output=output, inputs={"teacher": tuned, "dataset": chats},
-               settings={"steps": 10, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "layers": 2,
-                         "teacher": "cache", **changes})
+    return Job(
+        operation="distill",
+        output=output,
+        inputs={"teacher": tuned, "dataset": chats},
+        settings={
+            "steps": 10,
+            "learning_rate": 3e-3,
+            "tokens_per_step": 512,
+            "max_length": 128,
+            "layers": 2,
+            "teacher": "cache",
+            **changes,
+        },
+    )
 
 
 def test_a_student_learns_from_the_cache_what_it_learns_online(tuned, chats, tmp_path):

@@ -42,9 +42,16 @@ def place(tmp_path_factory):
 
 
 def rows():
-    return [{"row_id": name, "tools": None, "messages": json.dumps([
-        {"role": "user", "content": QUESTIONS[name]}, {"role": "assistant", "content": ANSWERS[name], "weight": 1}])}
-        for name in QUESTIONS]
+    return [
+        {
+            "row_id": name,
+            "tools": None,
+            "messages": json.dumps(
+                [{"role": "user", "content": QUESTIONS[name]}, {"role": "assistant", "content": ANSWERS[name], "weight": 1}]
+            ),
+        }
+        for name in QUESTIONS
+    ]
 
 
 def endpoint_choice(teacher, tokenizer, name, likely=LIKELY, rewrite=None):
@@ -57,7 +64,7 @@ def endpoint_choice(teacher, tokenizer, name, likely=LIKELY, rewrite=None):
     prompt = TurnEncoder(tokenizer).prompt(ChatTemplate.of(tokenizer).prompt(Row(name, messages), 1))
     with torch.no_grad():
         batch = torch.tensor([[*prompt, *answer]])
-        log_p = torch.log_softmax(teacher(input_ids=batch).logits[0].float(), -1)[len(prompt) - 1:-1, :len(tokenizer)]
+        log_p = torch.log_softmax(teacher(input_ids=batch).logits[0].float(), -1)[len(prompt) - 1 : -1, : len(tokenizer)]
 
     def entry(token, log):
         name = of_bytes[token]
@@ -67,8 +74,14 @@ def endpoint_choice(teacher, tokenizer, name, likely=LIKELY, rewrite=None):
     content = []
     for token, logs in zip(answer, log_p, strict=True):
         top = logs.topk(likely)
-        content.append({**entry(token, logs[token]), "top_logprobs": [
-            entry(other, log) for other, log in zip(top.indices.tolist(), top.values.tolist(), strict=True)]})
+        content.append(
+            {
+                **entry(token, logs[token]),
+                "top_logprobs": [
+                    entry(other, log) for other, log in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+                ],
+            }
+        )
     return {"message": {"content": ANSWERS[name]}, "logprobs": {"content": content}}, prompt, answer, log_p
 
 
@@ -77,8 +90,16 @@ def write_dataset(folder, teacher, tokenizer, **how):
     schema = pa.schema([(name, pa.string()) for name in ("row_id", "tools", "messages")])
     for split in ("train", "validation"):
         pq.write_table(pa.Table.from_pylist(rows(), schema=schema), folder / f"{split}.parquet")
-    told = [{"row_id": name, "prompt_tokens": 1, **TokenLogs.unpacked(read_token_logs(
-        endpoint_choice(teacher, tokenizer, name, **how)[0], LIKELY).packed()).as_row()} for name in QUESTIONS]
+    told = [
+        {
+            "row_id": name,
+            "prompt_tokens": 1,
+            **TokenLogs.unpacked(
+                read_token_logs(endpoint_choice(teacher, tokenizer, name, **how)[0], LIKELY).packed()
+            ).as_row(),
+        }
+        for name in QUESTIONS
+    ]
     pq.write_table(pa.Table.from_pylist(told, schema=LOGPROBS), folder / "logprobs.parquet")
     return folder
 
@@ -108,8 +129,12 @@ def test_loss_and_gradients_are_those_of_the_teacher_in_process(place, tmp_path,
         batch = to_batch([cache.added_to(document, index)], cache.kind)
         found, grads = gradients(student, distillation_loss(None, Divergence(beta=beta)), batch)
         kept = (batch.labels != IGNORED).nonzero()[:, 0]
-        log_q = torch.log_softmax(student(input_ids=batch.input_ids[None], use_cache=False,
-                                          position_ids=batch.position_ids[None]).logits[0].float()[kept], -1)
+        log_q = torch.log_softmax(
+            student(input_ids=batch.input_ids[None], use_cache=False, position_ids=batch.position_ids[None])
+            .logits[0]
+            .float()[kept],
+            -1,
+        )
         student.zero_grad()
         total = 0.0
         for place_, logs in enumerate(log_p):
@@ -140,9 +165,20 @@ def expected(log_p, log_q, beta):
 def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    job = Job(operation="distill", output=tmp_path / "out", inputs={"teacher": place / "teacher", "dataset": dataset}, settings={
-        "teacher": "answers", "layers": 0.5, "steps": 30, "tokens_per_step": 256, "max_length": 128, "learning_rate": 3e-3,
-        "precision": "float32"})
+    job = Job(
+        operation="distill",
+        output=tmp_path / "out",
+        inputs={"teacher": place / "teacher", "dataset": dataset},
+        settings={
+            "teacher": "answers",
+            "layers": 0.5,
+            "steps": 30,
+            "tokens_per_step": 256,
+            "max_length": 128,
+            "learning_rate": 3e-3,
+            "precision": "float32",
+        },
+    )
     metrics = distill.run(job, Progress())
     lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     kl = [line["kl"] for line in lines if "kl" in line]
@@ -152,7 +188,9 @@ def test_a_student_is_trained_and_says_what_fell_back(place, tmp_path):
 def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp_path):
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer, rewrite=lambda name: b"\xff" + name + b"\xfe\xff")
-    with pytest.raises(ModelError, match=r"are no tokens of the student.*leave teacher.logprobs out.*across_tokenizers: spelling"):
+    with pytest.raises(
+        ModelError, match=r"are no tokens of the student.*leave teacher.logprobs out.*across_tokenizers: spelling"
+    ):
         distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     (dataset / "logprobs.parquet").unlink()
     with pytest.raises(ModelError, match=r"set teacher.logprobs and materialize teacher_answers again"):
@@ -161,21 +199,45 @@ def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp
 
 def test_an_alternative_that_does_not_map_joins_the_rest(place):
     tokenizer = load_tokenizer(place / "teacher")
-    told = ToldTokens({"a": {"tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"], "said": [0, 2], "counts": [3, 2],
-                             "likely": [0, 1, 3, 2, 1], "logs": [-0.5, -1.0, -2.0, -0.1, -3.0]}}, {b"d": 10, b"e": 11}, 300)
+    told = ToldTokens(
+        {
+            "a": {
+                "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"],
+                "said": [0, 2],
+                "counts": [3, 2],
+                "likely": [0, 1, 3, 2, 1],
+                "logs": [-0.5, -1.0, -2.0, -0.1, -3.0],
+            }
+        },
+        {b"d": 10, b"e": 11},
+        300,
+    )
     rendered = TurnTokens(np.array([1]), np.array([10, 11, 5]))
     given = told.exact_of(Row("a", []), None, rendered, tokenizer)
     ids, logs = told.answers["a"]
     assert given.answer.tolist() == [10, 11, 5] and ids.tolist()[0][:2] == [10, 70]
-    assert logs[0].tolist() == [-0.5, -2.0, PADDED] and (logs[2] == PADDED).all() and (told.told_tokens, told.label_tokens) == (2, 1)
+    assert (
+        logs[0].tolist() == [-0.5, -2.0, PADDED]
+        and (logs[2] == PADDED).all()
+        and (told.told_tokens, told.label_tokens) == (2, 1)
+    )
 
 
 def test_a_token_takes_at_most_200_bytes_in_the_cache(place):
     """The worst case: every alternative of every token is another one."""
     names = [f" word{number}" for number in range(4_000)]
-    content = [{"token": names[20 * at], "bytes": list(names[20 * at].encode()), "logprob": -0.1, "top_logprobs": [
-        {"token": name, "bytes": list(name.encode()), "logprob": -0.1 - 0.317 * place_}
-        for place_, name in enumerate(names[20 * at:20 * at + 20])]} for at in range(200)]
+    content = [
+        {
+            "token": names[20 * at],
+            "bytes": list(names[20 * at].encode()),
+            "logprob": -0.1,
+            "top_logprobs": [
+                {"token": name, "bytes": list(name.encode()), "logprob": -0.1 - 0.317 * place_}
+                for place_, name in enumerate(names[20 * at : 20 * at + 20])
+            ],
+        }
+        for at in range(200)
+    ]
     logs = read_token_logs({"logprobs": {"content": content}}, 20)
     assert len(logs.packed()) / 200 < 200 and TokenLogs.unpacked(logs.packed()).said == logs.said
     assert read_token_logs({"logprobs": {"content": []}}, 20) is read_token_logs({"logprobs": None}, 20) is None

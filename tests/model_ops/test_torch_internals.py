@@ -23,14 +23,20 @@ from model_ops.tensors.torch_internals import (
 )
 
 MODEL_OPS = Path(torch_internals.__file__).parent
-PRIVATE = re.compile(r"(?:from|import) (?:torch|transformers)(?:\.\w+)*\._\w|\btorch\._[a-z]|\._local_tensor\b"
-                     r"|\._(?:parameters|buffers|modules|forward_hooks|forward_pre_hooks)\b")
+PRIVATE = re.compile(
+    r"(?:from|import) (?:torch|transformers)(?:\.\w+)*\._\w|\btorch\._[a-z]|\._local_tensor\b"
+    r"|\._(?:parameters|buffers|modules|forward_hooks|forward_pre_hooks)\b"
+)
 
 
 def test_no_other_file_takes_private_parts_of_torch_or_transformers():
-    found = [f"{path.relative_to(MODEL_OPS)}:{number}: {line.strip()}" for path in sorted(MODEL_OPS.rglob("*.py"))
-             if path.name != "torch_internals.py" for number, line in enumerate(path.read_text().splitlines(), 1)
-             if PRIVATE.search(line)]
+    found = [
+        f"{path.relative_to(MODEL_OPS)}:{number}: {line.strip()}"
+        for path in sorted(MODEL_OPS.rglob("*.py"))
+        if path.name != "torch_internals.py"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if PRIVATE.search(line)
+    ]
     assert not found, "put these into model_ops/tensors/torch_internals.py, with the reason:\n" + "\n".join(found)
 
 

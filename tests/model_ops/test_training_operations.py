@@ -46,8 +46,12 @@ def test_a_continued_training_starts_from_the_earlier_model_and_learns_what_it_l
     rows = pq.read_table(chats / "train.parquet")
     (tmp_path / "learnt").mkdir()
     pq.write_table(rows.slice(0, 30), tmp_path / "learnt" / "train.parquet")
-    job = Job(operation="sft", output=tmp_path / "out", settings={**SETTINGS, "steps": 1, "learning_rate": 1e-7, "replay": 0.5},
-              inputs={"model": tiny_model, "previous": output, "dataset": chats, "learnt": tmp_path / "learnt"})
+    job = Job(
+        operation="sft",
+        output=tmp_path / "out",
+        settings={**SETTINGS, "steps": 1, "learning_rate": 1e-7, "replay": 0.5},
+        inputs={"model": tiny_model, "previous": output, "dataset": chats, "learnt": tmp_path / "learnt"},
+    )
     metrics = sft.run(job, Progress())
     assert (metrics["rows"], metrics["new_rows"], metrics["replayed_rows"]) == (15, 10, 5)
     assert metrics["validation_loss"] < before["validation_loss"] + 0.3  # of the base it is more than 1 higher
@@ -55,8 +59,12 @@ def test_a_continued_training_starts_from_the_earlier_model_and_learns_what_it_l
 
 def test_a_model_ends_early_where_its_loss_falls_by_less_than_a_device_hour_has_to_bring(tiny_model, chats, tmp_path):
     rule = {"enabled": True, "evaluations": 12, "nats_per_device_hour": 1e6, "trained_tokens_per_second": 100.0}
-    job = Job(operation="sft", output=tmp_path, inputs={"model": tiny_model, "dataset": chats},
-              settings={**SETTINGS, "steps": 12, "schedule": "constant", "early_end": rule})
+    job = Job(
+        operation="sft",
+        output=tmp_path,
+        inputs={"model": tiny_model, "dataset": chats},
+        settings={**SETTINGS, "steps": 12, "schedule": "constant", "early_end": rule},
+    )
     metrics = sft.run(job, Progress())
     assert metrics["steps"] == 4 and metrics["early_end"].startswith("ended after 4 of 12 steps: 1 further step would cost ")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -95,6 +103,7 @@ def test_a_student_of_all_layers_is_its_teacher(tuned):
 
 def written_out(wanted, given, beta):
     """GKD's divergence by its definition (arXiv 2306.13649)."""
+
     def kl(one, other):
         return F.kl_div(other, one, log_target=True, reduction="none").sum(-1)
 
@@ -111,14 +120,17 @@ def test_divergence_and_its_gradient_equal_the_plain_formula(beta):
     taught, teacher_head = torch.randn(11, 8), torch.randn(13, 8)
     labels, weights, temperature, label_weight = torch.randint(13, (11,)), torch.rand(11), 1.7, 0.3
     divergences = torch.zeros(11)
-    rows = distillation_rows(taught, Head(teacher_head), labels, weights, Divergence(temperature, label_weight, beta), divergences)
+    rows = distillation_rows(
+        taught, Head(teacher_head), labels, weights, Divergence(temperature, label_weight, beta), divergences
+    )
     total, _ = chunked_head(hidden, Head(head), rows, chunk_rows=4)
     logits = hidden @ head.T
     given = torch.log_softmax(logits / temperature, -1)
     wanted = torch.log_softmax(taught @ teacher_head.T / temperature, -1)
     kl = written_out(wanted, given, beta)
-    plain = (((1 - label_weight) * temperature**2 * kl
-              + label_weight * F.cross_entropy(logits, labels, reduction="none")) * weights).sum()
+    plain = (
+        ((1 - label_weight) * temperature**2 * kl + label_weight * F.cross_entropy(logits, labels, reduction="none")) * weights
+    ).sum()
     torch.testing.assert_close(total, plain)
     torch.testing.assert_close(divergences, kl.detach())
     ours, theirs = torch.autograd.grad(total, (hidden, head)), torch.autograd.grad(plain, (hidden, head))
@@ -128,8 +140,12 @@ def test_divergence_and_its_gradient_equal_the_plain_formula(beta):
 
 @pytest.mark.parametrize("label_weight", [0.0, 1.0])
 def test_distillation_writes_a_whole_student(tuned, chats, tmp_path, label_weight):
-    job = Job(operation="distill", output=tmp_path, inputs={"teacher": tuned[0], "dataset": chats},
-              settings={**SETTINGS, "layers": 2, "label_weight": label_weight, "steps": 12})
+    job = Job(
+        operation="distill",
+        output=tmp_path,
+        inputs={"teacher": tuned[0], "dataset": chats},
+        settings={**SETTINGS, "layers": 2, "label_weight": label_weight, "steps": 12},
+    )
     metrics = distill.run(job, Progress())
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["num_hidden_layers"] == 2 and len(config["layer_types"]) == 2

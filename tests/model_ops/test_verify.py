@@ -73,8 +73,18 @@ def sentences(directory, target=None):
 def test_what_the_operations_write_is_sound(originals):
     for name in ("model", "quantized"):
         assert verify(originals / name) == []
-    for name in ("drafter", "drafter/speculators", "newer", "newer/speculators", "deep", "deep/speculators", "parallel",
-                 "parallel/speculators", "medusa", "own"):
+    for name in (
+        "drafter",
+        "drafter/speculators",
+        "newer",
+        "newer/speculators",
+        "deep",
+        "deep/speculators",
+        "parallel",
+        "parallel/speculators",
+        "medusa",
+        "own",
+    ):
         assert verify(originals / name, originals / "model") == [], name
 
 
@@ -89,19 +99,25 @@ def test_torch_is_not_imported():
 
 
 BROKEN_MODELS = {
-    "tensor model.layers.3.mlp.up_proj.weight is missing":
-        lambda d: edit_tensors(d, lambda t: t.pop("model.layers.3.mlp.up_proj.weight")),
-    "tensor model.norm.weight is [31], config.json requires [32]":
-        lambda d: edit_tensors(d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})),
-    "tensor model.layers.7.input_layernorm.weight is not described":
-        lambda d: edit_json(d / "config.json", num_hidden_layers=7),
-    "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]":
-        lambda d: edit_json(d / "config.json", vocab_size=200),
+    "tensor model.layers.3.mlp.up_proj.weight is missing": lambda d: edit_tensors(
+        d, lambda t: t.pop("model.layers.3.mlp.up_proj.weight")
+    ),
+    "tensor model.norm.weight is [31], config.json requires [32]": lambda d: edit_tensors(
+        d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})
+    ),
+    "tensor model.layers.7.input_layernorm.weight is not described": lambda d: edit_json(
+        d / "config.json", num_hidden_layers=7
+    ),
+    "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]": lambda d: edit_json(
+        d / "config.json", vocab_size=200
+    ),
     "tensor lm_head.weight is missing": lambda d: edit_json(d / "config.json", tie_word_embeddings=False),
-    "lm_head.weight is stored with other values":
-        lambda d: edit_tensors(d, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})),
-    "is F32, config.json says bfloat16":
-        lambda d: edit_tensors(d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})),
+    "lm_head.weight is stored with other values": lambda d: edit_tensors(
+        d, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})
+    ),
+    "is F32, config.json says bfloat16": lambda d: edit_tensors(
+        d, lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})
+    ),
     "hidden_size = None, not a positive whole number": lambda d: edit_json(d / "config.json", hidden_size=None),
     "config.json is not JSON": lambda d: (d / "config.json").write_text("{"),
     "tokenizer.json is missing": lambda d: (d / "tokenizer.json").unlink(),
@@ -123,15 +139,18 @@ def test_broken_models_are_named(copies, expected):
 
 
 BROKEN_QUANTIZED = {
-    "tensor model.layers.0.mlp.down_proj.weight_scale is missing":
-        lambda d: edit_tensors(d, lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")),
-    "weight_scale must be positive finite":
-        lambda d: edit_tensors(d, lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()),
-    "is BF16, the quantized layout asks I8":
-        lambda d: edit_tensors(d, lambda t: t.update(
-            {"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})),
-    "which is not read here; known in compressed-tensors layout: FP8":
-        lambda d: edit_json(d / "config.json", quantization_config={"quant_method": "compressed-tensors"}),
+    "tensor model.layers.0.mlp.down_proj.weight_scale is missing": lambda d: edit_tensors(
+        d, lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")
+    ),
+    "weight_scale must be positive finite": lambda d: edit_tensors(
+        d, lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()
+    ),
+    "is BF16, the quantized layout asks I8": lambda d: edit_tensors(
+        d, lambda t: t.update({"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})
+    ),
+    "which is not read here; known in compressed-tensors layout: FP8": lambda d: edit_json(
+        d / "config.json", quantization_config={"quant_method": "compressed-tensors"}
+    ),
     "is not described by config.json": lambda d: edit_json(d / "config.json", quantization_config=None),
 }
 
@@ -147,86 +166,112 @@ BROKEN_DRAFTERS = {
     "ascending, distinct": lambda d: edit_tensors(d, lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
     "t2d marks": lambda d: edit_tensors(d, lambda t: t["t2d"].logical_not_()),
     "servers read I64 and BOOL": lambda d: edit_tensors(d, lambda t: t.update({"d2t": t["d2t"].int()})),
-    "tensor lm_head.weight is [40, 32], config.json requires [50, 32]":
-        lambda d: edit_json(d / "config.json", draft_vocab_size=50),
+    "tensor lm_head.weight is [40, 32], config.json requires [50, 32]": lambda d: edit_json(
+        d / "config.json", draft_vocab_size=50
+    ),
     "tensor lm_head.weight is missing": lambda d: edit_tensors(d, lambda t: t.pop("lm_head.weight")),
     "its ids must be distinct": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
-    "outside the target's 8 layers":
-        lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
+    "outside the target's 8 layers": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
     "not three boundaries": lambda d: edit_json(d / "config.json", eagle_aux_hidden_state_layer_ids=None),
-    "it must be one below":
-        lambda d: edit_json(d / "config.json", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}),
+    "it must be one below": lambda d: edit_json(
+        d / "config.json", eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
+    ),
     "below the target's 256": lambda d: edit_json(d / "config.json", max_position_embeddings=128),
     "norm_before_residual must be false": lambda d: edit_json(d / "config.json", norm_before_residual=True),
     "config.json says float16": lambda d: edit_json(d / "config.json", dtype="float16", torch_dtype="float16"),
     "write both, equal": lambda d: edit_json(d / "config.json", rope_theta=500_000.0),
     "the target's is 300": lambda d: edit_json(d / "config.json", vocab_size=301),
-    "norm_before_residual is not true or false":
-        lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=None),
+    "norm_before_residual is not true or false": lambda d: edit_json(
+        d / "speculators" / "config.json", norm_before_residual=None
+    ),
     "norm_before_residual is true": lambda d: edit_json(d / "speculators" / "config.json", norm_before_residual=True),
-    "does not name the target": lambda d: edit_json(d / "speculators" / "config.json", speculators_config={
-        "proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}),
-    "names no number of speculative_tokens":
-        lambda d: edit_json(d / "speculators" / "config.json", speculators_config={"verifier": {"name_or_path": "x"}}),
-    "must be a llama or qwen3 config":
-        lambda d: edit_json(d / "speculators" / "config.json", transformer_layer_config={"model_type": "gpt2"}),
-    "differs between the two layouts":
-        lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
+    "does not name the target": lambda d: edit_json(
+        d / "speculators" / "config.json", speculators_config={"proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}
+    ),
+    "names no number of speculative_tokens": lambda d: edit_json(
+        d / "speculators" / "config.json", speculators_config={"verifier": {"name_or_path": "x"}}
+    ),
+    "must be a llama or qwen3 config": lambda d: edit_json(
+        d / "speculators" / "config.json", transformer_layer_config={"model_type": "gpt2"}
+    ),
+    "differs between the two layouts": lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
 }
 
 
 BROKEN_FORMS = {
-    ("newer", "norm_output is None, the weights were trained with True"):
-        lambda d: edit_json(d / "config.json", norm_output=None),
-    ("newer", "norm_output is False, the weights were trained with True"):
-        lambda d: edit_json(d / "speculators" / "config.json", norm_output=False),
+    ("newer", "norm_output is None, the weights were trained with True"): lambda d: edit_json(
+        d / "config.json", norm_output=None
+    ),
+    ("newer", "norm_output is False, the weights were trained with True"): lambda d: edit_json(
+        d / "speculators" / "config.json", norm_output=False
+    ),
     ("newer", "tensor fc_norm.0.weight is not described"): lambda d: edit_json(d / "config.json", fc_norm=False),
-    ("drafter", "norm_output is True, the weights were trained with False"):
-        lambda d: edit_json(d / "config.json", norm_output=True),
+    ("drafter", "norm_output is True, the weights were trained with False"): lambda d: edit_json(
+        d / "config.json", norm_output=True
+    ),
     ("drafter", "tensor fc_norm.2.weight is missing"): lambda d: edit_json(d / "config.json", fc_norm=True),
-    ("deep", "tensor layers.2.input_layernorm.weight is not described"):
-        lambda d: edit_json(d / "config.json", num_hidden_layers=2),
+    ("deep", "tensor layers.2.input_layernorm.weight is not described"): lambda d: edit_json(
+        d / "config.json", num_hidden_layers=2
+    ),
     ("deep", "tensor layers.3.mlp.up_proj.weight is missing"): lambda d: edit_json(d / "config.json", num_hidden_layers=4),
-    ("deep", "num_hidden_layers = None, not a positive whole number"):
-        lambda d: edit_json(d / "config.json", num_hidden_layers=None),
+    ("deep", "num_hidden_layers = None, not a positive whole number"): lambda d: edit_json(
+        d / "config.json", num_hidden_layers=None
+    ),
     ("deep", "tensor layers.1.self_attn.q_proj.weight is [32, 64], config.json requires [32, 32]"): lambda d: edit_tensors(
-        d, lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})),
+        d, lambda t: t.update({"layers.1.self_attn.q_proj.weight": t["midlayer.self_attn.q_proj.weight"].clone()})
+    ),
     ("parallel", "mask_token_id and ptd_token_id differ"): lambda d: edit_json(d / "config.json", ptd_token_id=298),
-    ("parallel", "mask_token_id is 300, no id of the vocabulary of 300"):
-        lambda d: edit_json(d / "config.json", mask_token_id=300, ptd_token_id=300),
-    ("parallel", "mask_token_id is 298, the weights were trained with 299"):
-        lambda d: edit_json(d / "config.json", mask_token_id=298, ptd_token_id=298),
-    ("parallel", "tensor mask_hidden is not described"):
-        lambda d: edit_json(d / "config.json", mask_token_id=None, ptd_token_id=None),
+    ("parallel", "mask_token_id is 300, no id of the vocabulary of 300"): lambda d: edit_json(
+        d / "config.json", mask_token_id=300, ptd_token_id=300
+    ),
+    ("parallel", "mask_token_id is 298, the weights were trained with 299"): lambda d: edit_json(
+        d / "config.json", mask_token_id=298, ptd_token_id=298
+    ),
+    ("parallel", "tensor mask_hidden is not described"): lambda d: edit_json(
+        d / "config.json", mask_token_id=None, ptd_token_id=None
+    ),
     ("parallel", "tensor mask_hidden is missing"): lambda d: edit_tensors(d, lambda t: t.pop("mask_hidden")),
     ("parallel", "tensor embed_tokens.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("embed_tokens.weight")),
     ("parallel", "num_depths is 0"): lambda d: edit_json(d / "config.json", num_depths=0),
-    ("parallel", "mask_token_id is not there: vLLM does not start"):
-        lambda d: edit_json(d / "speculators" / "config.json", mask_token_id=None),
-    ("drafter", "rope_scaling is None, where servers of transformers 4 look, and rope_parameters.rope_type 'linear'"):
-        lambda d: edit_json(d / "config.json", rope_parameters={
-            "rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}),
-    ("drafter", "rope_scaling is {'type': 'linear', 'factor': 2.0}"):
-        lambda d: edit_json(d / "config.json", rope_scaling={"type": "linear", "factor": 2.0}),
+    ("parallel", "mask_token_id is not there: vLLM does not start"): lambda d: edit_json(
+        d / "speculators" / "config.json", mask_token_id=None
+    ),
+    (
+        "drafter",
+        "rope_scaling is None, where servers of transformers 4 look, and rope_parameters.rope_type 'linear'",
+    ): lambda d: edit_json(d / "config.json", rope_parameters={"rope_type": "linear", "rope_theta": 10_000.0, "factor": 2.0}),
+    ("drafter", "rope_scaling is {'type': 'linear', 'factor': 2.0}"): lambda d: edit_json(
+        d / "config.json", rope_scaling={"type": "linear", "factor": 2.0}
+    ),
     ("parallel", "speculative_tokens is 9, the weights were trained for 4 drafts"): lambda d: edit_json(
-        d / "speculators" / "config.json", speculators_config={
-            "proposal_methods": [{"speculative_tokens": 9}], "verifier": {"name_or_path": "target"}}),
+        d / "speculators" / "config.json",
+        speculators_config={"proposal_methods": [{"speculative_tokens": 9}], "verifier": {"name_or_path": "target"}},
+    ),
     ("parallel", "set it to peagle"): lambda d: edit_json(d / "speculators" / "config.json", speculators_model_type="eagle3"),
-    ("parallel", "norm_output is true; vLLM does not read it of a peagle config"):
-        lambda d: edit_json(d / "speculators" / "config.json", norm_output=True),
-    ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(d, lambda t: (
-        t["t2d"].__setitem__(2, False), t["t2d"].__setitem__(299, True),
-        t["d2t"].copy_(t["t2d"].nonzero().flatten() - torch.arange(40)))),
+    ("parallel", "norm_output is true; vLLM does not read it of a peagle config"): lambda d: edit_json(
+        d / "speculators" / "config.json", norm_output=True
+    ),
+    ("drafter", "does not hold 2, an end of text"): lambda d: edit_tensors(
+        d,
+        lambda t: (
+            t["t2d"].__setitem__(2, False),
+            t["t2d"].__setitem__(299, True),
+            t["d2t"].copy_(t["t2d"].nonzero().flatten() - torch.arange(40)),
+        ),
+    ),
     ("mapped", "vLLM 0.32 refuses to load a draft vocabulary"): lambda d: None,
-    ("mapped", "must be distinct ids of the target's 300, not offsets"):
-        lambda d: edit_tensors(d, lambda t: t["token_map"].__setitem__(3, 400)),
+    ("mapped", "must be distinct ids of the target's 300, not offsets"): lambda d: edit_tensors(
+        d, lambda t: t["token_map"].__setitem__(3, 400)
+    ),
     ("mapped", "must be distinct"): lambda d: edit_tensors(d, lambda t: t["token_map"].fill_(7)),
     ("mapped", "token_map is I32"): lambda d: edit_tensors(d, lambda t: t.update({"token_map": t["token_map"].int()})),
     ("mapped", "tensor token_map is missing"): lambda d: edit_tensors(d, lambda t: t.pop("token_map")),
-    ("medusa", "num_attention_heads would be read by vLLM as the number of heads"):
-        lambda d: edit_json(d / "config.json", num_attention_heads=4),
-    ("mapped", "takes heads of their own with the whole vocabulary only"):
-        lambda d: edit_json(d / "config.json", original_lm_head=False),
+    ("medusa", "num_attention_heads would be read by vLLM as the number of heads"): lambda d: edit_json(
+        d / "config.json", num_attention_heads=4
+    ),
+    ("mapped", "takes heads of their own with the whole vocabulary only"): lambda d: edit_json(
+        d / "config.json", original_lm_head=False
+    ),
     ("medusa", "tensor blocks.3.layers.0.weight is missing"): lambda d: edit_json(d / "config.json", num_heads=4),
     ("medusa", "hidden_size is 64, the target's is 32"): lambda d: edit_json(d / "config.json", hidden_size=64),
     ("own", "tensor lm_heads.2.weight is missing"): lambda d: edit_tensors(d, lambda t: t.pop("lm_heads.2.weight")),
@@ -262,9 +307,15 @@ def test_broken_drafters_are_named(copies, expected):
 
 
 def write_manifest(directory, kind="model"):
-    files = [{"path": path.relative_to(directory).as_posix(), "bytes": path.stat().st_size,
-              "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-             for path in sorted(directory.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    files = [
+        {
+            "path": path.relative_to(directory).as_posix(),
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    ]
     (directory / "manifest.json").write_text(json.dumps({"kind": kind, "files": files}))
 
 
@@ -344,8 +395,10 @@ def test_streams_are_read_back_by_safetensors(tmp_path_factory, shapes, seed):
         write_stream(path, {**layout, "more": ("F32", (1,))}, ((n, t.numpy().tobytes()) for n, t in tensors.items()))
 
 
-JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=3),
-                           lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+)
 
 
 @settings(max_examples=60, deadline=None)

@@ -26,7 +26,7 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
     vocab = runner.embedding.shape[0]
     ids = torch.arange(vocab)
     if form == DRAFT_VOCABULARY:
-        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:int(part * vocab)].sort().values
+        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: int(part * vocab)].sort().values
     model = new_draft_model(settings, runner, ids).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -36,8 +36,9 @@ def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
 
 def tiny_dflash(runner, drafts=3, seed=0, **changes):
     """Two layers that read three states, shaken as `drafter_of` shakes its forms."""
-    settings = speculator_settings(architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{
-        "num_layers": 2, "captured_layers": 3, **changes}).resolved()
+    settings = speculator_settings(
+        architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{"num_layers": 2, "captured_layers": 3, **changes}
+    ).resolved()
     model = new_draft_model(settings, runner, torch.arange(runner.embedding.shape[0])).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,32 +50,46 @@ def mtp_layer_tensors(config, seed=0):
     """A random multi-token-prediction layer for a Qwen2, by the names that MiMo's checkpoints have."""
     torch.manual_seed(seed)
     hidden = config.hidden_size
-    tensors = {f"{name}.weight": 1 + 0.2 * torch.randn(hidden) for name in ("token_layernorm", "hidden_layernorm",
-                                                                           "final_layernorm")}
+    tensors = {
+        f"{name}.weight": 1 + 0.2 * torch.randn(hidden) for name in ("token_layernorm", "hidden_layernorm", "final_layernorm")
+    }
     tensors["input_proj.weight"] = torch.randn(hidden, 2 * hidden) / hidden**0.5
     block = Qwen2DecoderLayer(config, layer_idx=0).state_dict()
-    tensors |= {name: 1 + 0.2 * torch.randn_like(tensor) if "norm" in name else 0.2 * torch.randn_like(tensor)
-                for name, tensor in block.items()}
+    tensors |= {
+        name: 1 + 0.2 * torch.randn_like(tensor) if "norm" in name else 0.2 * torch.randn_like(tensor)
+        for name, tensor in block.items()
+    }
     return {f"{LAYER}{name}": tensor for name, tensor in tensors.items()}
 
 
 def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False, num_layers=1):
     """EAGLE-3, or 3.1 where `newer`, with a draft vocabulary and layers that are no longer as they began."""
     torch.manual_seed(seed)
-    return _shaken(Eagle3(Eagle3Config.for_target(target.config, draft_vocab_size, fc_norm=newer, norm_output=newer,
-                                                  num_layers=num_layers)), target, newer)
+    return _shaken(
+        Eagle3(
+            Eagle3Config.for_target(target.config, draft_vocab_size, fc_norm=newer, norm_output=newer, num_layers=num_layers)
+        ),
+        target,
+        newer,
+    )
 
 
 def tiny_p_eagle(target, draft_vocab_size=40, seed=0, num_layers=1, mask=95, drafts=4):
     """P-EAGLE for up to `drafts` tokens, with a draft vocabulary and layers that are no longer as they began."""
     torch.manual_seed(seed)
-    return _shaken(PEagle(PEagleConfig.for_target(target.config, draft_vocab_size, num_layers=num_layers, mask_token_id=mask,
-                                                  num_depths=drafts)), target)
+    return _shaken(
+        PEagle(
+            PEagleConfig.for_target(
+                target.config, draft_vocab_size, num_layers=num_layers, mask_token_id=mask, num_depths=drafts
+            )
+        ),
+        target,
+    )
 
 
 def _shaken(model, target, norms=False):
     vocab, draft_vocab_size = target.config.vocab_size, model.config.draft_vocab_size
-    ids = torch.randperm(vocab - 3)[:draft_vocab_size - 3].sort().values + 3
+    ids = torch.randperm(vocab - 3)[: draft_vocab_size - 3].sort().values + 3
     ids = torch.cat((torch.arange(3), ids))  # padding and ends of text among them
     model.set_draft_vocabulary(ids)
     model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)

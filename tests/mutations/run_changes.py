@@ -15,8 +15,20 @@ from pathlib import Path
 
 import pytest
 
-LIBRARIES = ("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.models.llama.modeling_llama",
-             "compressed_tensors", "duckdb", "deltalake", "polars", "pyarrow.parquet", "pydantic", "hypothesis")
+LIBRARIES = (
+    "torch",
+    "torch._dynamo",
+    "transformers",
+    "transformers.modeling_utils",
+    "transformers.models.llama.modeling_llama",
+    "compressed_tensors",
+    "duckdb",
+    "deltalake",
+    "polars",
+    "pyarrow.parquet",
+    "pydantic",
+    "hypothesis",
+)
 FAST = "not slow and not thorough and not gpu"
 
 
@@ -29,7 +41,11 @@ def outcome(tests: list[str]) -> tuple[int, str]:
             os.dup2(said.fileno(), 2)
             code = 3
             try:
-                code = int(pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", FAST, *(f"tests/{name}" for name in tests)]))
+                code = int(
+                    pytest.main(
+                        ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", FAST, *(f"tests/{name}" for name in tests)]
+                    )
+                )
             finally:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

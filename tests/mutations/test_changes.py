@@ -21,7 +21,17 @@ from resources.digests.code import PACKAGES
 from tests.command import PROJECT
 from tests.mutations.changes import CHANGES, Change
 
-NEEDED = (*PACKAGES, "benchmarks", "tests", "docs", "pyproject.toml", "constraints.txt", "README.md", "CHANGELOG.md", "Makefile")
+NEEDED = (
+    *PACKAGES,
+    "benchmarks",
+    "tests",
+    "docs",
+    "pyproject.toml",
+    "constraints.txt",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 
 
 def thorough(test):
@@ -42,9 +52,15 @@ def runs(tmp_path_factory):
         else:
             shutil.copyfile(PROJECT / name, root / name)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment |= {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": str(root / "kernels"), "OMP_NUM_THREADS": "1"}
+    environment |= {
+        "PYTHONPATH": str(root),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(root / "kernels"),
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-P", str(Path(__file__).with_name("run_changes.py")), str(root)]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+
         def run(tests: tuple[str, ...], change: Change | None = None) -> dict:
             asked = {"file": "", "before": "", "after": ""} if change is None else vars(change)
             print(json.dumps({"name": "", **asked, "tests": tests}), file=running.stdin, flush=True)
@@ -57,7 +73,8 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_one_of_the_code_as_it_is(change: Change):
     assert (PROJECT / change.file).read_text(encoding="utf-8").count(change.before) == 1, (
-        f"{change.file} does not hold this text once any more, change tests/mutations/changes.py: {change.before}")
+        f"{change.file} does not hold this text once any more, change tests/mutations/changes.py: {change.before}"
+    )
     assert change.before != change.after
     assert change.tests and all((PROJECT / "tests" / name).is_file() for name in change.tests)
 

@@ -18,8 +18,14 @@ PROJECT = Path(__file__).resolve().parents[2]
 PAIR = {
     "timestamp": 1780300000,
     "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},
-    "response": {"id": "r1", "object": "chat.completion", "model": "m", "choices": [
-        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel to a wheel."}}]},
+    "response": {
+        "id": "r1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel to a wheel."}}
+        ],
+    },
 }
 FACTS = """
 import json
@@ -43,8 +49,11 @@ def wheel(tmp_path_factory) -> Path:
     home = tmp_path_factory.mktemp("wheel")
     skipped = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "artifacts")
     made = {"build", "demo", "lake"}  # in the checkout's root alone: pipelines/demo is code
-    shutil.copytree(PROJECT, home / "source", ignore=lambda folder, names: {
-        *skipped(folder, names), *(made if Path(folder) == PROJECT else ())})
+    shutil.copytree(
+        PROJECT,
+        home / "source",
+        ignore=lambda folder, names: {*skipped(folder, names), *(made if Path(folder) == PROJECT else ())},
+    )
     script = "import setuptools.build_meta as b; print(b.build_sdist('..')); print(b.build_wheel('..'))"
     subprocess.run([sys.executable, "-P", "-c", script], cwd=home / "source", check=True, capture_output=True)
     return next(home.glob("*.whl"))
@@ -69,7 +78,9 @@ def python(installed, tmp_path):
     environment |= {"PYTHONPATH": str(installed), "COLUMNS": "200"}
 
     def run(*words: object, check: int = 0, folder: Path = user) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([sys.executable, "-P", *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-P", *map(str, words)], cwd=folder, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == check, process_report(done)
         return done
 
@@ -77,15 +88,24 @@ def python(installed, tmp_path):
 
 
 def shipped_files() -> set[str]:
-    return {path.relative_to(PROJECT).as_posix() for folder in PACKAGES for path in (PROJECT / folder).rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        path.relative_to(PROJECT).as_posix()
+        for folder in PACKAGES
+        for path in (PROJECT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == shipped_files()
-    assert {"millrace/lake.py", "pipelines/running/dagster.yaml", "recipes/demo.yaml", "model_ops/operations/chatml.jinja"} <= held
+    assert {
+        "millrace/lake.py",
+        "pipelines/running/dagster.yaml",
+        "recipes/demo.yaml",
+        "model_ops/operations/chatml.jinja",
+    } <= held
 
 
 def test_the_source_distribution_can_be_built_and_tested(wheel):
@@ -99,8 +119,15 @@ def test_the_source_distribution_can_be_built_and_tested(wheel):
 
 def test_an_installed_wheel_makes_the_same_graph_and_the_same_versions_as_the_checkout(python, installed):
     found = json.loads(python("-c", FACTS).stdout)
-    checkout = json.loads(subprocess.run([sys.executable, "-P", "-c", FACTS], capture_output=True, text=True, check=True,
-                                         env={**os.environ, "PYTHONPATH": str(PROJECT)}).stdout)
+    checkout = json.loads(
+        subprocess.run(
+            [sys.executable, "-P", "-c", FACTS],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        ).stdout
+    )
     assert (found.pop("home"), checkout.pop("home")) == (str(installed), str(PROJECT))
     revision = found.pop("revision")
     assert not revision["dirty"] and revision != checkout.pop("revision")
@@ -116,7 +143,9 @@ def test_the_command_works_from_a_wheel(python, tmp_path):
     recipe.write_text("workload: shop\nbase_model: tiny\nsources:\n  gateway: {uri: logs}\nlast_day: 2026-06-02\n")
     python(*millrace, "run", "../shop.yaml", "--select", "interactions")
     assert (tmp_path / "lake" / "lake.json").is_file()
-    rows = python(*millrace, "sql", "select count(*) n from interactions", "--lake", tmp_path / "lake", "--format", "json").stdout
+    rows = python(
+        *millrace, "sql", "select count(*) n from interactions", "--lake", tmp_path / "lake", "--format", "json"
+    ).stdout
     assert json.loads(rows) == [{"n": 1}]
     script = "import sys, millrace; print(millrace.open_lake(sys.argv[1]).table('interactions').collect().height)"
     assert python("-c", script, tmp_path / "lake").stdout == "1\n"
@@ -134,11 +163,15 @@ def test_the_demo_puts_its_recipe_and_traffic_in_the_current_folder(tmp_path, mo
 
     monkeypatch.chdir(tmp_path)
     fast = Speed(1_000.0, "bfloat16")
-    choices = {size.recipe: fit_steps(PROJECT / "recipes" / size.recipe, size.budget, size.traffic, fast) for size in (FULL, QUICK)}
+    choices = {
+        size.recipe: fit_steps(PROJECT / "recipes" / size.recipe, size.budget, size.traffic, fast) for size in (FULL, QUICK)
+    }
     for size in (FULL, QUICK):
         recipe = demo_recipe(size, choices[size.recipe])
         assert recipe == tmp_path / size.folder / size.recipe
         uris = [source.uri for source in load_recipe(recipe).sources.values()]
         assert all(uri.startswith(str(tmp_path / size.folder / "traffic")) for uri in uris)
     monkeypatch.chdir(PROJECT)
-    assert demo_recipe(FULL, choices[FULL.recipe]) == PROJECT / "recipes" / "demo.yaml"  # in a checkout the recipe is read where it lies
+    assert (
+        demo_recipe(FULL, choices[FULL.recipe]) == PROJECT / "recipes" / "demo.yaml"
+    )  # in a checkout the recipe is read where it lies

@@ -20,9 +20,12 @@ def test_the_run_ends_before_the_training_and_says_why_for_each_stage(shared, cl
     checked = cli("check", recipe, "--lake", tmp_path / "lake", "--no-plan", check=None).stdout
     assert "first records are longer than the base model's 2,048 positions" in checked
     said = cli("run", recipe, "--lake", tmp_path / "lake", check=1).stderr
-    for sentence in (r"sft: \d+ of \d+ train rows have more tokens than the model's 2,048 positions, and sft.max_length is 4,096",
-                     r"student: \d+ of \d+ train rows", "set sft.max_length to at most 2,048",
-                     r"evaluation: acceptance cannot be measured: none of \d test prompts has at most 1,920 tokens"):
+    for sentence in (
+        r"sft: \d+ of \d+ train rows have more tokens than the model's 2,048 positions, and sft.max_length is 4,096",
+        r"student: \d+ of \d+ train rows",
+        "set sft.max_length to at most 2,048",
+        r"evaluation: acceptance cannot be measured: none of \d test prompts has at most 1,920 tokens",
+    ):
         assert re.search(sentence, said)
     assert said.count("did not pass") == 1
     assert not (tmp_path / "lake" / "models" / "airline" / "sft_model").exists()

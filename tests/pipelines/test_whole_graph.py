@@ -13,8 +13,15 @@ from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest
 
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
-DATASETS = ("eval_suite", "seed_examples", "curated_interactions", "sft_dataset", "served_answers", "speculator_dataset",
-            "evaluation_report")
+DATASETS = (
+    "eval_suite",
+    "seed_examples",
+    "curated_interactions",
+    "sft_dataset",
+    "served_answers",
+    "speculator_dataset",
+    "evaluation_report",
+)
 
 
 def rows(cli, lake, statement):
@@ -46,8 +53,10 @@ def test_records_read_are_kept_dropped_or_quarantined(toy, cli):
 
 
 def test_everything_in_the_catalog_says_what_it_is(toy, cli):
-    without = ("select relation, null as column_name from relations where comment is null union all "
-               "select relation, column_name from relation_columns where comment is null")
+    without = (
+        "select relation, null as column_name from relations where comment is null union all "
+        "select relation, column_name from relation_columns where comment is null"
+    )
     assert rows(cli, toy.lake, without) == []
 
 
@@ -74,8 +83,12 @@ def test_lineage_goes_from_the_release_to_the_log_lines(toy, cli):
 
 def test_verify_agrees_with_what_was_published_and_notices_one_changed_byte(toy, cli, tmp_path):
     registry = Registry(LakeLayout.open(toy.lake), toy.workload)
-    for kind, name in (("model", "quantized_model"), ("model", "speculator"), ("release", "release"),
-                       ("dataset", "sft_dataset")):
+    for kind, name in (
+        ("model", "quantized_model"),
+        ("model", "speculator"),
+        ("release", "release"),
+        ("dataset", "sft_dataset"),
+    ):
         cli("verify", registry.directory(registry.current(kind, name)))
     copy = tmp_path / "copy"
     shutil.copytree(registry.directory(registry.current("model", "quantized_model")), copy)
@@ -134,8 +147,9 @@ def test_a_release_whose_weights_changed_cannot_be_approved(toy, cli, tmp_path):
     shutil.copytree(toy.lake, lake)
     registry = Registry(LakeLayout.open(lake), toy.workload)
     weights = registry.directory(registry.current("model", "quantized_model")) / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"\x00" if weights.read_bytes()[-1:] != b"\x00" else
-                        weights.read_bytes()[:-1] + b"\x01")
+    weights.write_bytes(
+        weights.read_bytes()[:-1] + b"\x00" if weights.read_bytes()[-1:] != b"\x00" else weights.read_bytes()[:-1] + b"\x01"
+    )
     release = registry.current("release", "release").version
     assert "not those the release was made from" in cli("approve", release, "--lake", lake, check=1).stderr
     assert Endpoint(LakeLayout.open(lake), toy.workload).read().champion is None

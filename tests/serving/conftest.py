@@ -32,14 +32,20 @@ os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # two servers would be bound
 def pytest_collection_modifyitems(items):
     """After a quarter of the others."""
     others = [item for item in items if HERE not in item.path.parents]
-    first = others[:len(others) // 4]
-    items[:] = [*first, *(item for item in items if HERE in item.path.parents), *others[len(first):]]
+    first = others[: len(others) // 4]
+    items[:] = [*first, *(item for item in items if HERE in item.path.parents), *others[len(first) :]]
 
 
 def pytest_collection_finish(session):
     if not session.config.option.collectonly and any(HERE in item.path.parents for item in session.items):
-        subprocess.Popen([sys.executable, "-m", "benchmarks.vllm_environment"], cwd=HERE.parents[1], start_new_session=True,
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.vllm_environment"],
+            cwd=HERE.parents[1],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,13 @@ def assert_served_as_decoded(parts, directory, measured):
 
 def assert_only_ties_differ(parts, alone, drafted):
     """Where greedy answers part, the two tokens tie in bfloat16 by own layers of the int8 weights."""
-    told = [{str(place): (prompt, reply.token_ids) for place, (prompt, reply) in enumerate(zip(
-        parts.prompts, each.replies, strict=True))} for each in (alone, drafted)]
+    told = [
+        {
+            str(place): (prompt, reply.token_ids)
+            for place, (prompt, reply) in enumerate(zip(parts.prompts, each.replies, strict=True))
+        }
+        for each in (alone, drafted)
+    ]
     found = first_differences(scored_model(parts.target), *told)
     print(f"{len(found)} of {len(parts.prompts)} answers differ, gaps over bounds {[each.gap / each.bound for each in found]}")
     assert all(each.is_tie for each in found), found
@@ -52,8 +57,8 @@ def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alon
     for prompt, reply in zip(parts.prompts, greedy_alone.replies, strict=True):
         ids = torch.tensor([[*prompt, *reply.token_ids]])
         with torch.no_grad():
-            logits = model(ids[:, :-1]).logits[0, len(prompt) - 1:].float()
-        gaps.append(logits.amax(-1) - logits.gather(1, ids[0, len(prompt):, None])[:, 0])
+            logits = model(ids[:, :-1]).logits[0, len(prompt) - 1 :].float()
+        gaps.append(logits.amax(-1) - logits.gather(1, ids[0, len(prompt) :, None])[:, 0])
     every = torch.cat(gaps)
     print(f"{(every == 0).sum()} of {len(every)} tokens are the same, largest gap {every.max():.4f}")
     assert (every == 0).float().mean() >= 0.98 and every.max() < 0.25
@@ -62,19 +67,28 @@ def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alon
 def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_says(python, parts, greedy_alone, tmp_path):
     config = speculative_config(ARCHITECTURES["eagle3"].vllm, str(parts.speculator), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
-    assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [(one.text, other.text) for one, other in zip(
-        greedy_alone.replies[:3], measured[0].replies[:3], strict=True)]
+    assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [
+        (one.text, other.text) for one, other in zip(greedy_alone.replies[:3], measured[0].replies[:3], strict=True)
+    ]
     assert_only_ties_differ(parts, greedy_alone, measured[0])
     assert_served_as_decoded(parts, parts.speculator, measured)
 
 
-@pytest.mark.parametrize("drafting", [
-    pytest.param(Drafting(method="ngram", num_speculative_tokens=K), marks=pytest.mark.thorough),
-    pytest.param(Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0))), marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        pytest.param(Drafting(method="ngram", num_speculative_tokens=K), marks=pytest.mark.thorough),
+        pytest.param(
+            Drafting(method="drafter", num_speculative_tokens=K, by_batch_size=((1, 4, K), (5, 8, 1), (9, 9, 0))),
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
 def test_a_drafting_that_a_release_chose_is_served_by_its_words(python, parts, greedy_alone, tmp_path, drafting):
     """16 requests at a time: with K by batch size, most of them are decoded without drafts, and the last ones with K."""
-    target, _, _, *words = words_of("vllm", str(parts.target), "m", str(parts.speculator), ARCHITECTURES["eagle3"].serving, K,
-                                    drafting)
+    target, _, _, *words = words_of(
+        "vllm", str(parts.target), "m", str(parts.speculator), ARCHITECTURES["eagle3"].serving, K, drafting
+    )
     (greedy,) = served(python, tmp_path, parts.prompts, [0], target, *words)
     assert same_texts(greedy_alone, greedy) >= 0.95 * PROMPTS and greedy.acceptance.drafts > 0
     assert_only_ties_differ(parts, greedy_alone, greedy)
@@ -96,10 +110,23 @@ def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
 @pytest.mark.parametrize("architecture", ["p_eagle", "dflash", "medusa"])
 def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts, greedy_alone, tmp_path, architecture):
     drafter = tmp_path / "head"  # vLLM takes a path that names another kind for that kind
-    speculator.run(Job(
-        operation="speculator", output=drafter, inputs={"target": parts.target, "dataset": parts.answers},
-        settings={"architecture": architecture, "steps": 60, "optimizer": "muon", "learning_rate": 1e-2,
-                  "tokens_per_step": 1_024, "max_length": 512, "num_speculative_tokens": K}), Progress())
+    speculator.run(
+        Job(
+            operation="speculator",
+            output=drafter,
+            inputs={"target": parts.target, "dataset": parts.answers},
+            settings={
+                "architecture": architecture,
+                "steps": 60,
+                "optimizer": "muon",
+                "learning_rate": 1e-2,
+                "tokens_per_step": 1_024,
+                "max_length": 512,
+                "num_speculative_tokens": K,
+            },
+        ),
+        Progress(),
+    )
     config = speculative_config(ARCHITECTURES[architecture].vllm, str(drafter), K)
     measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
     assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS

@@ -42,16 +42,28 @@ def champion(lake, base, workload, seed):
 
 
 def asked(url, workload, question, **more):
-    body = {"model": workload, "messages": [{"role": "user", "content": question}], "max_tokens": NEW_TOKENS, "temperature": 0, **more}
-    return urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body), headers={"Content-Type": "application/json"},
-                           retries=False, timeout=300)
+    body = {
+        "model": workload,
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": NEW_TOKENS,
+        "temperature": 0,
+        **more,
+    }
+    return urllib3.request(
+        "POST",
+        f"{url}/v1/chat/completions",
+        body=json.dumps(body),
+        headers={"Content-Type": "application/json"},
+        retries=False,
+        timeout=300,
+    )
 
 
 def agreed(model, answer):
     """Whether the merged model in transformers ranks each token of a greedy answer first, or ties with its first."""
     prompt, ids = answer["prompt_token_ids"], answer["choices"][0]["token_ids"]
     with torch.no_grad():
-        scores = model(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1:-1].float().log_softmax(-1)
+        scores = model(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1].float().log_softmax(-1)
     gaps = scores.max(-1).values - scores.gather(-1, torch.tensor(ids)[:, None])[:, 0]
     return bool((gaps <= TIE_NATS).all())
 
@@ -70,7 +82,9 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
     toys = Registry(LakeLayout.open(toy.lake), toy.workload)
     base = toys.directory(toys.current("model", "base_model"))
     first = {workload: champion(lake, base, workload, seed) for seed, workload in enumerate(BOTH)}
-    settings = ServeSettings(find_program("vllm", str(python)), tmp_path / "logs", ["--enforce-eager", "--max-model-len", "512"])
+    settings = ServeSettings(
+        find_program("vllm", str(python)), tmp_path / "logs", ["--enforce-eager", "--max-model-len", "512"]
+    )
     said = []
     with Front("127.0.0.1", 0, drain_s=30) as front:
         slots = [Slot(workload, "champion") for workload in BOTH]
@@ -81,11 +95,19 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             for workload, directory in first.items():
                 release = read_release(directory)
                 models[workload] = merged = AutoModelForCausalLM.from_pretrained(
-                    lake.root / release.target.path, dtype=torch.float32).eval()
+                    lake.root / release.target.path, dtype=torch.float32
+                ).eval()
                 answers = [asked(front.url, workload, question, return_token_ids=True) for question in QUESTIONS]
-                assert {(answer.status, answer.headers[RELEASE_HEADER], answer.headers[TARGET_HEADER], answer.json()["model"],
-                         answer.json()["system_fingerprint"]) for answer in answers} == {
-                    (200, directory.name, release.target.digest, workload, release.service.fingerprint)}
+                assert {
+                    (
+                        answer.status,
+                        answer.headers[RELEASE_HEADER],
+                        answer.headers[TARGET_HEADER],
+                        answer.json()["model"],
+                        answer.json()["system_fingerprint"],
+                    )
+                    for answer in answers
+                } == {(200, directory.name, release.target.digest, workload, release.service.fingerprint)}
                 assert all(agreed(merged, answer.json()) for answer in answers)
                 texts[workload] = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
             assert texts["tutor"] != texts["support"]
@@ -114,8 +136,14 @@ def test_two_workloads_share_a_server_and_one_is_promoted_under_load(python, toy
             look_until(following, lambda: f"tutor@{second.name}" not in server._listed())
             assert not failed and {first["tutor"].name, second.name} == set(releases)
             assert following.host.servers == [server] and not server.ended
-            assert all(agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
-                       for question in QUESTIONS)
+            assert all(
+                agreed(models["tutor"], asked(front.url, "tutor", question, return_token_ids=True).json())
+                for question in QUESTIONS
+            )
         finally:
             following.close()
-    print(f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release", *said, sep="\n")
+    print(
+        f"{len(releases)} requests, {len(failed)} failed, {releases.count(second.name)} answered by the second release",
+        *said,
+        sep="\n",
+    )

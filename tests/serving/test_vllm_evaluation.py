@@ -26,10 +26,20 @@ def house(shared, tmp_path_factory):
     root = tmp_path_factory.mktemp("house")
     lines = (shared / "data/gsm8k_test.jsonl").read_text().splitlines()[:ROWS]
     (root / "dataset").mkdir()
-    pq.write_table(pa.Table.from_pylist([
-        {"row_id": f"gsm8k-{number}", "messages": json.dumps([{"role": "user", "content": row["question"]},
-                                                              {"role": "assistant", "content": row["answer"]}])}
-        for number, row in enumerate(map(json.loads, lines))]), root / "dataset/test.parquet")
+    pq.write_table(
+        pa.Table.from_pylist(
+            [
+                {
+                    "row_id": f"gsm8k-{number}",
+                    "messages": json.dumps(
+                        [{"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["answer"]}]
+                    ),
+                }
+                for number, row in enumerate(map(json.loads, lines))
+            ]
+        ),
+        root / "dataset/test.parquet",
+    )
     quantize_directory(shared / "models/house", root / "int8", Progress())
     return {"dataset": root / "dataset", "target": root / "int8", "reference": shared / "models/house"}
 
@@ -37,8 +47,9 @@ def house(shared, tmp_path_factory):
 def served(python, house, output, monkeypatch, *words, **changes):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     output.mkdir()
-    settings = EvaluateSettings(server={"python": str(python), "arguments": [*WORDS, *words], "prompts": 16,
-                                        "drafting": {"methods": []}, **changes})
+    settings = EvaluateSettings(
+        server={"python": str(python), "arguments": [*WORDS, *words], "prompts": 16, "drafting": {"methods": []}, **changes}
+    )
     return in_server(Job(operation="evaluate", output=output, inputs=house), settings, Progress())
 
 

@@ -31,19 +31,31 @@ def test_windows_agree_with_the_metrics_of_captured_requests(python, toy, promot
     settings = ServeSettings(find_program(None, str(python)), tmp_path / "logs", WORDS, smoke=False)
     captured = CaptureSettings(str(tmp_path / "captured"), ask_for_ids=True)
     said = []
-    with (Capture(captured) as capture, Scraper(lake, toy.workload, "e", 3_600, said.append) as scraper,
-          Front("127.0.0.1", 0, 30, capture.recorder, capture.answers) as front):
+    with (
+        Capture(captured) as capture,
+        Scraper(lake, toy.workload, "e", 3_600, said.append) as scraper,
+        Front("127.0.0.1", 0, 30, capture.recorder, capture.answers) as front,
+    ):
         host = ServerHost(lake, settings, said.append, scraper)
         following = Follower(lake, host, front, [Slot(toy.workload, "champion")], said.append)
         try:
             following.bring_up()
             for number in range(REQUESTS):
-                body = {"model": toy.workload, "messages": [{"role": "user", "content": f"def area_{number}("}],
-                        "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+                body = {
+                    "model": toy.workload,
+                    "messages": [{"role": "user", "content": f"def area_{number}("}],
+                    "max_tokens": 24,
+                    "temperature": 0,
+                    "ignore_eos": True,
+                }
                 if number % 2:
                     body |= {"stream": True, "stream_options": {"include_usage": True}}
-                answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps(body), headers={
-                    "Content-Type": "application/json", "X-Session-Id": f"s{number}"})
+                answer = urllib3.request(
+                    "POST",
+                    f"{front.url}/v1/chat/completions",
+                    body=json.dumps(body),
+                    headers={"Content-Type": "application/json", "X-Session-Id": f"s{number}"},
+                )
                 assert answer.status == 200
             assert Target(following.loaded[toy.workload, release.name].backend.url).asked_release() == release.name
         finally:

@@ -33,8 +33,17 @@ def released(tmp_path_factory):
     """A quantized target, a layer trained for it, both in a lake; their release; prompts."""
     root = tmp_path_factory.mktemp("mtp")
     registry = Registry(LakeLayout.open(root / "lake"), "tutor")
-    write_target(root / "base", layers=3, model_type="qwen2", tied=False, hidden_size=128, intermediate_size=256, head_dim=32,
-                 initializer_range=0.08, max_position_embeddings=512)
+    write_target(
+        root / "base",
+        layers=3,
+        model_type="qwen2",
+        tied=False,
+        hidden_size=128,
+        intermediate_size=256,
+        head_dim=32,
+        initializer_range=0.08,
+        max_position_embeddings=512,
+    )
     (root / "base/mtp").mkdir()
     save_file(mtp_layer_tensors(load_model(root / "base").config), root / "base/mtp/model.safetensors")
     write_dataset(root / "dataset", rows=200)
@@ -46,11 +55,31 @@ def released(tmp_path_factory):
         return draft.directory, registry.finish(draft, {})
 
     target, quantized = made("quantized_model", "quantize", {"mtp_layer": True}, model=root / "base")
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": NEW_TOKENS},
-                     inputs={"target": target, "dataset": root / "dataset"}), Progress())
-    drafter, trained = made("speculator", "speculator", {
-        "architecture": "mtp", "steps": 150, "learning_rate": 2e-3, "tokens_per_step": 2_048, "max_length": 256, "ttt_steps": K,
-        "num_speculative_tokens": K}, target=target, dataset=root / "answers", mtp_layer=root / "base")
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": NEW_TOKENS},
+            inputs={"target": target, "dataset": root / "dataset"},
+        ),
+        Progress(),
+    )
+    drafter, trained = made(
+        "speculator",
+        "speculator",
+        {
+            "architecture": "mtp",
+            "steps": 150,
+            "learning_rate": 2e-3,
+            "tokens_per_step": 2_048,
+            "max_length": 256,
+            "ttt_steps": K,
+            "num_speculative_tokens": K,
+        },
+        target=target,
+        dataset=root / "answers",
+        mtp_layer=root / "base",
+    )
     release = registry.draft("release", "release", "release", ("resources/releases/release.py",), {}, [])
     write_release(release.directory, "tutor", quantized, trained, K, [], ARCHITECTURES["mtp"].serving)
     prompts = pq.read_table(root / "answers/train.parquet")["prompt_token_ids"].to_pylist()[:PROMPTS]
@@ -62,8 +91,9 @@ def published(release, folder):
     stand_in = folder / "vllm"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     stand_in.chmod(0o755)
-    done = subprocess.run(["bash", release / "serve-vllm.sh"], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True,
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", release / "serve-vllm.sh"], env={"PATH": f"{folder}:/usr/bin:/bin"}, check=True, capture_output=True, text=True
+    )
     command, *words = done.stdout.splitlines()
     assert command == "serve"
     return words
@@ -72,8 +102,9 @@ def published(release, folder):
 @pytest.mark.thorough
 def test_a_quantized_target_is_served_with_its_layer_and_accepts_what_the_decoder_says(python, released, tmp_path):
     target, drafter, release, prompts = released
-    for run, temperature in zip(served(python, tmp_path, prompts, [0, 1], *published(release, tmp_path)), (0.0, 1.0),
-                                strict=True):
+    for run, temperature in zip(
+        served(python, tmp_path, prompts, [0, 1], *published(release, tmp_path)), (0.0, 1.0), strict=True
+    ):
         tau = offline_tau(target, drafter, prompts, temperature)
         assert tau > 1.1 and run.acceptance.tau == pytest.approx(tau, rel=SAME_TAU)
         assert run.acceptance.drafted == K * run.acceptance.drafts

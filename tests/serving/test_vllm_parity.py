@@ -35,18 +35,44 @@ MERGED, SERVED = 0.05, 0.06
 """Nats per token, mean: merging rounds to bfloat16 what PEFT adds in float32; the server computes in bfloat16."""
 
 UNICODE = "Caf\u00e9 cafe\u0301 \u4f60\u597d \U0001f469\u200d\U0001f469\u200d\U0001f467 \u0645\u0631\u062d\u0628\u0627 \u200b\u00a0\u2028 a\tb\r\n  <|im_end|x> \\n {{ 7 * 7 }}"
-UMLAUTS = [{"type": "function", "function": {"name": "wetter", "description": "W\u00e4rme & \u201eK\u00e4lte\u201c <i>", "parameters": {
-    "type": "object", "properties": {"ort": {"type": "string", "enum": ["K\u00f6ln", "Z\u00fcrich"], "default": "K\u00f6ln"},
-                                     "tage": {"type": "integer", "minimum": 1}}, "required": ["ort"], "additionalProperties": False}}}]
+UMLAUTS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "wetter",
+            "description": "W\u00e4rme & \u201eK\u00e4lte\u201c <i>",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "ort": {"type": "string", "enum": ["K\u00f6ln", "Z\u00fcrich"], "default": "K\u00f6ln"},
+                    "tage": {"type": "integer", "minimum": 1},
+                },
+                "required": ["ort"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
 CHATS = {
     **{name: messages for name, messages in KINDS.items() if name != "multimodal part"},
     "unicode": [{"role": "system", "content": UNICODE}, user(UNICODE), answer(UNICODE), user(f" {UNICODE} "), answer("x")],
     "empty and blank": [user(""), answer("a"), user("  \n"), answer("b")],
     "parts": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}, answer("3")],
-    "call with words": [user("weather?"), answer("I look.", tool_calls=[call(1, "K\u00f6ln \"West\"")]), result(1, "4\n\u00b0C"), answer("4")],
+    "call with words": [
+        user("weather?"),
+        answer("I look.", tool_calls=[call(1, 'K\u00f6ln "West"')]),
+        result(1, "4\n\u00b0C"),
+        answer("4"),
+    ],
     "developer": [{"role": "developer", "content": "Be short."}, user("one"), answer("1")],
     "named people": [{**user("one"), "name": "ann"}, answer("1"), {**user("two"), "name": "bob"}, answer("2")],
-    "late system message": [user("one"), answer("1"), {"role": "system", "content": "Now in French."}, user("two"), answer("2")],
+    "late system message": [
+        user("one"),
+        answer("1"),
+        {"role": "system", "content": "Now in French."},
+        user("two"),
+        answer("2"),
+    ],
     "two system messages": [{"role": "system", "content": "A."}, {"role": "system", "content": "B."}, user("one"), answer("1")],
     "two answers": [user("one"), answer("1"), answer("2"), user("three"), answer("3")],
 }
@@ -58,27 +84,48 @@ CONTINUED = {"continue_final_message": True, "add_generation_prompt": False}
 def made(shared, tmp_path_factory):
     """Base, adapter and merged weights in `tuned`, their int8 form, and rows that nothing was trained on."""
     root = tmp_path_factory.mktemp("parity")
-    lines = [json.loads(line) for line in (shared / "data/gsm8k_test.jsonl").read_text().splitlines()[:3 * ROWS]]
-    rows = [{"row_id": f"r{number}", "session_id": f"r{number}", "prompt_shape": "", "tools": None, "messages": json.dumps(
-        [user(row["question"]), answer(row["answer"])])} for number, row in enumerate(lines)]
+    lines = [json.loads(line) for line in (shared / "data/gsm8k_test.jsonl").read_text().splitlines()[: 3 * ROWS]]
+    rows = [
+        {
+            "row_id": f"r{number}",
+            "session_id": f"r{number}",
+            "prompt_shape": "",
+            "tools": None,
+            "messages": json.dumps([user(row["question"]), answer(row["answer"])]),
+        }
+        for number, row in enumerate(lines)
+    ]
     (root / "dataset").mkdir()
     schema = pa.schema([(name, pa.string()) for name in rows[0]])
-    for split, part in (("train", rows[:ROWS]), ("validation", rows[ROWS:ROWS + 4]), ("test", rows[2 * ROWS:])):
+    for split, part in (("train", rows[:ROWS]), ("validation", rows[ROWS : ROWS + 4]), ("test", rows[2 * ROWS :])):
         pq.write_table(pa.Table.from_pylist(part, schema=schema), root / f"dataset/{split}.parquet")
-    sft.run(Job(operation="sft", output=root / "tuned", inputs={"model": shared / "models/house", "dataset": root / "dataset"},
-                settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3}),
-            Progress())
+    sft.run(
+        Job(
+            operation="sft",
+            output=root / "tuned",
+            inputs={"model": shared / "models/house", "dataset": root / "dataset"},
+            settings={"method": "lora", "steps": 8, "tokens_per_step": 1_024, "max_length": 512, "learning_rate": 5e-3},
+        ),
+        Progress(),
+    )
     quantize_directory(root / "tuned", root / "int8", Progress())
     tokenizer = load_tokenizer(root / "int8")
-    texts = [tokenizer.apply_chat_template(json.loads(row["messages"]), return_dict=False) for row in rows[2 * ROWS:]]
-    prompts = [render_prompt(tokenizer, Row(row["row_id"], json.loads(row["messages"])[:1])) for row in rows[2 * ROWS:]]
+    texts = [tokenizer.apply_chat_template(json.loads(row["messages"]), return_dict=False) for row in rows[2 * ROWS :]]
+    prompts = [render_prompt(tokenizer, Row(row["row_id"], json.loads(row["messages"])[:1])) for row in rows[2 * ROWS :]]
     return root, texts, prompts
 
 
 @pytest.fixture(scope="module")
 def server(python, made):
     root, _, _ = made
-    words = ["--max-model-len", "1536", "--trust-request-chat-template", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    words = [
+        "--max-model-len",
+        "1536",
+        "--trust-request-chat-template",
+        "--enable-auto-tool-choice",
+        "--tool-call-parser",
+        "hermes",
+    ]
     with vllm_server(python, "int8", *words, folder=root, threads=1) as found:
         yield found
 
@@ -118,8 +165,10 @@ def test_what_is_saved_is_what_is_served(made, server):
     decoded = {str(number): (ids, greedy(model, ids)) for number, ids in enumerate(prompts)}
     served = {str(number): (ids, reply.token_ids) for number, (ids, reply) in enumerate(zip(prompts, replies, strict=True))}
     differences = first_differences(model, decoded, served)
-    print(f"served: {apart.mean():.4f} nats, largest {apart.max():.3f}; {len(differences)} of {len(prompts)} greedy answers "
-          f"part, gaps over bounds {[round(each.gap / each.bound, 2) for each in differences]}")
+    print(
+        f"served: {apart.mean():.4f} nats, largest {apart.max():.3f}; {len(differences)} of {len(prompts)} greedy answers "
+        f"part, gaps over bounds {[round(each.gap / each.bound, 2) for each in differences]}"
+    )
     assert apart.mean() < SERVED
     assert sum(each.is_tie for each in differences) >= len(differences) - 1 and len(differences) <= len(prompts) // 3
 
@@ -132,7 +181,7 @@ def greedy(model, prompt):
         ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
         if ids[-1] == 2:
             break
-    return ids[len(prompt):]
+    return ids[len(prompt) :]
 
 
 def asked(server, path, body):
@@ -182,14 +231,25 @@ def test_every_public_template_becomes_the_servers_tokens(shared, made, server):
         tokenizer.chat_template = path.read_text()
         for name, messages, tools, request in cases():
             row = Row(name, messages, tools, request=request or None, ts=datetime.now(UTC))
-            told = asked(server, "/tokenize", {"messages": messages, "chat_template": tokenizer.chat_template,
-                                               **({"tools": tools} if tools else {}), **request})
+            told = asked(
+                server,
+                "/tokenize",
+                {
+                    "messages": messages,
+                    "chat_template": tokenizer.chat_template,
+                    **({"tools": tools} if tools else {}),
+                    **request,
+                },
+            )
             try:
                 own = render_prompt(tokenizer, row)
             except ModelError:
                 own = None
-            if told is None and any(message.get("tool_calls") for message in messages) and \
-                    ChatTemplate.of(tokenizer).arguments == "text":
+            if (
+                told is None
+                and any(message.get("tool_calls") for message in messages)
+                and ChatTemplate.of(tokenizer).arguments == "text"
+            ):
                 refused += 1  # vLLM gives objects as arguments, which this template cannot print
                 continue
             compared, refused = compared + (own is not None), refused + (own is None)

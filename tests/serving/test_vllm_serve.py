@@ -15,7 +15,19 @@ from resources.serving.server_host import ServerHost
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 
 WORDS = ["--enforce-eager", "--max-model-len", "512"]
-CHECKS = {"answers", "stream", "stop", "json schema", "tool call", "regex", "grammar", "long prompt", "drafting", "template", "text"}
+CHECKS = {
+    "answers",
+    "stream",
+    "stop",
+    "json schema",
+    "tool call",
+    "regex",
+    "grammar",
+    "long prompt",
+    "drafting",
+    "template",
+    "text",
+}
 
 
 def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path):
@@ -33,8 +45,14 @@ def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path)
             following.bring_up()
             findings = json.loads((tmp_path / "logs" / f"{release.name}.smoke.json").read_text())["findings"]
             assert {finding["name"] for finding in findings if finding["passed"]} == CHECKS
-            answer = urllib3.request("POST", f"{front.url}/v1/chat/completions", body=json.dumps({
-                "model": toy.workload, "messages": [{"role": "user", "content": "def area("}], "max_tokens": 8}), headers={"Content-Type": "application/json"})
+            answer = urllib3.request(
+                "POST",
+                f"{front.url}/v1/chat/completions",
+                body=json.dumps(
+                    {"model": toy.workload, "messages": [{"role": "user", "content": "def area("}], "max_tokens": 8}
+                ),
+                headers={"Content-Type": "application/json"},
+            )
             assert (answer.status, answer.headers[RELEASE_HEADER]) == (200, release.name)
         finally:
             following.close()

@@ -38,8 +38,15 @@ STARTS_WITHIN_S, ENDS_WITHIN_S = 600, 90
 def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("retained")
     for name, layers in (("target", 4), ("drafter", 2)):
-        write_target(root / "models" / name, layers=layers, vocab_size=384, hidden_size=128, intermediate_size=256, head_dim=32,
-                     max_position_embeddings=512)
+        write_target(
+            root / "models" / name,
+            layers=layers,
+            vocab_size=384,
+            hidden_size=128,
+            intermediate_size=256,
+            head_dim=32,
+            max_position_embeddings=512,
+        )
     return root
 
 
@@ -47,9 +54,16 @@ class Released:
     """The server of a release that `serve-vllm.sh` starts; everything that it may write lies in `home`."""
 
     def __init__(self, python: Path, lake: Path, home: Path, zero_retention: bool):
-        plan = ServingPlan("tutor", "r1", "models/target", "models/drafter", ARCHITECTURES["draft_model"].serving,
-                           with_drafter(2),
-                           Service(SAID, zero_retention=zero_retention, drain_s=20), has_generation_config=True)
+        plan = ServingPlan(
+            "tutor",
+            "r1",
+            "models/target",
+            "models/drafter",
+            ARCHITECTURES["draft_model"].serving,
+            with_drafter(2),
+            Service(SAID, zero_retention=zero_retention, drain_s=20),
+            has_generation_config=True,
+        )
         release = lake / plan.directory
         release.mkdir(parents=True, exist_ok=True)
         write_serving_files(release, plan)
@@ -70,13 +84,35 @@ class Released:
         self.home, self.url, self.crash = home, f"http://127.0.0.1:{port}", home / "crash"
         self.shared_before = set(SHARED.iterdir())
         environment = {
-            "PATH": f"{home / 'bin'}:/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CACHE_HOME": str(home / "cache"),
-            "PYTHONPATH": str(home / "plugin"), "MILLRACE_TEST_CRASH": str(self.crash), "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "2"}
+            "PATH": f"{home / 'bin'}:/usr/bin:/bin",
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "PYTHONPATH": str(home / "plugin"),
+            "MILLRACE_TEST_CRASH": str(self.crash),
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": "2",
+        }
         self.output = (home / "output.log").open("wb")
         self.process = subprocess.Popen(
-            ["bash", release / "serve-vllm.sh", "--enforce-eager", "--max-model-len", "256", "--host", "127.0.0.1", "--port",
-             str(port)], cwd=home / "tmp", env=environment, stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+            [
+                "bash",
+                release / "serve-vllm.sh",
+                "--enforce-eager",
+                "--max-model-len",
+                "256",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ],
+            cwd=home / "tmp",
+            env=environment,
+            stdout=self.output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         began = time.monotonic()
         while not self.is_up():
             ended = self.process.poll() is not None or time.monotonic() - began > STARTS_WITHIN_S
@@ -92,10 +128,12 @@ class Released:
     def ask(self, path="/v1/chat/completions", content=None, **body):
         """Status and text of an answer. content: the body as it is."""
         if content is None:
-            content = json.dumps({"model": "tutor", "messages": [{"role": "user", "content": f"print {MARK}"}], "max_tokens": 8,
-                                  **body})
-        found = urllib3.request("POST", f"{self.url}{path}", body=content, headers={"Content-Type": "application/json"},
-                                retries=False, timeout=60)
+            content = json.dumps(
+                {"model": "tutor", "messages": [{"role": "user", "content": f"print {MARK}"}], "max_tokens": 8, **body}
+            )
+        found = urllib3.request(
+            "POST", f"{self.url}{path}", body=content, headers={"Content-Type": "application/json"}, retries=False, timeout=60
+        )
         return found.status, found.data.decode()
 
     def places(self) -> list[str]:
@@ -137,30 +175,62 @@ def say_everywhere(server: Released) -> list[int]:
     shaped = {"type": "json_schema", "json_schema": {"name": MARK, "schema": schema}}
     tool = {"type": "function", "function": {"name": MARK, "description": MARK, "parameters": schema}}
     asked = [
-        {}, {"stream": True}, {"stop": [MARK]}, {"user": MARK, "logprobs": True, "top_logprobs": 2}, {"cache_salt": MARK},
-        {"response_format": shaped, "max_tokens": 40}, {"tools": [tool]}, {"structured_outputs": {"regex": f"{MARK}[0-9]"}},
+        {},
+        {"stream": True},
+        {"stop": [MARK]},
+        {"user": MARK, "logprobs": True, "top_logprobs": 2},
+        {"cache_salt": MARK},
+        {"response_format": shaped, "max_tokens": 40},
+        {"tools": [tool]},
+        {"structured_outputs": {"regex": f"{MARK}[0-9]"}},
         # errors
-        {"model": MARK}, {"messages": [{"role": MARK, "content": MARK}]}, {"messages": MARK}, {"max_tokens": MARK}, {"temperature": -1, "stop": [MARK]},
-        {"messages": [{"role": "user", "content": f"{MARK} " * 2_000}]}, {"tools": [tool], "tool_choice": "required"},
-        {"structured_outputs": {"regex": f"{MARK}(("}}, {"response_format": {"type": "json_schema", "json_schema": {"name": MARK, "schema": {"type": MARK}}}},
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"http://127.0.0.1:9/{MARK}.png"}}]}]},
-        {"chat_template": "{{ raise_exception(messages[0].content) }}"}, {"chat_template_kwargs": {MARK: MARK}},
-        {"messages": [{"role": "user", "content": [{"type": MARK, MARK: MARK}]}]}, {"logit_bias": {MARK: 1}},
-        {"bad_words": [MARK]}, {"vllm_xargs": {MARK: MARK}},
+        {"model": MARK},
+        {"messages": [{"role": MARK, "content": MARK}]},
+        {"messages": MARK},
+        {"max_tokens": MARK},
+        {"temperature": -1, "stop": [MARK]},
+        {"messages": [{"role": "user", "content": f"{MARK} " * 2_000}]},
+        {"tools": [tool], "tool_choice": "required"},
+        {"structured_outputs": {"regex": f"{MARK}(("}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": MARK, "schema": {"type": MARK}}}},
+        {
+            "messages": [
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": f"http://127.0.0.1:9/{MARK}.png"}}]}
+            ]
+        },
+        {"chat_template": "{{ raise_exception(messages[0].content) }}"},
+        {"chat_template_kwargs": {MARK: MARK}},
+        {"messages": [{"role": "user", "content": [{"type": MARK, MARK: MARK}]}]},
+        {"logit_bias": {MARK: 1}},
+        {"bad_words": [MARK]},
+        {"vllm_xargs": {MARK: MARK}},
     ]
     statuses = [server.ask(**body)[0] for body in asked]
     statuses += [server.ask(content=f'{{"model": "tutor", "{MARK}')[0], server.ask(f"/v1/{MARK}?q={MARK}")[0]]
-    statuses += [server.ask(path, content=json.dumps({"model": "tutor", **body}))[0] for path, body in (
-        ("/v1/completions", {"prompt": MARK, "max_tokens": 4}), ("/tokenize", {"prompt": MARK}),
-        ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}), ("/detokenize", {"tokens": [10**9]}))]
+    statuses += [
+        server.ask(path, content=json.dumps({"model": "tutor", **body}))[0]
+        for path, body in (
+            ("/v1/completions", {"prompt": MARK, "max_tokens": 4}),
+            ("/tokenize", {"prompt": MARK}),
+            ("/v1/responses", {"input": MARK, "store": True, "max_output_tokens": 8}),
+            ("/detokenize", {"tokens": [10**9]}),
+        )
+    ]
     return statuses
 
 
 def crash_while_answering(server: Released) -> None:
     """The model fails while it answers a request that holds the marked text everywhere."""
+
     def ask():
         with suppress(urllib3.exceptions.HTTPError):
-            server.ask(max_tokens=200, ignore_eos=True, stop=[MARK], bad_words=[MARK], structured_outputs={"regex": f"({MARK}|[a-z ])*"})
+            server.ask(
+                max_tokens=200,
+                ignore_eos=True,
+                stop=[MARK],
+                bad_words=[MARK],
+                structured_outputs={"regex": f"({MARK}|[a-z ])*"},
+            )
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -179,9 +249,13 @@ def short_folder():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("zero_retention", [
-    pytest.param(True, id="nothing is kept"),
-    pytest.param(False, id="by default a crash shows it", marks=pytest.mark.thorough)])  # the search can find something
+@pytest.mark.parametrize(
+    "zero_retention",
+    [
+        pytest.param(True, id="nothing is kept"),
+        pytest.param(False, id="by default a crash shows it", marks=pytest.mark.thorough),
+    ],
+)  # the search can find something
 def test_what_is_kept_of_a_marked_text(python, models, short_folder, zero_retention):
     server = Released(python, models, short_folder / "home", zero_retention)
     try:

@@ -1,7 +1,7 @@
 """What the statements of sql/ reference, bind and make, by DuckDB's own syntax tree, and what Python runs and binds.
 
-    statement = parsed("curating/judge/texts_to_judge")      # needs, parameters, functions, makes, about
-    callers()                                                # what the product's Python names, binds and registers
+statement = parsed("curating/judge/texts_to_judge")      # needs, parameters, functions, makes, about
+callers()                                                # what the product's Python names, binds and registers
 """
 
 from __future__ import annotations
@@ -20,8 +20,19 @@ from resources.digests.code import PROJECT
 from resources.lake.sql_sections import SQL, sections, sql_text
 
 PYTHON_FUNCTIONS = {
-    "model_call_of", "joined_call_of", "chat_of", "beside_of", "call_of", "provider_chat_of", "normal_messages", "cleaned", "is_sought",
-    "call_turns", "moment_of", "context_of", "finish_reason_of",
+    "model_call_of",
+    "joined_call_of",
+    "chat_of",
+    "beside_of",
+    "call_of",
+    "provider_chat_of",
+    "normal_messages",
+    "cleaned",
+    "is_sought",
+    "call_turns",
+    "moment_of",
+    "context_of",
+    "finish_reason_of",
 }
 """Functions that resources/records/extraction.py and resources/erasing/pages.py register."""
 OUTSIDE = {"sqlite_master", "runs", "run_tags", "event_logs", "julianday"}
@@ -55,7 +66,11 @@ class Statement:
 
 def all_statements() -> list[str]:
     """The names of all statements, file by file."""
-    return [f"{file.relative_to(SQL).with_suffix('').as_posix()}/{section}" for file in sorted(SQL.rglob("*.sql")) for section in sections(file)]
+    return [
+        f"{file.relative_to(SQL).with_suffix('').as_posix()}/{section}"
+        for file in sorted(SQL.rglob("*.sql"))
+        for section in sections(file)
+    ]
 
 
 @cache
@@ -79,7 +94,7 @@ def statement_of(text: str) -> Statement:
     if match is None:
         _read(body, found)
     else:
-        _read_other(match, body[match.end():].strip(), found)
+        _read_other(match, body[match.end() :].strip(), found)
     found.needs -= {"no_rows", *names.values()}
     return found
 
@@ -171,7 +186,9 @@ class Callers:
 
     def runs(self, name: str) -> bool:
         return name in self.strings or any(
-            name.startswith(beginning) and self._is_named(name.removeprefix(beginning), texts) for beginning, texts in self.chosen_from.items())
+            name.startswith(beginning) and self._is_named(name.removeprefix(beginning), texts)
+            for beginning, texts in self.chosen_from.items()
+        )
 
     @staticmethod
     def _is_named(rest: str, texts: set[str]) -> bool:
@@ -204,7 +221,7 @@ def _read_call(node: ast.Call, found: Callers) -> None:
     found.words |= {keyword.arg for keyword in node.keywords if keyword.arg}
     called = getattr(node.func, "id", "")
     place = {"run": 1, "rows": 1, "stream": 1, "create_view": 1, "sql_text": 0}.get(called, len(node.args))
-    for argument in node.args[place:place + 1]:
+    for argument in node.args[place : place + 1]:
         if isinstance(argument, ast.Constant):
             found.named.add(argument.value)
             if called in ("run", "rows", "stream") and all(keyword.arg for keyword in node.keywords):

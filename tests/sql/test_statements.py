@@ -29,7 +29,9 @@ def test_a_statement_is_run_with_its_parameters(name):
     assert found.runs(name), f"{name}: no Python names it"
     for given in found.bound[name]:
         assert given == statement.parameters, f"{name}: parameters of a call"
-    assert statement.parameters <= found.words | found.strings, f"{name}: nobody binds {statement.parameters - found.words - found.strings}"
+    assert statement.parameters <= found.words | found.strings, (
+        f"{name}: nobody binds {statement.parameters - found.words - found.strings}"
+    )
 
 
 def test_a_call_names_a_statement_that_is_there():
@@ -37,7 +39,9 @@ def test_a_call_names_a_statement_that_is_there():
 
 
 def test_what_is_not_there_is_found():
-    found = statement_of("-- Rows of a day.\nselect x from nowhere semi join feedback using (id) where day = $other or no_macro(ts)")
+    found = statement_of(
+        "-- Rows of a day.\nselect x from nowhere semi join feedback using (id) where day = $other or no_macro(ts)"
+    )
     assert (found.about, found.needs, found.parameters) == ("Rows of a day.", {"nowhere", "feedback"}, {"other"})
     assert missing(found) == {"nowhere", "no_macro"}
     assert not callers().runs("reading/commit/no_such_statement") and not callers().runs("nowhere/counts")
@@ -50,7 +54,9 @@ def test_a_cte_is_no_relation_outside_its_scope():
 
 def test_a_statement_that_is_not_there_is_named_with_the_file_that_would_hold_it():
     for name in ("reading/commit/nothing", "nowhere/counts", "counts"):
-        with pytest.raises(LookupError, match=f"there is no statement {name}: add the section `-- name: {name.rpartition('/')[2]}`"):
+        with pytest.raises(
+            LookupError, match=f"there is no statement {name}: add the section `-- name: {name.rpartition('/')[2]}`"
+        ):
             sql_text(name)
 
 

@@ -28,6 +28,7 @@ def bucket(server, monkeypatch, request):
 @pytest.fixture
 def machine(bucket, monkeypatch, tmp_path):
     """machine("a") is the lake as the machine a sees it; called again, as a new process there would."""
+
     def opened(name, create=True) -> LakeLayout:
         monkeypatch.setenv("MILLRACE_MIRRORS", str(tmp_path / name))
         return LakeLayout.open(f"s3://{bucket}/lakes/tutor", create)

@@ -18,7 +18,9 @@ WANTED = RetrainingRequest.of("tutor", Actor("ana", "test", "wrong prices"))
 
 
 def made(window):
-    return Decision("tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "", False)
+    return Decision(
+        "tutor", decision_id("tutor", "new_logs", "", window), NOW, "new_logs", "rows came", {}, [], "nothing", "", False
+    )
 
 
 def test_a_claim_whose_machine_was_killed_before_its_row_is_completed_on_another_machine(machine, monkeypatch):

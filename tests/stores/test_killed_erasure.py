@@ -58,15 +58,30 @@ def files(tmp_path_factory):
     write_json(lake.endpoint("tutor"), {"workload": "tutor", "generation": 1, "champion": release.version})
     (lake.root / "answers").mkdir()
     answer = {"model": "t", "failure": "", "finish_reason": "stop", "prompt_tokens": 1, "answer_tokens": 1, "cost": 0.0}
-    lines = [{"key": f"k-{row['interaction_id']}", "answer": {**answer, "message": {"content": row["messages"]}}}
-             for row in rows.to_pylist()]
+    lines = [
+        {"key": f"k-{row['interaction_id']}", "answer": {**answer, "message": {"content": row["messages"]}}}
+        for row in rows.to_pylist()
+    ]
     (lake.root / "answers" / "tutor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return {path.relative_to(lake.root).as_posix(): path.read_bytes() for path in lake.root.rglob("*")
-            if path.is_file() and not path.relative_to(lake.root).as_posix().startswith((".", "catalog"))}
+    return {
+        path.relative_to(lake.root).as_posix(): path.read_bytes()
+        for path in lake.root.rglob("*")
+        if path.is_file() and not path.relative_to(lake.root).as_posix().startswith((".", "catalog"))
+    }
 
 
-STEPS = {"write": erasure.journal, "_bury": erasure, "erase_answers": erasure, "clean_page": erasure, "erase_rows": erasure,
-         "keep_taint": erasure, "push": Mirror, "remove_rows": erasure, "remove_old_files": erasure, "rebuild": erasure}
+STEPS = {
+    "write": erasure.journal,
+    "_bury": erasure,
+    "erase_answers": erasure,
+    "clean_page": erasure,
+    "erase_rows": erasure,
+    "keep_taint": erasure,
+    "push": Mirror,
+    "remove_rows": erasure,
+    "remove_old_files": erasure,
+    "rebuild": erasure,
+}
 TABLES = ["feedback", "decisions", "quarantine", "interactions"]
 """Those that lose rows; each is removed in a step of its own."""
 

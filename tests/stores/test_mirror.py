@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mirror")]
 def quarantined(*rows: int, workload="w") -> pa.Table:
     return pa.Table.from_pylist(
         [{"workload": workload, "source": "s", "source_uri": "u", "source_row": row} for row in rows],
-        schema=SCHEMAS["quarantine"])
+        schema=SCHEMAS["quarantine"],
+    )
 
 
 def rows_of(lake, workload="w") -> list[int]:
@@ -57,7 +58,9 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
         machine("a")
     server.delete(bucket, "lakes/tutor/notes.txt")
     server.fail("unconditional")
-    with pytest.raises(LakeError, match=r"has no conditional writes .*If-None-Match and If-Match.*so two writers would lose rows"):
+    with pytest.raises(
+        LakeError, match=r"has no conditional writes .*If-None-Match and If-Match.*so two writers would lose rows"
+    ):
         machine("a")
     assert server.names(bucket) == []
     server.heal()
@@ -69,9 +72,12 @@ def test_a_lake_is_created_once_and_only_in_an_empty_place_of_a_store_with_condi
 
 
 def test_what_cannot_be_a_lake_is_refused_in_a_sentence(machine, server, bucket):
-    for url, said in (("s3://", "s3://BUCKET/PREFIX is expected"), (f"s3://{bucket}/a/../b", "is expected"),
-                      ("gs://bucket/x", "a lake is a local directory or s3://"),
-                      ("s3://no-such-bucket-here/x", "there is no bucket no-such-bucket-here")):
+    for url, said in (
+        ("s3://", "s3://BUCKET/PREFIX is expected"),
+        (f"s3://{bucket}/a/../b", "is expected"),
+        ("gs://bucket/x", "a lake is a local directory or s3://"),
+        ("s3://no-such-bucket-here/x", "there is no bucket no-such-bucket-here"),
+    ):
         with pytest.raises(LakeError, match=said):
             LakeLayout.open(url)
     machine("a")
@@ -100,7 +106,9 @@ def test_an_artefact_appears_with_its_manifest_and_never_before(machine, server,
 
 def test_of_two_machines_that_make_the_same_version_one_counts_and_both_have_it(machine):
     a, b = machine("a"), machine("b")
-    draft = Registry(b, "tutor").draft("dataset", "sft_dataset", op="t", sources=("resources/lake/lake.py",), config={}, inputs=[])
+    draft = Registry(b, "tutor").draft(
+        "dataset", "sft_dataset", op="t", sources=("resources/lake/lake.py",), config={}, inputs=[]
+    )
     (draft.directory / "large.bin").write_bytes(b"other bytes")
     first = made(a)
     second = Registry(b, "tutor").finish(draft, {})
@@ -169,7 +177,12 @@ def test_a_lost_answer_counts_as_written_for_small_files(machine, server):
 def test_runs_of_two_machines_share_the_lake_and_an_erasure_is_told_who_works(machine, monkeypatch):
     a, b = machine("a"), machine("b")
     c = machine("c")
-    with at_work(a), at_work(b), pytest.raises(LakeInUse, match=r"a run is at work on s3://.*\(process \d+ on "), alone(c, "forget"):
+    with (
+        at_work(a),
+        at_work(b),
+        pytest.raises(LakeInUse, match=r"a run is at work on s3://.*\(process \d+ on "),
+        alone(c, "forget"),
+    ):
         raise AssertionError("it must not be held")
     waited = []
     with alone(a, "forget"):
@@ -196,7 +209,10 @@ def test_the_lease_of_a_killed_process_counts_no_more_after_a_while(machine, ser
     with a.mirror.at_work(waited.append):
         assert waited == ["process 7 on gone"]
     with leases.exclusive(a.mirror.bucket, "work"):  # takes it over
-        assert json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"] != "gone"
+        assert (
+            json.loads(server.client.get_object(Bucket=bucket, Key="lakes/tutor/leases/work.json")["Body"].read())["host"]
+            != "gone"
+        )
 
 
 def test_a_mirror_stays_within_its_budget(machine, monkeypatch):

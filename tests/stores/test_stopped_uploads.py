@@ -78,7 +78,9 @@ def test_a_version_is_not_published_without_one_of_its_files(stopped, machine, s
     a, directory = stopped
     (directory / "large.bin").unlink()
     server.delete(bucket, f"lakes/tutor/{directory.relative_to(a.root)}/large.bin")
-    with pytest.raises(LakeError, match=r"large\.bin is neither in s3://.* nor whole on this machine, .*remove /.*run the recipe"):
+    with pytest.raises(
+        LakeError, match=r"large\.bin is neither in s3://.* nor whole on this machine, .*remove /.*run the recipe"
+    ):
         made(a)
     assert not [name for name in server.names(bucket) if name.endswith("manifest.json")]
 
@@ -135,7 +137,10 @@ def test_an_erasure_is_refused_where_a_version_cannot_be_brought(machine, monkey
         patch.setattr(mirrors.Mirror, "pull", lambda *args, **words: None)
         [manifest] = (b.root / "datasets").rglob("manifest.json")
         manifest.unlink()
-        with pytest.raises(LakeError, match="cannot be brought to this machine, so its rows would be missed: remove"), alone(b, "x"):
+        with (
+            pytest.raises(LakeError, match="cannot be brought to this machine, so its rows would be missed: remove"),
+            alone(b, "x"),
+        ):
             raise AssertionError("it must not be held")
     with alone(b, "forget"):
         assert manifest.exists()

@@ -68,8 +68,11 @@ def test_another_machine_asks_in_sql_copies_and_verifies(lakes, tmp_path):
     assert lineage_of(b, "tutor/release").num_rows == lineage_of(a, "tutor/release").num_rows > 3
     release = Registry(b, "tutor").current("release", "release")
     problems = recheck(a, Registry(a, "tutor").directory(release))
-    assert recheck(b, Registry(b, "tutor").directory(release)) == problems == [
-        f"release {release.version} names no evaluation report: nothing says what was measured"]
+    assert (
+        recheck(b, Registry(b, "tutor").directory(release))
+        == problems
+        == [f"release {release.version} names no evaluation report: nothing says what was measured"]
+    )
 
     there = LakeLayout.open(tmp_path / "elsewhere")
     copied = copy_artefact(b, "tutor/release", there)
@@ -134,6 +137,7 @@ def test_a_bucket_that_denies_deletes_is_named_and_a_second_try_completes_the_er
 
 def test_of_changes_of_one_endpoint_on_several_machines_none_is_lost(machine, server, bucket):
     lakes = [machine(name) for name in "abc"]
+
     def change(lake, name):
         for number in range(4):
             while True:

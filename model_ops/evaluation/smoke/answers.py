@@ -58,8 +58,11 @@ def ask_prompts(asking: SmokeClient, prompts: Sequence[SmokePrompt]) -> tuple[li
         if choice["finish_reason"] not in REASONS:
             said = f"row {prompt.row_id}: its answer ended with an unknown finish_reason"
             return [SmokeResult("answers", False, said)], found
-        found.append(SmokeAnswer(prompt, choice["message"].get("content") or "", _ids(choice["prompt_token_ids"]),
-                                 _ids(choice.get("token_ids"))))
+        found.append(
+            SmokeAnswer(
+                prompt, choice["message"].get("content") or "", _ids(choice["prompt_token_ids"]), _ids(choice.get("token_ids"))
+            )
+        )
     if not found:
         return [SmokeResult("answers", False, f"none of {counted(too_long, 'prompt')} fits its context")], found
     if not any(answer.text.strip() for answer in found):
@@ -88,7 +91,7 @@ def check_stop(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResu
         return SmokeResult("stop", None, "every answer is too short to be stopped")
     answer = long_enough[0]
     middle = len(answer.text) // 2
-    stop = answer.text[middle:middle + STOP_CHARACTERS]
+    stop = answer.text[middle : middle + STOP_CHARACTERS]
     try:
         choice = asking.chat(answer.prompt, stop=[stop], **greedy(asking))
     except NoAnswerError as error:
@@ -111,7 +114,7 @@ def check_long_prompt(asking: SmokeClient, longest: int | None, answers: Sequenc
     try:
         asking.completion(many, max_tokens=1, temperature=0.0)
         if longest <= LONGEST_PROMPT:
-            too_long = (ids * (longest // len(ids) + 1))[:longest + 1]
+            too_long = (ids * (longest // len(ids) + 1))[: longest + 1]
             status = asking.status("/v1/completions", {"model": asking.model, "prompt": too_long, "max_tokens": 1})
             if not 400 <= status < 500:
                 return SmokeResult("long prompt", False, f"a prompt longer than its context is answered with HTTP {status}")

@@ -22,17 +22,38 @@ from model_ops.tasks import JsonItem, score_json
 TRIES, WHOLE, TOKENS, ROW_TOKENS = 4, 2, 192, 512
 VARIED = {"temperature": 1.0, "frequency_penalty": 2.0}
 """Penalty of further tries: a model that was not trained on JSON writes white space up to its limit; a penalty stops that."""
-SCHEMA = {"type": "object", "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
-          "required": ["answer", "count"], "additionalProperties": False}
-TOOL: dict[str, Any] = {"type": "function", "function": {
-    "name": "set_colour", "description": "Sets the colour of a lamp.", "strict": True, "parameters": {
-        "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"],
-        "additionalProperties": False}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"enum": ["yes", "no"]}, "count": {"enum": [1, 2, 3]}},
+    "required": ["answer", "count"],
+    "additionalProperties": False,
+}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "set_colour",
+        "description": "Sets the colour of a lamp.",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"colour": {"enum": ["red", "green"]}},
+            "required": ["colour"],
+            "additionalProperties": False,
+        },
+    },
+}
 PATTERN = "(yes|no)-[0-9]{2}"
 GRAMMAR = 'root ::= pair "." \npair ::= "left" | "right"\n'
 IN_GRAMMAR = ("left.", "right.")
-ASKS_JSON = SmokePrompt("built-in", [{"role": "user", "content": "Is three more than two? Answer with a JSON object: answer is "
-                                                                 "yes or no, count is 1, 2 or 3."}])
+ASKS_JSON = SmokePrompt(
+    "built-in",
+    [
+        {
+            "role": "user",
+            "content": "Is three more than two? Answer with a JSON object: answer is yes or no, count is 1, 2 or 3.",
+        }
+    ],
+)
 ASKS_TOOL = SmokePrompt("built-in", [{"role": "user", "content": "Make the lamp red."}])
 
 Judge = Callable[[dict[str, Any]], bool]
@@ -44,19 +65,32 @@ def check_constraints(asking: SmokeClient, rows: Sequence[SmokePrompt], is_vllm:
     if asking.plain:
         yield SmokeResult("constraints", None, "this server does not enforce structured outputs")
         return
-    yield _kept(asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)),
-                response_format=schema_format(SCHEMA))
+    yield _kept(
+        asking, "json schema", ASKS_JSON, lambda choice: follows(SCHEMA, _text(choice)), response_format=schema_format(SCHEMA)
+    )
     if rows:
         yield _rows(asking, rows)
     if not is_vllm:
         yield SmokeResult("tool call, regex, grammar", None, "only vLLM is asked for them")
         return
-    yield _kept(asking, "tool call", ASKS_TOOL, calls_tool, tools=[TOOL],
-                tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}})
-    yield _kept(asking, "regex", ASKS_JSON, lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
-                structured_outputs={"regex": PATTERN})
-    yield _kept(asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR,
-                structured_outputs={"grammar": GRAMMAR})
+    yield _kept(
+        asking,
+        "tool call",
+        ASKS_TOOL,
+        calls_tool,
+        tools=[TOOL],
+        tool_choice={"type": "function", "function": {"name": TOOL["function"]["name"]}},
+    )
+    yield _kept(
+        asking,
+        "regex",
+        ASKS_JSON,
+        lambda choice: re.fullmatch(PATTERN, _text(choice)) is not None,
+        structured_outputs={"regex": PATTERN},
+    )
+    yield _kept(
+        asking, "grammar", ASKS_JSON, lambda choice: _text(choice) in IN_GRAMMAR, structured_outputs={"grammar": GRAMMAR}
+    )
 
 
 def _kept(asking: SmokeClient, name: str, prompt: SmokePrompt, judge: Judge, **constraint: Any) -> SmokeResult:
@@ -124,7 +158,8 @@ def calls_tool(choice: dict[str, Any]) -> bool:
         [call] = choice["message"]["tool_calls"]
         function = call["function"]
         return function["name"] == TOOL["function"]["name"] and follows(
-            TOOL["function"]["parameters"], json.dumps(json.loads(function["arguments"])))
+            TOOL["function"]["parameters"], json.dumps(json.loads(function["arguments"]))
+        )
     except (KeyError, TypeError, ValueError):
         return False
 

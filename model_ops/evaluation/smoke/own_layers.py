@@ -38,12 +38,19 @@ def scores(target: Path, answers: list[dict[str, Any]]) -> dict[str, Any]:
             same += answer["prompt_ids"] == own
         prompt, ids = answer["prompt_ids"] or own, answer["ids"] or _ids_of(tokenizer, answer["text"])
         if ids:
-            documents.append(Document(str(number), np.array([*prompt, *ids], dtype=np.int32),
-                                      np.arange(len(prompt) + len(ids)) >= len(prompt)))
+            documents.append(
+                Document(
+                    str(number), np.array([*prompt, *ids], dtype=np.int32), np.arange(len(prompt) + len(ids)) >= len(prompt)
+                )
+            )
     found = token_scores(scored_model(target), documents).values() if documents else []
-    return {"tokens": sum(len(each.gaps) for each in found),
-            "agreed": sum(gap <= TIE_NATS for each in found for gap in each.gaps),
-            "nll": -sum(logprob for each in found for logprob in each.logprobs), "prompts": rendered, "same_prompts": same}
+    return {
+        "tokens": sum(len(each.gaps) for each in found),
+        "agreed": sum(gap <= TIE_NATS for each in found for gap in each.gaps),
+        "nll": -sum(logprob for each in found for logprob in each.logprobs),
+        "prompts": rendered,
+        "same_prompts": same,
+    }
 
 
 def _ids_of(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

@@ -40,8 +40,13 @@ class TriedServer:
     """Timeout of one request."""
 
 
-def run_smoke_set(server: TriedServer, prompts: Sequence[SmokePrompt], schema_rows: Sequence[SmokePrompt],
-          scores: Scores | None, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
+def run_smoke_set(
+    server: TriedServer,
+    prompts: Sequence[SmokePrompt],
+    schema_rows: Sequence[SmokePrompt],
+    scores: Scores | None,
+    check: Callable[[], None] = lambda: None,
+) -> list[SmokeResult]:
     """prompts: held-out ones, asked after a built-in one. schema_rows: prompts whose request has a json_schema. scores:
     compares answers with the target's own layers; None: they are not compared. check: called between checks, and may raise.
 

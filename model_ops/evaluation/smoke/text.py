@@ -37,9 +37,20 @@ Scores = Callable[[list[dict[str, Any]]], dict[str, Any]]
 def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Scores) -> Iterator[SmokeResult]:
     """Findings on the chat template and on the text."""
     try:
-        found = scores([{"row_id": answer.prompt.row_id, "messages": answer.prompt.messages, "tools": answer.prompt.tools,
-                         "request": answer.prompt.request, "prompt_ids": answer.prompt_ids, "ids": answer.ids,
-                         "text": answer.text} for answer in answers])
+        found = scores(
+            [
+                {
+                    "row_id": answer.prompt.row_id,
+                    "messages": answer.prompt.messages,
+                    "tools": answer.prompt.tools,
+                    "request": answer.prompt.request,
+                    "prompt_ids": answer.prompt_ids,
+                    "ids": answer.ids,
+                    "text": answer.text,
+                }
+                for answer in answers
+            ]
+        )
     except ModelError as error:
         yield SmokeResult("own layers", None, str(error))
         yield _of_own_reading(asking, answers)
@@ -79,7 +90,7 @@ def read_scores(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> dict[str
         choice = asking.completion(ids, echo=True, logprobs=1, max_tokens=1, temperature=0.0)
         try:
             said, first = choice["logprobs"], len(answer.prompt_ids)
-            own, best = (said[name][first:len(ids)] for name in ("token_logprobs", "top_logprobs"))
+            own, best = (said[name][first : len(ids)] for name in ("token_logprobs", "top_logprobs"))
             gaps = [max(top.values()) - logprob for logprob, top in zip(own, best, strict=True)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NoAnswerError("it gives no log-probabilities of a prompt (echo, logprobs)") from error

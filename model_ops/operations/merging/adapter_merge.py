@@ -35,9 +35,14 @@ def merge_adapter(base: Path, adapter: Path, output: Path) -> None:
     weights = adapter / WEIGHTS
     if not weights.is_file():
         pickled = (adapter / "adapter_model.bin").exists()
-        raise ModelError(f"{adapter} holds no {WEIGHTS}" + (
-            ": adapter_model.bin is a pickle, which can run code; save the adapter with safe_serialization=True" if pickled
-            else "; copy the whole adapter"))
+        raise ModelError(
+            f"{adapter} holds no {WEIGHTS}"
+            + (
+                ": adapter_model.bin is a pickle, which can run code; save the adapter with safe_serialization=True"
+                if pickled
+                else "; copy the whole adapter"
+            )
+        )
     shapes = headers(adapter)
     config = read_config(base)
     if "quantization_config" in config:
@@ -85,10 +90,20 @@ def _merged(model: PreTrainedModel, adapter: Path, names: set[str]) -> PreTraine
             merged.get_output_embeddings().weight = merged.get_input_embeddings().weight
         return merged
     except UserWarning as error:
-        raise ModelError(f"the adapter in {adapter} lacks tensors that its {CONFIG} asks for: it is of another model or cut "
-                         "short") from error
-    except (ValueError, KeyError, RuntimeError, TypeError, AttributeError, NotImplementedError, ImportError, OSError,
-            SafetensorError) as error:
+        raise ModelError(
+            f"the adapter in {adapter} lacks tensors that its {CONFIG} asks for: it is of another model or cut short"
+        ) from error
+    except (
+        ValueError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+        ImportError,
+        OSError,
+        SafetensorError,
+    ) as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"peft cannot merge the adapter in {adapter} into {model.name_or_path}: {reason[:REASON]}") from error
 

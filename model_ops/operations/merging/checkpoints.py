@@ -36,8 +36,20 @@ from model_ops.quantization import model_of_config
 FLOATS = ("BF16", "F16", "F32", "F64")
 LEFT = {"manifest.json", "metrics.jsonl", "README.md"}
 """Files of a model that its merge does not take over."""
-SAME_WEIGHTS = {"dtype", "torch_dtype", "_name_or_path", "name_or_path", "transformers_version", "use_cache", "architectures",
-                "bos_token_id", "eos_token_id", "pad_token_id", "attn_implementation", "_attn_implementation"}
+SAME_WEIGHTS = {
+    "dtype",
+    "torch_dtype",
+    "_name_or_path",
+    "name_or_path",
+    "transformers_version",
+    "use_cache",
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "attn_implementation",
+    "_attn_implementation",
+}
 """Settings of a config that say nothing of what the weights compute."""
 
 TensorMerge = Callable[[str, Sequence[Tensor]], Tensor]
@@ -87,25 +99,34 @@ def refuse_different(models: Sequence[Checkpoint]) -> None:
                 raise ModelError(f"{other.name} has no tensor {tensor}, and {first.name} has one: merge models of one shape")
             mine, its = first.headers[tensor], other.headers[tensor]
             if mine.shape != its.shape:
-                raise ModelError(f"tensor {tensor} is {list(its.shape)} in {other.name} and {list(mine.shape)} in "
-                                 f"{first.name}: merge models of one shape")
+                raise ModelError(
+                    f"tensor {tensor} is {list(its.shape)} in {other.name} and {list(mine.shape)} in "
+                    f"{first.name}: merge models of one shape"
+                )
             if (mine.dtype in FLOATS) != (its.dtype in FLOATS):
-                raise ModelError(f"tensor {tensor} is {its.dtype} in {other.name} and {mine.dtype} in {first.name}: merge "
-                                 "models that store floats")
+                raise ModelError(
+                    f"tensor {tensor} is {its.dtype} in {other.name} and {mine.dtype} in {first.name}: merge "
+                    "models that store floats"
+                )
         if more := sorted(set(other.headers) - set(first.headers)):
-            raise ModelError(f"{other.name} has tensor {more[0]}, and {first.name} has none: merge models of one architecture "
-                             "and size")
+            raise ModelError(
+                f"{other.name} has tensor {more[0]}, and {first.name} has none: merge models of one architecture and size"
+            )
         its_settings = _settings(other)
         for key in sorted(settings.keys() | its_settings.keys()):
             if settings.get(key) != its_settings.get(key):
-                raise ModelError(f"config.json has {key} {its_settings.get(key)} in {other.name} and {settings.get(key)} in "
-                                 f"{first.name}: merge models that compute alike")
+                raise ModelError(
+                    f"config.json has {key} {its_settings.get(key)} in {other.name} and {settings.get(key)} in "
+                    f"{first.name}: merge models that compute alike"
+                )
         tokens = tokens or load_tokenizer(first.directory).get_vocab()
         its_tokens = load_tokenizer(other.directory).get_vocab()
         if tokens != its_tokens:
             odd = min(number for _, number in tokens.items() ^ its_tokens.items())
-            raise ModelError(f"the tokenizers of {other.name} and {first.name} differ in token {odd}, so rows of the "
-                             "embeddings mean different tokens: merge models of one tokenizer")
+            raise ModelError(
+                f"the tokenizers of {other.name} and {first.name} differ in token {odd}, so rows of the "
+                "embeddings mean different tokens: merge models of one tokenizer"
+            )
 
 
 def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMerge, output: Path, progress: Progress) -> int:
@@ -134,13 +155,17 @@ def _merged(name: str, models: Sequence[Checkpoint], merge: TensorMerge) -> Tens
     if values[0].is_floating_point():
         merged = merge(name, values)
         if not torch.isfinite(merged).all():
-            raise ModelError(f"the merge of {name} holds values that are not finite: check that tensor in "
-                             f"{', '.join(model.name for model in models)}, and lower the weights")
+            raise ModelError(
+                f"the merge of {name} holds values that are not finite: check that tensor in "
+                f"{', '.join(model.name for model in models)}, and lower the weights"
+            )
         return merged
     for model, value in zip(models, values, strict=True):
         if not torch.equal(value, values[0]):
-            raise ModelError(f"tensor {name} holds integers that differ in {model.name} and {models[0].name}: merge models "
-                             "that have the same")
+            raise ModelError(
+                f"tensor {name} holds integers that differ in {model.name} and {models[0].name}: merge models "
+                "that have the same"
+            )
     return values[0]
 
 
@@ -155,6 +180,7 @@ def _settings(model: Checkpoint) -> dict[str, Any]:
     try:
         config = AutoConfig.from_pretrained(model.directory, local_files_only=True, trust_remote_code=False).to_dict()
     except (ValueError, OSError, KeyError, TypeError, AttributeError, ImportError) as error:
-        raise ModelError(f"{model.directory} has a config.json that transformers cannot read ({type(error).__name__}); copy "
-                         "the model again") from error
+        raise ModelError(
+            f"{model.directory} has a config.json that transformers cannot read ({type(error).__name__}); copy the model again"
+        ) from error
     return {key: value for key, value in config.items() if key not in SAME_WEIGHTS}

@@ -38,8 +38,15 @@ def tensor_merge(settings: MergeSettings, weights: Sequence[float], scale: float
 
     def merge(name: str, values: Sequence[Tensor]) -> Tensor:
         base, *others = values
-        return from_base(base, others, weights, scale, trim=_trim(settings, name), elect=method in ("ties", "dare_ties"),
-                         normalize=method == "ties")
+        return from_base(
+            base,
+            others,
+            weights,
+            scale,
+            trim=_trim(settings, name),
+            elect=method in ("ties", "dare_ties"),
+            normalize=method == "ties",
+        )
 
     return merge
 
@@ -48,8 +55,7 @@ def _trim(settings: MergeSettings, name: str):
     if settings.method == "ties":
         return lambda difference, index: largest(difference, settings.density)
     if settings.method in ("dare_linear", "dare_ties"):
-        return lambda difference, index: random_share(difference, settings.density,
-                                                      generator_of(settings.seed, name, index))
+        return lambda difference, index: random_share(difference, settings.density, generator_of(settings.seed, name, index))
     return None
 
 
@@ -66,8 +72,7 @@ def candidates(settings: MergeSettings) -> list[tuple[list[float], float]]:
     scales = [settings.scale if settings.scale is not None else 1.0]
     if settings.method in FROM_BASE and settings.scale is None:
         scales = [step / steps for step in range(1, steps + 1)]
-    return [([part / steps for part in parts], scale) for parts in _partitions(steps, len(settings.listed))
-            for scale in scales]
+    return [([part / steps for part in parts], scale) for parts in _partitions(steps, len(settings.listed)) for scale in scales]
 
 
 def _partitions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -104,12 +109,20 @@ def slerp(start: Values, end: Values, t: float) -> Values:
     if cosine.abs() > COLLINEAR:
         return (1 - t) * start + t * end
     angle = torch.arccos(cosine)
-    return ((torch.sin((1 - t) * angle) / torch.sin(angle)).float() * start
-            + (torch.sin(t * angle) / torch.sin(angle)).float() * end)
+    return (torch.sin((1 - t) * angle) / torch.sin(angle)).float() * start + (
+        torch.sin(t * angle) / torch.sin(angle)
+    ).float() * end
 
 
-def from_base(base: Values, tensors: Sequence[Values], weights: Sequence[float], scale: float = 1.0, trim: Trim | None = None,
-              elect: bool = False, normalize: bool = False) -> Values:
+def from_base(
+    base: Values,
+    tensors: Sequence[Values],
+    weights: Sequence[float],
+    scale: float = 1.0,
+    trim: Trim | None = None,
+    elect: bool = False,
+    normalize: bool = False,
+) -> Values:
     """base + scale * sum(w_i d_i), with d_i = trim(x_i - base).
 
     Task arithmetic (Ilharco et al., arXiv 2212.04089) has no trim and no election. elect: at each place only values count that

@@ -24,21 +24,34 @@ class MergeSettings(Settings):
     """A merge of models that have the same shapes and the same tokenizer."""
 
     method: Method = Field(
-        "linear", description="linear: weighted mean. slerp: two models, along the arc between them. task_arithmetic: base + "
+        "linear",
+        description="linear: weighted mean. slerp: two models, along the arc between them. task_arithmetic: base + "
         "weighted differences from it. ties: of each difference only the largest values, and of these the ones with the sign "
-        "of their sum. dare_linear, dare_ties: of each difference a random share, scaled up by 1 / density")
+        "of their sum. dare_linear, dare_ties: of each difference a random share, scaled up by 1 / density",
+    )
     models: list[Annotated[str, Field(min_length=1)]] | None = Field(
-        None, min_length=1, max_length=16,
+        None,
+        min_length=1,
+        max_length=16,
         description="What is merged: `sft` (the model of the stage before), `base` (the base model), or directories of models. "
-        "Methods that add differences to the base model do not list it. Left out: sft and base, or sft alone")
+        "Methods that add differences to the base model do not list it. Left out: sft and base, or sft alone",
+    )
     weights: list[Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)]] | Literal["search"] | None = Field(
-        None, description="One weight for each model. search: the ones of a grid with the lowest loss on held-out rows. Left "
-        "out: all alike (linear, slerp), or 1 each")
+        None,
+        description="One weight for each model. search: the ones of a grid with the lowest loss on held-out rows. Left "
+        "out: all alike (linear, slerp), or 1 each",
+    )
     scale: float | None = Field(
-        None, ge=0, le=10, allow_inf_nan=False, description="Factor of the summed differences (mergekit: lambda), for methods "
-        "that add to the base. Left out: 1, or searched with weights: search")
+        None,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="Factor of the summed differences (mergekit: lambda), for methods "
+        "that add to the base. Left out: 1, or searched with weights: search",
+    )
     density: float | None = Field(
-        None, gt=0, le=1, description="ties, dare: share of each difference's values that is kept. Left out: 0.5")
+        None, gt=0, le=1, description="ties, dare: share of each difference's values that is kept. Left out: 0.5"
+    )
     seed: Seed = Field(0, description="dare: seed of the choice of values")
     search_steps: int = Field(4, ge=1, le=20, description="weights: search. The grid's step is 1 / search_steps")
     search_tokens: int = Field(8_192, ge=1, le=10**8, description="weights: search. Tokens of held-out rows for each candidate")
@@ -48,8 +61,10 @@ class MergeSettings(Settings):
         listed = self.listed
         count = len(listed)
         if self.method in FROM_BASE and BASE in listed:
-            raise ValueError(f"models lists base, but {self.method} adds the other models' differences from base to it: take "
-                             "base out of models")
+            raise ValueError(
+                f"models lists base, but {self.method} adds the other models' differences from base to it: take "
+                "base out of models"
+            )
         if self.method == "slerp" and count != 2:
             raise ValueError(f"slerp is between two models, and models lists {count}: list two, or choose linear")
         if self.method == "linear" and count < 2:
@@ -60,8 +75,10 @@ class MergeSettings(Settings):
             if len(self.weights) != count:
                 raise ValueError(f"weights has {len(self.weights)} numbers for {count} models: give one for each")
             if self.method not in ("task_arithmetic", "dare_linear", "dare_ties") and not sum(self.weights) > 1e-6:
-                raise ValueError(f"the weights add up to {sum(self.weights):g}, and {self.method} divides by their sum: give "
-                                 "weights with a sum above 0")
+                raise ValueError(
+                    f"the weights add up to {sum(self.weights):g}, and {self.method} divides by their sum: give "
+                    "weights with a sum above 0"
+                )
             if self.method == "slerp" and min(self.weights) < 0:
                 raise ValueError("a weight is below 0, and slerp stays between its two models: give weights from 0")
         return self
@@ -73,8 +90,10 @@ class MergeSettings(Settings):
         if self.density is not None and self.method not in SPARSE:
             raise ValueError(f"{self.method} has no density: leave density out, or choose one of {', '.join(SPARSE)}")
         if self.weights == "search" and (tried := self.candidate_count) > MOST_CANDIDATES:
-            raise ValueError(f"search would try {tried} merges, and {MOST_CANDIDATES} is the most: list fewer models, lower "
-                             "search_steps, or give weights")
+            raise ValueError(
+                f"search would try {tried} merges, and {MOST_CANDIDATES} is the most: list fewer models, lower "
+                "search_steps, or give weights"
+            )
         return self
 
     def resolved(self):

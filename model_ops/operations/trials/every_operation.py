@@ -45,8 +45,10 @@ class Material:
 
 def write_material(folder: Path) -> Material:
     """Writes a small tokenizer and a chat dataset with one and two turns."""
-    tokenizer = train_tokenizer(["what is three and four\n" * 5, "the sum is seven\n" * 5],
-                                TinyBaseSettings(vocab_size=512).model_copy(update={"vocab_size": VOCABULARY}))
+    tokenizer = train_tokenizer(
+        ["what is three and four\n" * 5, "the sum is seven\n" * 5],
+        TinyBaseSettings(vocab_size=512).model_copy(update={"vocab_size": VOCABULARY}),
+    )
     material = Material(folder / "tokenizer", folder / "dataset")
     tokenizer.save_pretrained(material.tokenizer)
     material.dataset.mkdir(parents=True)
@@ -57,8 +59,9 @@ def write_material(folder: Path) -> Material:
     return material
 
 
-def try_operations(family: str, folder: Path, material: Material,
-                   verify: Callable[[Path, Path | None], list[Defect]]) -> dict[str, str | None]:
+def try_operations(
+    family: str, folder: Path, material: Material, verify: Callable[[Path, Path | None], list[Defect]]
+) -> dict[str, str | None]:
     """Tries every operation on a tiny model of a family of the table; the operation's name -> None, or why it failed.
 
     verify: `model_ops.verify.verify`, which stands above this room. An operation whose input failed runs on the latest model
@@ -73,8 +76,9 @@ def try_operations(family: str, folder: Path, material: Material,
     save_model(model, tokenizer, outputs["base"])
     results: dict[str, str | None] = {}
 
-    def attempt(name: str, kind: str, run: Callable[[Job, Progress], dict[str, Any]], settings: dict[str, Any],
-                **inputs: Path) -> None:
+    def attempt(
+        name: str, kind: str, run: Callable[[Job, Progress], dict[str, Any]], settings: dict[str, Any], **inputs: Path
+    ) -> None:
         output = folder / kind
         try:
             numbers = run(Job(operation=kind, output=output, inputs=inputs, settings=settings), Progress())
@@ -92,8 +96,9 @@ def try_operations(family: str, folder: Path, material: Material,
     attempt("full SFT", "sft", sft.run, STEPS, model=outputs["base"], dataset=dataset)
     tuned = outputs.get("sft", outputs["base"])
     attempt("LoRA", "lora", sft.run, {**STEPS, "method": "lora"}, model=outputs["base"], dataset=dataset)
-    attempt("distillation", "distill", distill.run, {**STEPS, "layers": 0.5, "label_weight": 0.5}, teacher=tuned,
-            dataset=dataset)
+    attempt(
+        "distillation", "distill", distill.run, {**STEPS, "layers": 0.5, "label_weight": 0.5}, teacher=tuned, dataset=dataset
+    )
     attempt("int8", "quantize", quantize.run, {}, model=tuned)
     target = outputs.get("quantize", tuned)
     attempt("generation", "generate", generate.run, {"max_new_tokens": 12}, target=target, dataset=dataset)
@@ -103,8 +108,18 @@ def try_operations(family: str, folder: Path, material: Material,
     else:
         attempt("EAGLE-3", "speculator", speculator.run, {**STEPS, "ttt_steps": 2}, target=target, dataset=answers)
     drafter = {"speculator": outputs["speculator"]} if "speculator" in outputs else {}
-    attempt("evaluation", "evaluate", evaluate.run, {"max_new_tokens": 8, "prompts": 4}, base=outputs["base"], student=tuned,
-            target=target, reference=tuned, dataset=dataset, **drafter)
+    attempt(
+        "evaluation",
+        "evaluate",
+        evaluate.run,
+        {"max_new_tokens": 8, "prompts": 4},
+        base=outputs["base"],
+        student=tuned,
+        target=target,
+        reference=tuned,
+        dataset=dataset,
+        **drafter,
+    )
     problems = [*verify(target, None), *(verify(drafter["speculator"], target) if drafter else [])]
     missing = [name for name in TRIALS[:-1] if results[name] is not None]
     results["release"] = str(problems[0]) if problems else f"{missing[0]} failed" if missing else None
@@ -112,9 +127,16 @@ def try_operations(family: str, folder: Path, material: Material,
 
 
 def _chat(name: str, row: int) -> dict[str, Any]:
-    messages = [{"role": "user", "content": f"what is {row} and {row + 1} " * (1 + row % 3)},
-                {"role": "assistant", "content": f"the sum is {2 * row + 1}"}]
+    messages = [
+        {"role": "user", "content": f"what is {row} and {row + 1} " * (1 + row % 3)},
+        {"role": "assistant", "content": f"the sum is {2 * row + 1}"},
+    ]
     if row % 2:
         messages += [{"role": "user", "content": "again"}, {"role": "assistant", "content": "the same"}]
-    return {"row_id": name, "session_id": f"s{row}", "prompt_shape": "two turns" if row % 2 else "one turn",
-            "messages": json.dumps(messages), "tools": None}
+    return {
+        "row_id": name,
+        "session_id": f"s{row}",
+        "prompt_shape": "two turns" if row % 2 else "one turn",
+        "messages": json.dumps(messages),
+        "tools": None,
+    }

@@ -60,18 +60,32 @@ def rows_of(families: dict[str, dict[str, str | None]]) -> list[dict[str, str]]:
     rows = []
     for name, found in families.items():
         family = FAMILIES[name]
-        rows.append({
-            "family": family.title, "model_type": name, "attention": family.attention, "norms": family.norms,
-            "router": family.router or "none", "rows": family.rows, "decoding": _decoding(name),
-            **{operation: "yes" if why is None else "no" for operation, why in found.items()}})
+        rows.append(
+            {
+                "family": family.title,
+                "model_type": name,
+                "attention": family.attention,
+                "norms": family.norms,
+                "router": family.router or "none",
+                "rows": family.rows,
+                "decoding": _decoding(name),
+                **{operation: "yes" if why is None else "no" for operation, why in found.items()},
+            }
+        )
     return rows
 
 
 def reasons(families: dict[str, dict[str, str | None]]) -> list[str]:
     """A sentence for each operation that does not work or leaves something out."""
-    return [*(f"{FAMILIES[name].title}, {operation}: {why}" for name, found in families.items()
-              for operation, why in found.items() if why is not None),
-            *(f"{FAMILIES[name].title}: {FAMILIES[name].note}" for name in families if FAMILIES[name].note)]
+    return [
+        *(
+            f"{FAMILIES[name].title}, {operation}: {why}"
+            for name, found in families.items()
+            for operation, why in found.items()
+            if why is not None
+        ),
+        *(f"{FAMILIES[name].title}: {FAMILIES[name].note}" for name in families if FAMILIES[name].note),
+    ]
 
 
 def as_markdown(families: dict[str, dict[str, str | None]]) -> str:

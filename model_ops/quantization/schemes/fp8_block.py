@@ -19,8 +19,10 @@ BLOCK = 128
 def _stored(out_features: int, in_features: int) -> Layout:
     if in_features % BLOCK:
         raise ModelError(f"a layer has {in_features} inputs, no multiple of the {BLOCK} that share a scale: choose scheme fp8")
-    return {"weight": ("F8_E4M3", (out_features, in_features)),
-            "weight_scale": ("F32", (math.ceil(out_features / BLOCK), in_features // BLOCK))}
+    return {
+        "weight": ("F8_E4M3", (out_features, in_features)),
+        "weight_scale": ("F32", (math.ceil(out_features / BLOCK), in_features // BLOCK)),
+    }
 
 
 def _load_layer() -> type[QuantizedLinear]:

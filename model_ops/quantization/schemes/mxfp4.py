@@ -18,8 +18,10 @@ GROUP, FORMAT, SCALES = 32, "mxfp4-pack-quantized", "torch.uint8"
 def _stored(out_features: int, in_features: int) -> Layout:
     if in_features % GROUP:
         raise ModelError(f"a layer has {in_features} inputs, no multiple of the {GROUP} that share a scale: choose scheme w8a8")
-    return {"weight_packed": ("U8", (out_features, in_features // 2)),
-            "weight_scale": ("U8", (out_features, in_features // GROUP))}
+    return {
+        "weight_packed": ("U8", (out_features, in_features // 2)),
+        "weight_scale": ("U8", (out_features, in_features // GROUP)),
+    }
 
 
 def _load_weight_layer() -> type[QuantizedLinear]:
@@ -36,9 +38,20 @@ def _load_layer() -> type[QuantizedLinear]:
 
 WEIGHTS = Precision(4, "float", "group", group_size=GROUP, scale_dtype=SCALES)
 MXFP4 = Scheme(
-    name="mxfp4", title="MXFP4", format=FORMAT, weights=WEIGHTS,
-    activations=Precision(4, "float", "group", dynamic=True, group_size=GROUP, scale_dtype=SCALES), stored=_stored,
-    load_layer=_load_layer)
+    name="mxfp4",
+    title="MXFP4",
+    format=FORMAT,
+    weights=WEIGHTS,
+    activations=Precision(4, "float", "group", dynamic=True, group_size=GROUP, scale_dtype=SCALES),
+    stored=_stored,
+    load_layer=_load_layer,
+)
 MXFP4A16 = Scheme(
-    name="mxfp4a16", title="MXFP4 weights", format=FORMAT, weights=WEIGHTS, activations=None, stored=_stored,
-    load_layer=_load_weight_layer)
+    name="mxfp4a16",
+    title="MXFP4 weights",
+    format=FORMAT,
+    weights=WEIGHTS,
+    activations=None,
+    stored=_stored,
+    load_layer=_load_weight_layer,
+)

@@ -18,8 +18,11 @@ GROUP = 16
 def _stored(out_features: int, in_features: int) -> Layout:
     if in_features % GROUP:
         raise ModelError(f"a layer has {in_features} inputs, no multiple of the {GROUP} that share a scale: choose scheme w8a8")
-    return {"weight_packed": ("U8", (out_features, in_features // 2)),
-            "weight_scale": ("F8_E4M3", (out_features, in_features // GROUP)), "weight_global_scale": ("F32", (1,))}
+    return {
+        "weight_packed": ("U8", (out_features, in_features // 2)),
+        "weight_scale": ("F8_E4M3", (out_features, in_features // GROUP)),
+        "weight_global_scale": ("F32", (1,)),
+    }
 
 
 def _stored_with_input(out_features: int, in_features: int) -> Layout:
@@ -41,9 +44,23 @@ def _load_weight_layer() -> type[QuantizedLinear]:
 FORMAT, SCALES = "nvfp4-pack-quantized", "torch.float8_e4m3fn"
 WEIGHTS = Precision(4, "float", "tensor_group", group_size=GROUP, scale_dtype=SCALES)
 NVFP4 = Scheme(
-    name="nvfp4", title="NVFP4", format=FORMAT, weights=WEIGHTS,
+    name="nvfp4",
+    title="NVFP4",
+    format=FORMAT,
+    weights=WEIGHTS,
     activations=Precision(4, "float", "tensor_group", dynamic="local", group_size=GROUP, scale_dtype=SCALES),
-    stored=_stored_with_input, load_layer=_load_layer, shares_range=True, input_scale="input_global_scale")
+    stored=_stored_with_input,
+    load_layer=_load_layer,
+    shares_range=True,
+    input_scale="input_global_scale",
+)
 NVFP4A16 = Scheme(
-    name="nvfp4a16", title="NVFP4 weights", format=FORMAT, weights=WEIGHTS, activations=None, stored=_stored,
-    load_layer=_load_weight_layer, shares_range=True)
+    name="nvfp4a16",
+    title="NVFP4 weights",
+    format=FORMAT,
+    weights=WEIGHTS,
+    activations=None,
+    stored=_stored,
+    load_layer=_load_weight_layer,
+    shares_range=True,
+)

@@ -96,10 +96,14 @@ class WindowLayout:
         return groups
 
 
-def draft_attention(query: Float[Tensor, "queries heads head_dim"], keys: Float[Tensor, "tokens kv_heads head_dim"],
-                    values: Float[Tensor, "tokens kv_heads head_dim"], later: list[tuple[Tensor, Tensor]],
-                    layout: WindowLayout, at: Int[Tensor, " queries"] | None = None,
-                    ) -> Float[Tensor, "queries heads head_dim"]:
+def draft_attention(
+    query: Float[Tensor, "queries heads head_dim"],
+    keys: Float[Tensor, "tokens kv_heads head_dim"],
+    values: Float[Tensor, "tokens kv_heads head_dim"],
+    later: list[tuple[Tensor, Tensor]],
+    layout: WindowLayout,
+    at: Int[Tensor, " queries"] | None = None,
+) -> Float[Tensor, "queries heads head_dim"]:
     """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0.
 
     at: entries of the windows that are queries; None: all. The causal part is computed at every entry, since fused kernels do
@@ -138,7 +142,8 @@ class _DraftAttention(torch.autograd.Function):
             gradient = gradient.contiguous()
             spread = [_spread(stream, ctx.layout, ctx.at) for stream in (gradient, query, output, normaliser)]
             of_query, of_keys, of_values = _causal_gradients(
-                spread[0], (spread[1], keys, values), *spread[2:], layout=ctx.layout)
+                spread[0], (spread[1], keys, values), *spread[2:], layout=ctx.layout
+            )
             of_query = _chosen(of_query, ctx.at)
             if not later:
                 return None, None, of_query, of_keys, of_values
@@ -167,8 +172,9 @@ def _chosen(stream: Tensor, at: Tensor | None) -> Tensor:
     return stream if at is None else stream[at]
 
 
-def _own_score(grouped: Float[Tensor, "queries kv_heads group head_dim"], key: Float[Tensor, "queries kv_heads head_dim"],
-               scale: float) -> Float32[Tensor, "queries heads"]:
+def _own_score(
+    grouped: Float[Tensor, "queries kv_heads group head_dim"], key: Float[Tensor, "queries kv_heads head_dim"], scale: float
+) -> Float32[Tensor, "queries heads"]:
     return (grouped * key[:, :, None]).sum(-1, dtype=torch.float32).mul_(scale).flatten(1)
 
 
@@ -189,13 +195,15 @@ def _causal_part(streams: Streams, layout: WindowLayout) -> tuple[Tensor, Float3
     return output, normaliser
 
 
-def _causal_gradients(gradient: Tensor, streams: Streams, output: Tensor, normaliser: Float32[Tensor, "queries heads"],
-                      layout: WindowLayout) -> Streams:
+def _causal_gradients(
+    gradient: Tensor, streams: Streams, output: Tensor, normaliser: Float32[Tensor, "queries heads"], layout: WindowLayout
+) -> Streams:
     """Gradients of the causal part, for a softmax with the given log-sum-exp and output."""
     query, keys, values = streams
     if layout.last_seen is None and takes_varlen_kernel(query, keys, values):
-        return varlen_backward(gradient, query, keys, values, output, normaliser.T.contiguous(), _boundaries(layout),
-                               query.shape[-1] ** -0.5)
+        return varlen_backward(
+            gradient, query, keys, values, output, normaliser.T.contiguous(), _boundaries(layout), query.shape[-1] ** -0.5
+        )
     gradients = tuple(torch.zeros_like(stream) for stream in streams)
     for members in layout.groups():
         if _takes_cpu_kernel(query, layout, members):
@@ -231,24 +239,42 @@ def _heads_first(stream: Tensor, rows: slice) -> Float[Tensor, "1 heads rows hea
 def _forward_on_a_cpu(streams: Streams, layout: WindowLayout, document: int, output: Tensor, normaliser: Tensor) -> None:
     queries, parts = _parts(streams, layout, document)
     query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
-    found = [torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, _heads_first(streams[1], part), _heads_first(streams[2], part), 0.0, causal, scale=scale)
-        for part, causal in parts]
+    found = [
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, _heads_first(streams[1], part), _heads_first(streams[2], part), 0.0, causal, scale=scale
+        )
+        for part, causal in parts
+    ]
     joined = torch.stack([sums for _, sums in found]).logsumexp(0) if len(found) > 1 else found[0][1]
     whole = found[0][0] if len(found) == 1 else sum((sums - joined).exp_()[..., None] * part for part, sums in found)
     output[queries] = whole[0].transpose(0, 1).to(output.dtype)
     normaliser[queries] = joined[0].T
 
 
-def _backward_on_a_cpu(gradient: Tensor, streams: Streams, layout: WindowLayout, document: int, output: Tensor,
-                       normaliser: Tensor, gradients: Streams) -> None:
+def _backward_on_a_cpu(
+    gradient: Tensor,
+    streams: Streams,
+    layout: WindowLayout,
+    document: int,
+    output: Tensor,
+    normaliser: Tensor,
+    gradients: Streams,
+) -> None:
     queries, parts = _parts(streams, layout, document)
     query, scale = _heads_first(streams[0], queries), streams[0].shape[-1] ** -0.5
     sums = normaliser[queries].T[None].contiguous()
     for part, causal in parts:
         found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            _heads_first(gradient, queries), query, _heads_first(streams[1], part), _heads_first(streams[2], part),
-            _heads_first(output, queries), sums, 0.0, causal, scale=scale)
+            _heads_first(gradient, queries),
+            query,
+            _heads_first(streams[1], part),
+            _heads_first(streams[2], part),
+            _heads_first(output, queries),
+            sums,
+            0.0,
+            causal,
+            scale=scale,
+        )
         for total, rows, one in zip(gradients, (queries, part, part), found, strict=True):
             total[rows] += one[0].transpose(0, 1)
 
@@ -271,15 +297,23 @@ class _Explicit:
         device, heads = layout.device, streams[0].shape[1]
         before, windows, key_starts, query_starts = (
             torch.tensor([of_all[d] for d in members], device=device)[:, None]
-            for of_all in (layout.before, layout.windows, layout.key_starts, layout.query_starts))
+            for of_all in (layout.before, layout.windows, layout.key_starts, layout.query_starts)
+        )
         longest, widest = int((before + windows).max()), int(windows.max())
         place, token = torch.arange(widest, device=device), torch.arange(longest, device=device)
         block = max(1, SCORES_AT_ONCE.get(device.type, SCORES_AT_ONCE["cpu"]) // (len(members) * heads * longest))
         within = torch.minimum(place, windows - 1)
         where_query = query_starts + within
         last_seen = before + within if layout.last_seen is None else layout.last_seen[where_query]
-        return cls(streams, where_query, key_starts + torch.minimum(token, before + windows - 1), last_seen,
-                   place < windows, token < before + windows, min(block, widest))
+        return cls(
+            streams,
+            where_query,
+            key_starts + torch.minimum(token, before + windows - 1),
+            last_seen,
+            place < windows,
+            token < before + windows,
+            min(block, widest),
+        )
 
     def blocks(self):
         """(slice of the window, number of visible keys, queries, keys, values, scaled scores in float32), heads first."""
@@ -308,13 +342,16 @@ class _Explicit:
     def backward(self, gradient: Tensor, output: Tensor, normaliser: Tensor, gradients: Streams) -> None:
         kv_heads = self.streams[1].shape[1]
         shared = (gradient.float() * output.float()).sum(-1)
-        of_key, of_value = (stream.new_zeros(len(self.where_key), kv_heads, self.where_key.shape[1], stream.shape[-1],
-                                             dtype=torch.float32) for stream in self.streams[1:])
+        of_key, of_value = (
+            stream.new_zeros(len(self.where_key), kv_heads, self.where_key.shape[1], stream.shape[-1], dtype=torch.float32)
+            for stream in self.streams[1:]
+        )
         for part, seen, rows, key, value, scores in self.blocks():
             real, where = self.real_query[:, part], self.where_query[:, part]
             sums = normaliser[where].masked_fill_(~real[..., None], float("inf"))  # padding gets weight 0
-            upstream, sums, inner = (self.heads_first(stream, kv_heads)
-                                     for stream in (gradient[where], sums[..., None], shared[where][..., None]))
+            upstream, sums, inner = (
+                self.heads_first(stream, kv_heads) for stream in (gradient[where], sums[..., None], shared[where][..., None])
+            )
             weights = scores.sub_(sums).exp_()
             of_value[:, :, :seen] += weights.to(value.dtype).mT @ upstream
             of_scores = (upstream @ value.mT).float().sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5).to(value.dtype)

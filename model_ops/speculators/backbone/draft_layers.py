@@ -49,8 +49,9 @@ class Norm(nn.RMSNorm):
     """RMSNorm in float32; the output has autocast's dtype in training, otherwise the weight's dtype."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return rms_norm(hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype),
-                        self.weight, self.eps)
+        return rms_norm(
+            hidden if torch.is_autocast_enabled(hidden.device.type) else hidden.to(self.weight.dtype), self.weight, self.eps
+        )
 
 
 class _Attention(nn.Module):
@@ -92,16 +93,18 @@ class BodyLayer(nn.Module, ABC):
     mlp: Mlp
 
     @abstractmethod
-    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
-              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+    def reads(
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
+    ) -> Float[Tensor, "*tokens width"]:
         """The input of attention."""
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
         """The tensor that attention's output is added to: by default the layer's input."""
         return hidden
 
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+    def finish(
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads*head_dim"]
+    ) -> Float[Tensor, "*tokens hidden"]:
         """The layer's output from its attention's."""
         hidden = residual + self.self_attn.o_proj(attended)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -120,8 +123,9 @@ class DraftLayer(BodyLayer):
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = Mlp(config)
 
-    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
-              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens width"]:
+    def reads(
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
+    ) -> Float[Tensor, "*tokens width"]:
         """The input of attention's projections; width is 2 * hidden in the first layer."""
         if not self.first:
             return self.input_layernorm(hidden)
@@ -172,6 +176,7 @@ class RepeatedBody(DraftModel):
         """Logits over the draft vocabulary, float32."""
         return self.lm_head(self.norm(hidden)).float()
 
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+    def scored(
+        self, hidden: Float[Tensor, "rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         return self.norm(hidden), self.lm_head.weight

@@ -27,30 +27,48 @@ class DFlashSettings(SpeculatorSettings):
 
     architecture: Literal["dflash"] = Field(description="Kind of drafter")
     num_layers: int | None = Field(
-        None, ge=1, le=16, description="Decoder layers of the drafter. Left out: 1, 3 or 5 by preset")
+        None, ge=1, le=16, description="Decoder layers of the drafter. Left out: 1, 3 or 5 by preset"
+    )
     mask_token_id: int | None = Field(
-        None, ge=0, description="Token id that stands for a token not yet drafted; its embedding is the target's. Left out: "
-        "the padding token or the last of the vocabulary")
+        None,
+        ge=0,
+        description="Token id that stands for a token not yet drafted; its embedding is the target's. Left out: "
+        "the padding token or the last of the vocabulary",
+    )
     block_size: int | None = Field(
-        None, ge=2, le=64, description="Tokens of a block, the last verified one and the drafts. Left out: "
-        "num_speculative_tokens + 1")
+        None,
+        ge=2,
+        le=64,
+        description="Tokens of a block, the last verified one and the drafts. Left out: num_speculative_tokens + 1",
+    )
     captured_layers: int | None = Field(
-        None, ge=1, le=1_024, description="Number of the target's layers whose states it reads. Left out: 5, or as "
-        "many as a shallow target has")
-    gamma: float | None = Field(
-        None, gt=0, description="Draft k weighs exp(-(k - 1) / gamma), k counting from 1. Left out: 4")
+        None,
+        ge=1,
+        le=1_024,
+        description="Number of the target's layers whose states it reads. Left out: 5, or as many as a shallow target has",
+    )
+    gamma: float | None = Field(None, gt=0, description="Draft k weighs exp(-(k - 1) / gamma), k counting from 1. Left out: 4")
     anchors: int | None = Field(
-        None, ge=1, description="Positions of an answer at which a training step drafts, chosen anew each time. Left "
-        "out: 64, 256 or 512 by preset")
+        None,
+        ge=1,
+        description="Positions of an answer at which a training step drafts, chosen anew each time. Left "
+        "out: 64, 256 or 512 by preset",
+    )
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "gamma": 4.0}
     STAY_OPEN: ClassVar[dict[str, str]] = {
-        **SpeculatorSettings.STAY_OPEN, "mask_token_id": "by the target's vocabulary",
-        "captured_layers": "5, or as many as a shallow target has"}
+        **SpeculatorSettings.STAY_OPEN,
+        "mask_token_id": "by the target's vocabulary",
+        "captured_layers": "5, or as many as a shallow target has",
+    }
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**SpeculatorSettings.PRESETS[name], **own} for name, own in {
-            "quick": {"num_layers": 1, "anchors": 64}, "balanced": {"num_layers": 3, "anchors": 256},
-            "thorough": {"num_layers": 5, "anchors": 512}}.items()}
+        name: {**SpeculatorSettings.PRESETS[name], **own}
+        for name, own in {
+            "quick": {"num_layers": 1, "anchors": 64},
+            "balanced": {"num_layers": 3, "anchors": 256},
+            "thorough": {"num_layers": 5, "anchors": 512},
+        }.items()
+    }
     TRAINED_FOR: ClassVar[str] = "a block's drafts"
 
     @property
@@ -70,8 +88,10 @@ class DFlashSettings(SpeculatorSettings):
 
     def contradictions(self) -> Iterator[str]:
         if self.block_size is not None and self.block_size <= self.num_speculative_tokens:
-            yield (f"a block of block_size {self.block_size} holds {self.block_size - 1} drafts and "
-                   f"num_speculative_tokens is {self.num_speculative_tokens}: set block_size to at least one more")
+            yield (
+                f"a block of block_size {self.block_size} holds {self.block_size - 1} drafts and "
+                f"num_speculative_tokens is {self.num_speculative_tokens}: set block_size to at least one more"
+            )
         yield from super().contradictions()
         if self.step_decay != type(self).model_fields["step_decay"].default:
             yield "step_decay is set, but dflash weighs its drafts by gamma: set gamma, or step_weights"
@@ -91,12 +111,25 @@ def _model_class() -> type[DraftModel]:
 def _build(settings: DFlashSettings, target: Runner, target_ids: Tensor) -> DraftModel:
     from model_ops.speculators.dflash.network import DFlash
 
-    return DFlash.for_target(target, target_ids, num_layers=settings.num_layers, captured_layers=settings.captured_layers,
-                             block_size=settings.block_size, mask_token_id=settings.mask_token_id)
+    return DFlash.for_target(
+        target,
+        target_ids,
+        num_layers=settings.num_layers,
+        captured_layers=settings.captured_layers,
+        block_size=settings.block_size,
+        mask_token_id=settings.mask_token_id,
+    )
 
 
 DFLASH = Architecture(
-    name="dflash", settings=DFlashSettings, build=_build, model_class=_model_class, verify=verify_dflash,
+    name="dflash",
+    settings=DFlashSettings,
+    build=_build,
+    model_class=_model_class,
+    verify=verify_dflash,
     recognises=lambda config: config.get("architectures") == ["DFlashDraftModel"] and "speculators_model_type" not in config,
-    speculators_layout=SpeculatorsLayout("dflash", verify_dflash_in_speculators_layout), check_target=_check_layers,
-    vllm=VllmOptions("dflash", SAMPLED_DRAFTS), sglang=SglangOptions("DFLASH", drafts_in_one_step=True))
+    speculators_layout=SpeculatorsLayout("dflash", verify_dflash_in_speculators_layout),
+    check_target=_check_layers,
+    vllm=VllmOptions("dflash", SAMPLED_DRAFTS),
+    sglang=SglangOptions("DFLASH", drafts_in_one_step=True),
+)

@@ -19,8 +19,10 @@ def captured_boundaries(layers: int, count: int | None) -> tuple[int, ...]:
     """
     count = min(CAPTURED, layers - 1) if count is None else count
     if not 1 <= count < layers:
-        raise ModelError(f"DFlash reads {max(1, count)} boundaries between blocks, but a target of {layers} layers has "
-                         f"{max(0, layers - 1)}: lower captured_layers, or choose a deeper target")
+        raise ModelError(
+            f"DFlash reads {max(1, count)} boundaries between blocks, but a target of {layers} layers has "
+            f"{max(0, layers - 1)}: lower captured_layers, or choose a deeper target"
+        )
     if count == 1:
         return (layers // 2 + 1,) if layers > 2 else (1,)
     first, last = (1, layers - 3) if layers - 3 >= count else (0, layers - 2)

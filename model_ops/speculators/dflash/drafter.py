@@ -63,11 +63,21 @@ class DFlashDrafter:
         """The token that the target drew last in each row, at the position of the cache's length."""
 
     @torch.no_grad()
-    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
-              captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         config = self.model.config
-        self.cache = RaggedCache(config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim,
-                                 self.model.fc.weight.dtype, first.device)
+        self.cache = RaggedCache(
+            config.num_layers,
+            len(prompts),
+            config.num_key_value_heads,
+            config.head_dim,
+            self.model.fc.weight.dtype,
+            first.device,
+        )
         self._extend(torch.tensor([len(prompt) for prompt in prompts], device=first.device), captured)
         self.anchor = first
 
@@ -76,22 +86,29 @@ class DFlashDrafter:
         """Proposes a block of drafts. Raises ModelError if `count` exceeds the drafts of a block."""
         model, cache = self.model, self.cache
         if count > model.longest_chain:
-            raise ModelError(f"this drafter was trained for blocks of {model.longest_chain} drafts; set num_speculative_tokens "
-                             "to at most that")
+            raise ModelError(
+                f"this drafter was trained for blocks of {model.longest_chain} drafts; set num_speculative_tokens "
+                "to at most that"
+            )
         cache.reserve(1 + count)
         positions = cache.positions(1 + count)
         cos, sin = self.rotary.at(positions, cache.longest + 1 + count)
         hidden = model.embed(self.anchor, count)
         for number, layer in enumerate(model.layers):
             attention, x = layer.self_attn, layer.input_layernorm(hidden)
-            attended = cache.attend(number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin),
-                                    positions=positions, causal=False)
+            attended = cache.attend(
+                number, attention.query(x, cos, sin), *attention.key_value(x, cos, sin), positions=positions, causal=False
+            )
             hidden = layer.finish(hidden, attended)
         return independent_drafts(model.logits(hidden[:, 1:]), 0 if self.greedy else temperature, uniforms, self.target_ids)
 
     @torch.no_grad()
-    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
-                captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         self._extend(counts, captured)
         self.anchor = emitted.gather(1, counts[:, None] - 1).squeeze(1)
 

@@ -28,14 +28,24 @@ from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, na
 from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
-def save_dflash(config: DFlashConfig, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
-                dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
+def save_dflash(
+    config: DFlashConfig,
+    tensors: dict[str, Tensor],
+    directory: Path,
+    num_speculative_tokens: int,
+    dtype: torch.dtype,
+    verifier: str,
+    verifier_architectures: list[str] | None,
+) -> None:
     """Writes both layouts with weights in `dtype`. Raises ValueError for more drafts than a block has."""
     if not 1 <= num_speculative_tokens < config.block_size:
         raise ValueError(f"a block of {config.block_size} holds {config.block_size - 1} drafts, not {num_speculative_tokens}")
     weights = in_dtype(tensors, dtype)
-    trained = {TRAINED_WITH: json.dumps({"block_size": config.block_size, "mask_token_id": config.mask_token_id,
-                                         "target_layer_ids": _outputs(config)})}
+    trained = {
+        TRAINED_WITH: json.dumps(
+            {"block_size": config.block_size, "mask_token_id": config.mask_token_id, "target_layer_ids": _outputs(config)}
+        )
+    }
     twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
     write_directory(directory / SPECULATORS_LAYOUT, weights, twin, trained)
     write_directory(directory, weights, dflash_config(config, dtype), trained)
@@ -52,8 +62,13 @@ def dflash_config(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def speculators_config(config: DFlashConfig, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
-                       verifier_architectures: list[str] | None) -> dict[str, Any]:
+def speculators_config(
+    config: DFlashConfig,
+    num_speculative_tokens: int,
+    dtype: torch.dtype,
+    verifier: str,
+    verifier_architectures: list[str] | None,
+) -> dict[str, Any]:
     """config.json of the speculators layout, every flag explicit."""
     return {
         "architectures": ["DFlashSpeculator"],
@@ -68,8 +83,14 @@ def speculators_config(config: DFlashConfig, num_speculative_tokens: int, dtype:
         "speculators_config": {
             "algorithm": "dflash",
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"accept_tolerance": 0.0, "proposal_type": "greedy",
-                                  "speculative_tokens": num_speculative_tokens, "verifier_accept_k": 1}],
+            "proposal_methods": [
+                {
+                    "accept_tolerance": 0.0,
+                    "proposal_type": "greedy",
+                    "speculative_tokens": num_speculative_tokens,
+                    "verifier_accept_k": 1,
+                }
+            ],
             "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
         },
         "speculators_model_type": "dflash",
@@ -88,25 +109,52 @@ def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
     outputs = own.get("target_layer_ids")
     if not isinstance(outputs, list) or not all(type(output) is int for output in outputs):
         raise ModelError(f"{path}: dflash_config.target_layer_ids is {outputs!r}; list the target's layers that it reads")
-    unknown = [name for name in ("causal", "use_swa", "attention_sink_bias", "attention_value_scale", "projector_type",
-                                 "conv_kernel_size", "selector_rank", "sample_from_anchor") if own.get(name)]
+    unknown = [
+        name
+        for name in (
+            "causal",
+            "use_swa",
+            "attention_sink_bias",
+            "attention_value_scale",
+            "projector_type",
+            "conv_kernel_size",
+            "selector_rank",
+            "sample_from_anchor",
+        )
+        if own.get(name)
+    ]
     kinds = raw.get("layer_types") or []
     if unknown or raw.get("attention_bias") or any(kind != "full_attention" for kind in kinds):
         what = f"dflash_config.{unknown[0]}" if unknown else "attention_bias or a layer without full attention"
         raise ModelError(f"{path} has {what}, which is not supported: give a drafter without it")
-    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 1_000_000.0),
-                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+    rope = raw.get("rope_parameters") or {
+        "rope_theta": raw.get("rope_theta", 1_000_000.0),
+        **(raw.get("rope_scaling") or {"rope_type": "default"}),
+    }
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
-    names = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings",
-             "rms_norm_eps", "eos_token_id", "bos_token_id", "pad_token_id")
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "eos_token_id",
+        "bos_token_id",
+        "pad_token_id",
+    )
     try:
         return DFlashConfig(
-            **{name: raw.get(name) for name in names}, num_key_value_heads=raw.get("num_key_value_heads") or heads,
+            **{name: raw.get(name) for name in names},
+            num_key_value_heads=raw.get("num_key_value_heads") or heads,
             head_dim=raw.get("head_dim") or (hidden // heads if isinstance(hidden, int) and heads else None),
-            num_layers=raw.get("num_hidden_layers"), rope_parameters=rope, layer_ids=[output + 1 for output in outputs],
+            num_layers=raw.get("num_hidden_layers"),
+            rope_parameters=rope,
+            layer_ids=[output + 1 for output in outputs],
             target_layers=raw.get("num_target_layers") or max(outputs, default=0) + 1,
             block_size=own.get("block_size", raw.get("block_size")),
-            mask_token_id=own.get("mask_token_id", raw.get("mask_token_id")))
+            mask_token_id=own.get("mask_token_id", raw.get("mask_token_id")),
+        )
     except ValidationError as error:
         problem = error.errors()[0]
         raise ModelError(f"{path}: {problem['loc'][0]}: {problem['msg']}") from error
@@ -118,5 +166,11 @@ def _outputs(config: DFlashConfig) -> list[int]:
 
 
 def _qwen3_fields(config: DFlashConfig, dtype: torch.dtype) -> dict[str, Any]:
-    return {**decoder_fields(config, dtype), "layer_types": ["full_attention"] * config.num_layers,
-            "max_window_layers": config.num_layers, "model_type": "qwen3", "sliding_window": None, "use_sliding_window": False}
+    return {
+        **decoder_fields(config, dtype),
+        "layer_types": ["full_attention"] * config.num_layers,
+        "max_window_layers": config.num_layers,
+        "model_type": "qwen3",
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }

@@ -96,8 +96,9 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = Mlp(config)
 
-    def finish(self, residual: Float[Tensor, "*tokens hidden"],
-               attended: Float[Tensor, "*tokens heads*head_dim"]) -> Float[Tensor, "*tokens hidden"]:
+    def finish(
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads*head_dim"]
+    ) -> Float[Tensor, "*tokens hidden"]:
         """The layer's output from its attention's."""
         hidden = residual + self.self_attn.o_proj(attended)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
@@ -133,8 +134,15 @@ class DFlash(DraftModel):
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
     @classmethod
-    def for_target(cls, target: Runner, target_ids: Int[Tensor, " vocab"], num_layers: int, block_size: int,
-                   captured_layers: int | None = None, mask_token_id: int | None = None) -> DFlash:
+    def for_target(
+        cls,
+        target: Runner,
+        target_ids: Int[Tensor, " vocab"],
+        num_layers: int,
+        block_size: int,
+        captured_layers: int | None = None,
+        mask_token_id: int | None = None,
+    ) -> DFlash:
         """A new drafter, initialised from the target. captured_layers None: 5, or fewer for a shallow target. mask_token_id
         None: `default_mask_token`.
 
@@ -145,12 +153,21 @@ class DFlash(DraftModel):
             raise ModelError(f"DFlash uses the target's head and needs its whole vocabulary of {vocab} tokens")
         mask = default_mask_token(target) if mask_token_id is None else mask_token_id
         if mask >= vocab:
-            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
-                             "if possible one that no text holds")
-        model = cls(DFlashConfig(
-            **drafter_shape(config), vocab_size=vocab, num_layers=num_layers, target_layers=config.num_hidden_layers,
-            layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
-            block_size=block_size, mask_token_id=mask)).to(target.device)
+            raise ModelError(
+                f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
+                "if possible one that no text holds"
+            )
+        model = cls(
+            DFlashConfig(
+                **drafter_shape(config),
+                vocab_size=vocab,
+                num_layers=num_layers,
+                target_layers=config.num_hidden_layers,
+                layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
+                block_size=block_size,
+                mask_token_id=mask,
+            )
+        ).to(target.device)
         model.warm_start(target.final_norm.float())
         return model.attach(target)
 
@@ -164,12 +181,14 @@ class DFlash(DraftModel):
                 if name.endswith(("self_attn.o_proj.weight", "mlp.down_proj.weight")):
                     parameter *= 0.1
             nn.init.normal_(self.fc.weight, std=0.02)
-            self.fc.weight[:, -self.config.hidden_size:] += torch.eye(self.config.hidden_size, device=self.fc.weight.device)
+            self.fc.weight[:, -self.config.hidden_size :] += torch.eye(self.config.hidden_size, device=self.fc.weight.device)
 
     def attach(self, target: Runner) -> Self:
         if tuple(target.embedding.shape) != (self.config.vocab_size, self.config.hidden_size):
-            raise ModelError(f"this drafter needs an embedding of {self.config.vocab_size} tokens and width "
-                             f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: give its own target")
+            raise ModelError(
+                f"this drafter needs an embedding of {self.config.vocab_size} tokens and width "
+                f"{self.config.hidden_size}, the target's is {list(target.embedding.shape)}: give its own target"
+            )
         self.shared = SharedWeights(target.embedding.detach(), target.head.weight.detach())
         return self
 
@@ -211,23 +230,35 @@ class DFlash(DraftModel):
             keys, values = attention.key_value(context, cos[place], sin[place])
             own_keys, own_values = attention.key_value(x, cos[stands], sin[stands])
             query = attention.query(x, cos[stands], sin[stands]).unflatten(2, (keys.shape[1], -1)).permute(0, 2, 3, 1, 4)
-            attended = draft_attention(query.flatten(1, 3), keys, values,
-                                       list(zip(own_keys.unbind(1), own_values.unbind(1), strict=True)), layout)
+            attended = draft_attention(
+                query.flatten(1, 3), keys, values, list(zip(own_keys.unbind(1), own_values.unbind(1), strict=True)), layout
+            )
             attended = attended.view_as(query).permute(0, 3, 1, 2, 4).flatten(2)
             hidden = layer.finish(hidden, attended)
         padded = document * documents.window + entry
-        return [hidden.new_zeros(rows * documents.window, hidden.shape[-1]).index_copy(0, padded, hidden[:, step + 1])
-                .view(rows, documents.window, -1) for step in range(steps)]
+        return [
+            hidden.new_zeros(rows * documents.window, hidden.shape[-1])
+            .index_copy(0, padded, hidden[:, step + 1])
+            .view(rows, documents.window, -1)
+            for step in range(steps)
+        ]
 
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]]:
+    def scored(
+        self, hidden: Float[Tensor, "rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]]:
         return self.norm(hidden), self.of_target().head
 
     def drafter(self, greedy: bool = False) -> DFlashDrafter:
         return DFlashDrafter(self, greedy)
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         save_dflash(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
 
     @classmethod

@@ -37,23 +37,33 @@ def verify_dflash(config: Mapping[str, Any], tensors: Tensors, target: Mapping[s
     block, mask = own.get("block_size", config.get("block_size")), own.get("mask_token_id", config.get("mask_token_id"))
     problems = _verify_all(config, tensors, target, outputs, block, mask)
     if isinstance(target, Mapping) and config["num_target_layers"] != target.get("num_hidden_layers"):
-        problems.append(_problem(f"num_target_layers is {config['num_target_layers']}, the target's layers are "
-                                 f"{target.get('num_hidden_layers')}"))
+        problems.append(
+            _problem(
+                f"num_target_layers is {config['num_target_layers']}, the target's layers are {target.get('num_hidden_layers')}"
+            )
+        )
     boundaries = config.get("eagle_aux_hidden_state_layer_ids")
     if boundaries is not None and boundaries != [output + 1 for output in outputs]:
-        problems.append(_problem(f"eagle_aux_hidden_state_layer_ids is {boundaries}, which vLLM reads first, as boundaries: "
-                                 f"one above target_layer_ids {outputs}, or leave it out"))
+        problems.append(
+            _problem(
+                f"eagle_aux_hidden_state_layer_ids is {boundaries}, which vLLM reads first, as boundaries: "
+                f"one above target_layer_ids {outputs}, or leave it out"
+            )
+        )
     if config.get("eagle_config"):
         problems.append(_problem("eagle_config would be read by vLLM in place of target_layer_ids: leave it out"))
-    for name, value in {**{f"dflash_config.{name}": own.get(name) for name in ("causal", "use_swa")},
-                        "is_causal": config.get("is_causal")}.items():
+    for name, value in {
+        **{f"dflash_config.{name}": own.get(name) for name in ("causal", "use_swa")},
+        "is_causal": config.get("is_causal"),
+    }.items():
         if value:
             problems.append(_problem(f"{name} is {value!r}: the tokens of a block were trained to see each other"))
     return problems
 
 
-def verify_dflash_in_speculators_layout(config: Mapping[str, Any], tensors: Tensors,
-                                        target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_dflash_in_speculators_layout(
+    config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """A directory in the speculators layout: config against tensors, and the target if known."""
     if problems := verify_proposals(config):
         return problems
@@ -62,24 +72,34 @@ def verify_dflash_in_speculators_layout(config: Mapping[str, Any], tensors: Tens
     if problems or not _whole_numbers(boundaries):
         return problems or [_problem(f"aux_hidden_state_layer_ids is {boundaries!r}, not boundaries of the target")]
     outputs, block = [boundary - 1 for boundary in boundaries], config.get("block_size")
-    problems = _verify_all({**layer, "dtype": config.get("dtype")}, tensors, target, outputs, block,
-                           config.get("mask_token_id"))
+    problems = _verify_all(
+        {**layer, "dtype": config.get("dtype")}, tensors, target, outputs, block, config.get("mask_token_id")
+    )
     if config.get("sliding_window_non_causal", True) is not True:
-        problems.append(_problem("sliding_window_non_causal is not true: vLLM then makes every layer causal, the tokens of a "
-                                 "block were trained to see each other"))
+        problems.append(
+            _problem(
+                "sliding_window_non_causal is not true: vLLM then makes every layer causal, the tokens of a "
+                "block were trained to see each other"
+            )
+        )
     if config.get("sample_from_anchor", False) is not False:
         problems.append(_problem("sample_from_anchor is not false: drafts were trained at the mask tokens alone"))
     if config.get("draft_vocab_size") != layer["vocab_size"]:
-        problems.append(_problem(f"draft_vocab_size is {config.get('draft_vocab_size')}: the drafter uses the target's own "
-                                 f"head of {layer['vocab_size']} tokens"))
+        problems.append(
+            _problem(
+                f"draft_vocab_size is {config.get('draft_vocab_size')}: the drafter uses the target's own "
+                f"head of {layer['vocab_size']} tokens"
+            )
+        )
     tokens = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
     if type(block) is int and tokens >= block:
         problems.append(_problem(f"speculative_tokens is {tokens}, a block of {block} holds {block - 1} drafts"))
     return problems
 
 
-def _verify_all(config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None, outputs: list[int], block: Any,
-                mask: Any) -> list[Defect]:
+def _verify_all(
+    config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None, outputs: list[int], block: Any, mask: Any
+) -> list[Defect]:
     """Checks that both layouts share. config: the config of the layers."""
     problems = compare_shapes(_shapes(config, len(outputs)), tensors) + verify_dtype(config, tensors)
     if config.get("model_type") != "qwen3":
@@ -109,11 +129,24 @@ def _shapes(config: Mapping[str, Any], captured: int) -> Shapes:
     kv = config["num_key_value_heads"] * head_dim
     shapes: Shapes = {"fc.weight": (hidden, captured * hidden), "hidden_norm.weight": (hidden,), "norm.weight": (hidden,)}
     for number in range(config["num_hidden_layers"]):
-        shapes.update({f"layers.{number}.{name}.weight": shape for name, shape in {
-            "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,), "self_attn.q_norm": (head_dim,),
-            "self_attn.k_norm": (head_dim,), "self_attn.q_proj": (heads * head_dim, hidden),
-            "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, heads * head_dim),
-            "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner)}.items()})
+        shapes.update(
+            {
+                f"layers.{number}.{name}.weight": shape
+                for name, shape in {
+                    "input_layernorm": (hidden,),
+                    "post_attention_layernorm": (hidden,),
+                    "self_attn.q_norm": (head_dim,),
+                    "self_attn.k_norm": (head_dim,),
+                    "self_attn.q_proj": (heads * head_dim, hidden),
+                    "self_attn.k_proj": (kv, hidden),
+                    "self_attn.v_proj": (kv, hidden),
+                    "self_attn.o_proj": (hidden, heads * head_dim),
+                    "mlp.gate_proj": (inner, hidden),
+                    "mlp.up_proj": (inner, hidden),
+                    "mlp.down_proj": (hidden, inner),
+                }.items()
+            }
+        )
     return shapes
 
 

@@ -52,22 +52,30 @@ def _build(settings: Eagle3Settings, target: Runner, target_ids: Tensor) -> Draf
     from model_ops.speculators.eagle3.network import Eagle3
 
     newer = isinstance(settings, Eagle31Settings)
-    config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer,
-                                     norm_output=newer)
+    config = Eagle3Config.for_target(
+        target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer, norm_output=newer
+    )
     return Eagle3(config).to(target.device).begun_from(target, target_ids)
 
 
 def _is_eagle3(config: Config, newer: bool) -> bool:
     normalised = bool(config.get("fc_norm") or config.get("norm_output"))
-    return (config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is None and normalised == newer)
+    return config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is None and normalised == newer
 
 
 def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
     return Architecture(
-        name=name, settings=settings, build=_build, model_class=_model_class, verify=verify_eagle3,
+        name=name,
+        settings=settings,
+        build=_build,
+        model_class=_model_class,
+        verify=verify_eagle3,
         recognises=lambda config: _is_eagle3(config, newer=issubclass(settings, Eagle31Settings)),
         speculators_layout=SpeculatorsLayout("eagle3", verify_eagle3_in_speculators_layout, speculators_name),
-        check_target=check_layers, vllm=VllmOptions("eagle3", SAMPLED_DRAFTS), sglang=SglangOptions("EAGLE3"))
+        check_target=check_layers,
+        vllm=VllmOptions("eagle3", SAMPLED_DRAFTS),
+        sglang=SglangOptions("EAGLE3"),
+    )
 
 
 EAGLE3 = _described("eagle3", Eagle3Settings)

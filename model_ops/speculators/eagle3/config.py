@@ -1,6 +1,6 @@
 """Configs of EAGLE-3 and P-EAGLE drafters, and the target's block boundaries that they read. Importing it imports no torch.
 
-    config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
+config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def default_layer_ids(layers: int) -> tuple[int, int, int]:
     if layers >= 7:
         return 2, layers // 2, layers - 3
     if layers < 4:
-        raise ModelError(f"EAGLE-3 reads three boundaries between blocks, but a target of {layers} layers has fewer: choose "
-                         "another architecture, such as medusa")
+        raise ModelError(
+            f"EAGLE-3 reads three boundaries between blocks, but a target of {layers} layers has fewer: choose "
+            "another architecture, such as medusa"
+        )
     return 1, layers // 2, layers - 1
 
 
@@ -78,8 +80,14 @@ class Eagle3Config(BaseModel):
 
         own: fields that do not follow from the target, such as num_layers and the flags.
         """
-        return cls(**drafter_shape(target), vocab_size=target.vocab_size, draft_vocab_size=draft_vocab_size,
-                   layer_ids=default_layer_ids(target.num_hidden_layers), target_layers=target.num_hidden_layers, **own)
+        return cls(
+            **drafter_shape(target),
+            vocab_size=target.vocab_size,
+            draft_vocab_size=draft_vocab_size,
+            layer_ids=default_layer_ids(target.num_hidden_layers),
+            target_layers=target.num_hidden_layers,
+            **own,
+        )
 
 
 class PEagleConfig(Eagle3Config):

@@ -35,15 +35,25 @@ class Eagle3Drafter:
         """The body's output at each row's latest entry, from which the next draft is computed. [rows, hidden]"""
 
     @torch.no_grad()
-    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
-              captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         config, device = self.model.config, first.device
-        self.cache = RaggedCache(config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim,
-                                 self.model.fc.weight.dtype, device)
+        self.cache = RaggedCache(
+            config.num_layers, len(prompts), config.num_key_value_heads, config.head_dim, self.model.fc.weight.dtype, device
+        )
         longest = captured.shape[1]
         # index j reads token j + 1; the last index of the prompt reads the first token of the answer
-        following = torch.tensor([[*prompt[1:], token, *[0] * (longest - len(prompt))]
-                                  for prompt, token in zip(prompts, first.tolist(), strict=True)], device=device)
+        following = torch.tensor(
+            [
+                [*prompt[1:], token, *[0] * (longest - len(prompt))]
+                for prompt, token in zip(prompts, first.tolist(), strict=True)
+            ],
+            device=device,
+        )
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
         self._extend(following, lengths, captured)
 
@@ -66,12 +76,15 @@ class Eagle3Drafter:
         self.cache.lengths = lengths
         index = torch.stack(indices, dim=1)
         probabilities = torch.stack(distributions, dim=1) if distributions else None
-        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index,
-                        self.target_ids)
+        return Proposal(self.target_ids[index], torch.ones_like(index, dtype=torch.bool), probabilities, index, self.target_ids)
 
     @torch.no_grad()
-    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
-                captured: Float[Tensor, "rows tokens features"] | None) -> None:
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens features"] | None,
+    ) -> None:
         self._extend(emitted, counts, captured)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
@@ -85,8 +98,9 @@ class Eagle3Drafter:
         self.cache.lengths = self.cache.lengths + counts
         self.hidden = hidden[torch.arange(len(counts), device=counts.device), counts - 1]
 
-    def _body(self, hidden: Float[Tensor, "rows entries hidden"],
-              embedding: Float[Tensor, "rows entries hidden"]) -> Float[Tensor, "rows entries hidden"]:
+    def _body(
+        self, hidden: Float[Tensor, "rows entries hidden"], embedding: Float[Tensor, "rows entries hidden"]
+    ) -> Float[Tensor, "rows entries hidden"]:
         """One pass over the next entries of every row."""
         entries = hidden.shape[1]
         self.cache.reserve(entries)

@@ -35,14 +35,20 @@ from model_ops.speculators.eagle3.config import MOST_LAYERS, Eagle3Config, PEagl
 from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
-def save_eagle3(config: Eagle3Config, tensors: dict[str, Tensor], directory: Path, num_speculative_tokens: int,
-                dtype: torch.dtype, verifier: str, verifier_architectures: list[str] | None) -> None:
+def save_eagle3(
+    config: Eagle3Config,
+    tensors: dict[str, Tensor],
+    directory: Path,
+    num_speculative_tokens: int,
+    dtype: torch.dtype,
+    verifier: str,
+    verifier_architectures: list[str] | None,
+) -> None:
     """Writes both layouts with weights in `dtype`."""
     weights = in_dtype(tensors, dtype)
     renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
     twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output,
-                                         **_mask_fields(config)})}
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output, **_mask_fields(config)})}
     write_directory(directory / SPECULATORS_LAYOUT, renamed, twin, trained)
     write_directory(directory, weights, midlayer_config(config, dtype), trained)
 
@@ -70,8 +76,13 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype: torch.dtype, verifier: str,
-                       verifier_architectures: list[str] | None) -> dict[str, Any]:
+def speculators_config(
+    config: Eagle3Config,
+    num_speculative_tokens: int,
+    dtype: torch.dtype,
+    verifier: str,
+    verifier_architectures: list[str] | None,
+) -> dict[str, Any]:
     """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
     parallel = isinstance(config, PEagleConfig)
     return {
@@ -88,8 +99,14 @@ def speculators_config(config: Eagle3Config, num_speculative_tokens: int, dtype:
         "speculators_config": {
             "algorithm": "peagle" if parallel else "eagle3",
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"accept_tolerance": 0.0, "proposal_type": "greedy",
-                                  "speculative_tokens": num_speculative_tokens, "verifier_accept_k": 1}],
+            "proposal_methods": [
+                {
+                    "accept_tolerance": 0.0,
+                    "proposal_type": "greedy",
+                    "speculative_tokens": num_speculative_tokens,
+                    "verifier_accept_k": 1,
+                }
+            ],
             "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
         },
         "speculators_model_type": "peagle" if parallel else "eagle3",
@@ -112,8 +129,16 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
         if layer_ids is None:
             raise ModelError(f"{where} has no eagle_aux_hidden_state_layer_ids; add the boundaries")
         layer_ids = [output + 1 if type(output) is int else output for output in layer_ids]
-    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
-             "draft_vocab_size", "max_position_embeddings", "rms_norm_eps")
+    names = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "draft_vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+    )
     missing = [name for name in names if raw.get(name) is None]
     if missing:
         raise ModelError(f"{where} lacks {missing[0]}")
@@ -131,17 +156,24 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     layers = raw.get("num_hidden_layers", 1)
     if type(layers) is not int or not 1 <= layers <= MOST_LAYERS:
         raise ModelError(f"{where}: num_hidden_layers is {layers!r}, not 1 to {MOST_LAYERS}")
-    rope = raw.get("rope_parameters") or {"rope_theta": raw.get("rope_theta", 10_000.0),
-                                          **(raw.get("rope_scaling") or {"rope_type": "default"})}
+    rope = raw.get("rope_parameters") or {
+        "rope_theta": raw.get("rope_theta", 10_000.0),
+        **(raw.get("rope_scaling") or {"rope_type": "default"}),
+    }
     try:
         return Eagle3Config(
             **{name: raw[name] for name in names},
-            num_layers=layers, fc_norm=bool(raw.get("fc_norm")), norm_output=bool(raw.get("norm_output")),
+            num_layers=layers,
+            fc_norm=bool(raw.get("fc_norm")),
+            norm_output=bool(raw.get("norm_output")),
             head_dim=raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"],
-            rope_parameters=rope, layer_ids=tuple(layer_ids),
+            rope_parameters=rope,
+            layer_ids=tuple(layer_ids),
             target_layers=raw.get("target_num_hidden_layers") or max(layer_ids) + 1,
-            eos_token_id=raw.get("eos_token_id"), bos_token_id=raw.get("bos_token_id"),
-            pad_token_id=raw.get("pad_token_id"))
+            eos_token_id=raw.get("eos_token_id"),
+            bos_token_id=raw.get("bos_token_id"),
+            pad_token_id=raw.get("pad_token_id"),
+        )
     except (ValidationError, TypeError) as error:
         problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("layer_ids",), "msg": str(error)}
         raise ModelError(f"{where}: {problem['loc'][0]}: {problem['msg']}") from error

@@ -57,8 +57,9 @@ class Eagle3(RepeatedBody):
         self.fc = nn.Linear(CAPTURED * hidden, hidden, bias=False)
         self.midlayer = DraftLayer(config, first=True)
         if config.num_layers > 1:  # servers' names: layers.1, layers.2, ...
-            self.layers = nn.ModuleDict({str(number): DraftLayer(config, first=False)
-                                         for number in range(1, config.num_layers)})
+            self.layers = nn.ModuleDict(
+                {str(number): DraftLayer(config, first=False) for number in range(1, config.num_layers)}
+            )
         self.norm = Norm(hidden, config.rms_norm_eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64))
@@ -92,8 +93,12 @@ class Eagle3(RepeatedBody):
         self.t2d.zero_()
         self.t2d[target_ids] = True
 
-    def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
-                   final_norm: Float[Tensor, " hidden"]) -> None:
+    def warm_start(
+        self,
+        embedding: Float[Tensor, "vocab hidden"],
+        head: Float[Tensor, "vocab hidden"],
+        final_norm: Float[Tensor, " hidden"],
+    ) -> None:
         """Copies embedding, output rows and final norm from the target, and initialises `fc` to select the deepest state."""
         with torch.no_grad():
             self.embed_tokens.weight.copy_(embedding)
@@ -127,10 +132,17 @@ class Eagle3(RepeatedBody):
         """Its tensors by the names of the midlayer layout."""
         return self.state_dict()
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
-        save_eagle3(self.config, self.file_tensors(), directory, num_speculative_tokens, dtype, verifier,
-                    verifier_architectures)
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
+        save_eagle3(
+            self.config, self.file_tensors(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures
+        )
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:

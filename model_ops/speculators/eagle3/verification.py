@@ -26,16 +26,18 @@ from model_ops.speculators.verify_layers import (
 )
 
 
-def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                  target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_eagle3(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known."""
     problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems
     if mask_token(config) is not None:
         problems = _verify_mask(config, config["vocab_size"], MASK_FIELDS)
-    problems += compare_shapes(expected_shapes(config, config, "midlayer"), tensors,
-                               {"embed_tokens.weight"} if mask_token(config) is None else set())
+    problems += compare_shapes(
+        expected_shapes(config, config, "midlayer"), tensors, {"embed_tokens.weight"} if mask_token(config) is None else set()
+    )
     problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
@@ -44,13 +46,19 @@ def verify_eagle3(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
     problems += _verify_layer_ids(boundaries, config.get("target_num_hidden_layers"), target)
     outputs = _mapping(config.get("eagle_config")).get("eagle_aux_hidden_state_layer_ids")
     if not problems and outputs != [boundary - 1 for boundary in boundaries]:
-        problems.append(Defect("config.json", f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
-                                               f"be one below the top-level boundaries {list(boundaries)}"))
+        problems.append(
+            Defect(
+                "config.json",
+                f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
+                f"be one below the top-level boundaries {list(boundaries)}",
+            )
+        )
     return problems + verify_rope(config) + verify_against_target(config, target)
 
 
-def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                                        target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_eagle3_in_speculators_layout(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """A directory in the speculators layout, of EAGLE-3 or P-EAGLE: config against tensors, and the target if known."""
     layer, kind = config["transformer_layer_config"], config["speculators_model_type"]
     problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
@@ -59,17 +67,24 @@ def verify_eagle3_in_speculators_layout(config: Mapping[str, Any], tensors: Mapp
     if kind == "peagle" or mask_token(config) is not None:
         problems = _verify_mask(config, layer["vocab_size"], ("mask_token_id",))
         if kind != "peagle":
-            problems.append(Defect("config.json", "a mask token is given, but speculators_model_type is eagle3, with which "
-                                                   "vLLM drafts one token after the other: set it to peagle"))
-        problems += [Defect("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
-                     for flag in ("fc_norm", "norm_output") if config.get(flag)]
+            problems.append(
+                Defect(
+                    "config.json",
+                    "a mask token is given, but speculators_model_type is eagle3, with which "
+                    "vLLM drafts one token after the other: set it to peagle",
+                )
+            )
+        problems += [
+            Defect("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
+            for flag in ("fc_norm", "norm_output")
+            if config.get(flag)
+        ]
     problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
     problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):
-            problems.append(Defect("config.json", f"{flag} is not true or false, and defaults of servers differ: "
-                                                   "write it"))
+            problems.append(Defect("config.json", f"{flag} is not true or false, and defaults of servers differ: write it"))
         elif config[flag] and flag.startswith("norm_before"):
             problems.append(Defect("config.json", f"{flag} is true, but these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
@@ -113,8 +128,11 @@ def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: s
 def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, ...]) -> list[Defect]:
     """Problems of a P-EAGLE's mask token: it must be one id within the vocabulary, equal in all fields that servers read."""
     found = {name: config[name] for name in names if config.get(name) is not None}
-    problems = [Defect("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
-                for name, token in found.items() if type(token) is not int or not 0 <= token < vocab_size]
+    problems = [
+        Defect("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
+        for name, token in found.items()
+        if type(token) is not int or not 0 <= token < vocab_size
+    ]
     if not found:
         problems.append(Defect("config.json", f"{names[0]} is not there: vLLM does not start without a mask token"))
     elif not problems and len(set(found.values())) > 1:
@@ -130,8 +148,11 @@ def _verify_drafts(config: Mapping[str, Any]) -> list[Defect]:
     tokens, depths = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"], config.get("num_depths")
     if type(depths) is not int or tokens <= depths:
         return []
-    return [Defect("config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at "
-                                   "most that")]
+    return [
+        Defect(
+            "config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at most that"
+        )
+    ]
 
 
 def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None) -> list[Defect]:
@@ -144,8 +165,13 @@ def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Ma
     ids = np.arange(len(offsets)) + offsets
     problems = []
     if len(ids) and (ids.min() < 0 or ids.max() >= vocab_size):
-        problems.append(Defect(d2t.file.name, f"d2t leads to ids {ids.min()} to {ids.max()}, outside the vocabulary "
-                                               f"of {vocab_size}: it must hold offsets (target id - draft id)"))
+        problems.append(
+            Defect(
+                d2t.file.name,
+                f"d2t leads to ids {ids.min()} to {ids.max()}, outside the vocabulary "
+                f"of {vocab_size}: it must hold offsets (target id - draft id)",
+            )
+        )
     elif (np.diff(ids) <= 0).any():
         problems.append(Defect(d2t.file.name, "d2t does not lead to ascending, distinct ids of the target"))
     else:

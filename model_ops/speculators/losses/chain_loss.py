@@ -63,9 +63,16 @@ class ChainLoss:
     mass: Float32[Tensor, " positions"]
 
 
-def chain_loss(kind: LossKind, drafts: Sequence[DraftStep], teacher: Teacher, last: Float[Tensor, "contexts hidden"],
-               weights: Sequence[float] | None = None, labels: Int[Tensor, " contexts"] | None = None,
-               eta: float = ETA, kl_shares: Sequence[float] | None = None) -> ChainLoss:
+def chain_loss(
+    kind: LossKind,
+    drafts: Sequence[DraftStep],
+    teacher: Teacher,
+    last: Float[Tensor, "contexts hidden"],
+    weights: Sequence[float] | None = None,
+    labels: Int[Tensor, " contexts"] | None = None,
+    eta: float = ETA,
+    kl_shares: Sequence[float] | None = None,
+) -> ChainLoss:
     """The loss of every step against the teacher. labels: tokens that the target generated, as target ids. kl_shares: lambda of
     lk_lambda by step (None: by position).
 
@@ -80,11 +87,20 @@ def chain_loss(kind: LossKind, drafts: Sequence[DraftStep], teacher: Teacher, la
         raise ValueError("rows of a draft step must be in ascending order; sort them")
     heads = list({id(draft.head): draft.head for draft in drafts}.values())
     of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
-    plan = _Plan(kind, eta, teacher, last, None if labels is None else teacher.draft_labels(labels),
-                 [draft.rows for draft in drafts], [draft.stands_for for draft in drafts], of_step, weights,
-                 [None] * len(drafts) if kl_shares is None else list(kl_shares))
+    plan = _Plan(
+        kind,
+        eta,
+        teacher,
+        last,
+        None if labels is None else teacher.draft_labels(labels),
+        [draft.rows for draft in drafts],
+        [draft.stands_for for draft in drafts],
+        of_step,
+        weights,
+        [None] * len(drafts) if kl_shares is None else list(kl_shares),
+    )
     total, mass, *by_step = _ChainLoss.apply(plan, *(draft.states for draft in drafts), *heads)
-    return ChainLoss(total, by_step[:len(drafts)], by_step[len(drafts):], mass)
+    return ChainLoss(total, by_step[: len(drafts)], by_step[len(drafts) :], mass)
 
 
 @dataclass(frozen=True)
@@ -122,10 +138,13 @@ class _ChainLoss(torch.autograd.Function):
         kind = plan.last.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else heads[0].dtype
         wanted = ctx.needs_input_grad[1:]
-        state_gradients = [torch.empty_like(given) if needed else None
-                           for given, needed in zip(states, wanted[:steps], strict=True)]
-        head_gradients = [torch.zeros_like(given, dtype=torch.float32) if needed else None
-                          for given, needed in zip(heads, wanted[steps:], strict=True)]
+        state_gradients = [
+            torch.empty_like(given) if needed else None for given, needed in zip(states, wanted[:steps], strict=True)
+        ]
+        head_gradients = [
+            torch.zeros_like(given, dtype=torch.float32) if needed else None
+            for given, needed in zip(heads, wanted[steps:], strict=True)
+        ]
         losses = [given.new_empty(len(given), dtype=torch.float32) for given in states]
         alphas = [torch.empty_like(loss) for loss in losses]
         mass = losses[0].new_zeros(len(plan.rows[0]))
@@ -154,12 +173,19 @@ class _ChainLoss(torch.autograd.Function):
                         add_product(head_gradients[head], products, entered)
         ctx.gradients = [
             *state_gradients,
-            *(None if gradient is None else gradient.to(given.dtype)
-              for gradient, given in zip(head_gradients, heads, strict=True))]
+            *(
+                None if gradient is None else gradient.to(given.dtype)
+                for gradient, given in zip(head_gradients, heads, strict=True)
+            ),
+        ]
         ctx.mark_non_differentiable(mass, *losses, *alphas)
-        total = sum((weight * (loss if times is None else loss * times).sum()
-                     for weight, loss, times in zip(plan.weights, losses, plan.stands_for, strict=True)),
-                    start=torch.zeros((), device=plan.last.device))
+        total = sum(
+            (
+                weight * (loss if times is None else loss * times).sum()
+                for weight, loss, times in zip(plan.weights, losses, plan.stands_for, strict=True)
+            ),
+            start=torch.zeros((), device=plan.last.device),
+        )
         return total, mass, *losses, *alphas
 
     @staticmethod
@@ -169,8 +195,16 @@ class _ChainLoss(torch.autograd.Function):
         return None, *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients)
 
 
-def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple[int, slice, Tensor]], losses: list[Tensor],
-               alphas: list[Tensor], mass: Tensor, gradient_wanted: bool) -> None:
+def _softmaxes(
+    plan: _Plan,
+    target: TeacherLogits,
+    first: int,
+    parts: list[tuple[int, slice, Tensor]],
+    losses: list[Tensor],
+    alphas: list[Tensor],
+    mass: Tensor,
+    gradient_wanted: bool,
+) -> None:
     """Losses of a chunk, a few positions at a time; gradients overwrite the logits."""
     contexts, vocab = target.logits.shape
     at_once = max(1, SOFTMAX_ELEMENTS.get(plan.last.device.type, SOFTMAX_ELEMENTS["cpu"]) // vocab)
@@ -192,6 +226,7 @@ def _softmaxes(plan: _Plan, target: TeacherLogits, first: int, parts: list[tuple
             times = plan.stands_for[step]
             scale = plan.weights[step] if times is None else plan.weights[step] * times[where, None]
             losses[step][where], alphas[step][where], gradient = loss_and_gradient(
-                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted, plan.kl_shares[step])
+                plan.kind, logits[low:high].float(), met, plan.eta, scale, gradient_wanted, plan.kl_shares[step]
+            )
             if gradient is not None:
                 logits[low:high] = gradient

@@ -53,14 +53,20 @@ class TargetRows:
         return cls(target, target.sum(-1, keepdim=True), torch.xlogy(target, target).sum(-1, keepdim=True), labels)
 
     def __getitem__(self, rows: slice | Tensor) -> TargetRows:
-        return TargetRows(self.probabilities[rows], self.mass[rows], self.log_mean[rows],
-                          None if self.labels is None else self.labels[rows])
+        return TargetRows(
+            self.probabilities[rows], self.mass[rows], self.log_mean[rows], None if self.labels is None else self.labels[rows]
+        )
 
 
-def loss_and_gradient(kind: LossKind, draft_logits: Float[Tensor, "positions draft_vocab"], target: TargetRows,
-                      eta: float = ETA, scale: float | Float[Tensor, "positions 1"] = 1.0, gradient_wanted: bool = True,
-                      kl_share: float | None = None,
-                      ) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
+def loss_and_gradient(
+    kind: LossKind,
+    draft_logits: Float[Tensor, "positions draft_vocab"],
+    target: TargetRows,
+    eta: float = ETA,
+    scale: float | Float[Tensor, "positions 1"] = 1.0,
+    gradient_wanted: bool = True,
+    kl_share: float | None = None,
+) -> tuple[Float[Tensor, " positions"], Float[Tensor, " positions"], Tensor | None]:
     """(loss, alpha, scale * d loss / d draft_logits) by the closed forms above; draft_logits are overwritten.
 
     All gradients have the form c_q q + c_p p + c_A q 1[A], minus 1 at the label for cross-entropy, which needs few passes over

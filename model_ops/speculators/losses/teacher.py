@@ -53,8 +53,9 @@ class TeacherLogits:
 class Teacher:
     """The target's head and the ascending ids of the draft vocabulary. soft_cap c: a logit l is c tanh(l / c) (Gemma 2)."""
 
-    def __init__(self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"],
-                 soft_cap: float | None = None):
+    def __init__(
+        self, head: Float[Tensor, "vocab hidden"], target_ids: Int[Tensor, " draft_vocab"], soft_cap: float | None = None
+    ):
         self.head, self.soft_cap = head.detach(), soft_cap
         self.target_ids = target_ids.to(head.device)
         self._ids_on_host = target_ids.tolist()
@@ -70,8 +71,7 @@ class Teacher:
         return torch.where(self.target_ids[place] == tokens, place, OUTSIDE)
 
     @torch.no_grad()
-    def logits(self, last: Float[Tensor, "positions hidden"],
-               labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
+    def logits(self, last: Float[Tensor, "positions hidden"], labels: Int[Tensor, " positions"] | None = None) -> TeacherLogits:
         """Teacher logits of a chunk of positions, in the head's dtype. labels: draft ids."""
         last, vocab = last.to(self.head.dtype), self.head.shape[0]
         with torch.autocast(last.device.type, enabled=False):

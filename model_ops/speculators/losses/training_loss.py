@@ -59,8 +59,10 @@ class SpeculatorLoss:
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
         told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
-        self._alphas = [FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
-                        for before, now in zip(self._alphas, told, strict=True)]
+        self._alphas = [
+            FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
+            for before, now in zip(self._alphas, told, strict=True)
+        ]
 
     def state(self) -> dict[str, list[float]]:
         """State for a checkpoint."""
@@ -72,25 +74,36 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
         settings, windows = self.settings, batch.windows
-        drafts = drafts_of(model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps),
-                           settings.positions_per_answer)
-        result = chain_loss(settings.loss, drafts, self.teacher, batch.last, settings.weights_of_steps(len(drafts)),
-                            batch.labels[batch.labels != IGNORED], settings.eta,
-                            None if settings.lambda_of == "position" else self._kl_shares(len(drafts)))
+        drafts = drafts_of(
+            model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.positions_per_answer
+        )
+        result = chain_loss(
+            settings.loss,
+            drafts,
+            self.teacher,
+            batch.last,
+            settings.weights_of_steps(len(drafts)),
+            batch.labels[batch.labels != IGNORED],
+            settings.eta,
+            None if settings.lambda_of == "position" else self._kl_shares(len(drafts)),
+        )
         chains = whole_chains(result, drafts)
         entries = {f"alpha_{step}": alpha for step, alpha in enumerate(result.alphas)}
         entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
         heard = int(bool(batch.row_ids))  # a batch without targets runs through the model, but counts 0
-        return LossOutput({"loss": Mean(heard * result.total, heard * int(windows.sum()))},
-                          {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()})
+        return LossOutput(
+            {"loss": Mean(heard * result.total, heard * int(windows.sum()))},
+            {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()},
+        )
 
     def _kl_shares(self, steps: int) -> list[float]:
         return [math.exp(-self.settings.eta * alpha) for alpha in self._alphas[:steps]]
 
 
 @torch.no_grad()
-def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource,
-                  drafts: int, world: World | None = None) -> dict[str, float]:
+def measure_alpha(
+    model: DraftModel, teacher: Teacher, rows: list[AnswerRow], states: StateSource, drafts: int, world: World | None = None
+) -> dict[str, float]:
     """Mean acceptance probability of each draft of a chain along the true text, and the expected acceptance length.
 
     Processes of a world share the rows, and all of them return the same numbers."""
@@ -99,7 +112,7 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     lengths, chains = torch.zeros((), dtype=torch.float64, device=device), 0
     order = sorted(range(len(rows)), key=lambda row: len(rows[row].ids))
     world = world or World.alone(device)
-    for members in micro_batches(rows, order)[world.data_rank::world.data_ranks]:
+    for members in micro_batches(rows, order)[world.data_rank :: world.data_ranks]:
         batch = make_batch(rows, states, members).to(device)
         steps = drafts_of(model, batch, drafts)
         result = chain_loss("tv", steps, teacher, batch.last)
@@ -115,8 +128,9 @@ def measure_alpha(model: DraftModel, teacher: Teacher, rows: list[AnswerRow], st
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
-def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (),
-              anchors: int | None = None) -> list[DraftStep]:
+def drafts_of(
+    model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (), anchors: int | None = None
+) -> list[DraftStep]:
     """Inputs of each draft step's head at every supervised index, with the teacher's positions. shares: share of the indices to
     sample; anchors: number of them per window; batch.order decides both samples."""
     windows, documents, drafts = batch.windows, documents_of(batch), []
@@ -154,5 +168,10 @@ def whole_chains(result: ChainLoss, drafts: list[DraftStep]) -> Tensor:
     The chain of index j has the teacher of index j + k at step k. A chain is complete if its last step has a teacher.
     """
     last = drafts[-1].rows - (len(drafts) - 1)
-    return torch.stack([alpha[torch.searchsorted(draft.rows, last + step)]
-                        for step, (draft, alpha) in enumerate(zip(drafts, result.alphas, strict=True))], dim=1)
+    return torch.stack(
+        [
+            alpha[torch.searchsorted(draft.rows, last + step)]
+            for step, (draft, alpha) in enumerate(zip(drafts, result.alphas, strict=True))
+        ],
+        dim=1,
+    )

@@ -82,8 +82,9 @@ class Medusa(DraftModel):
         if config.shared_head:
             self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         else:
-            self.lm_heads = nn.ModuleList(nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
-                                          for _ in range(config.num_heads))
+            self.lm_heads = nn.ModuleList(
+                nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False) for _ in range(config.num_heads)
+            )
         whole = config.draft_vocab_size == config.vocab_size
         self.register_buffer("token_map", torch.arange(config.draft_vocab_size), persistent=not whole)
 
@@ -104,13 +105,26 @@ class Medusa(DraftModel):
         return self.token_map
 
     @classmethod
-    def for_target(cls, target: Runner, target_ids: Int[Tensor, " draft_vocab"], num_heads: int,
-                   residual_layers: int = 1, shared_head: bool = True) -> Medusa:
+    def for_target(
+        cls,
+        target: Runner,
+        target_ids: Int[Tensor, " draft_vocab"],
+        num_heads: int,
+        residual_layers: int = 1,
+        shared_head: bool = True,
+    ) -> Medusa:
         """New heads, initialised from the target's head."""
         vocab, hidden = target.embedding.shape
-        model = cls(MedusaConfig(
-            hidden_size=hidden, vocab_size=vocab, draft_vocab_size=len(target_ids), num_heads=num_heads,
-            num_hidden_layers=residual_layers, shared_head=shared_head)).to(target.device)
+        model = cls(
+            MedusaConfig(
+                hidden_size=hidden,
+                vocab_size=vocab,
+                draft_vocab_size=len(target_ids),
+                num_heads=num_heads,
+                num_hidden_layers=residual_layers,
+                shared_head=shared_head,
+            )
+        ).to(target.device)
         with torch.no_grad():
             model.token_map.copy_(target_ids)
             for name, parameter in model.named_parameters():
@@ -124,8 +138,9 @@ class Medusa(DraftModel):
         final = documents.final.to(self.blocks[0].layers[0].weight.dtype)
         return [block(final) for block in self.blocks[:steps]]
 
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+    def scored(
+        self, hidden: Float[Tensor, "rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         head = self.lm_head if self.config.shared_head else self.lm_heads[step]
         return hidden.float(), head.weight
 
@@ -137,8 +152,14 @@ class Medusa(DraftModel):
     def drafter(self, greedy: bool = False) -> MedusaDrafter:
         return MedusaDrafter(self, greedy)
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         if num_speculative_tokens != self.config.num_heads:
             raise ValueError(f"servers run all {self.config.num_heads} heads: set num_speculative_tokens to that")
         write_directory(directory, in_dtype(self.state_dict(), dtype), medusa_config(self.config, dtype))
@@ -147,10 +168,17 @@ class Medusa(DraftModel):
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Medusa:
         vocab = raw.get("vocab_size")
         try:
-            return cls(MedusaConfig(
-                hidden_size=raw.get("hidden_size"), vocab_size=vocab, num_heads=raw.get("num_heads"),
-                draft_vocab_size=raw.get("truncated_vocab_size") or vocab, num_hidden_layers=raw.get("num_hidden_layers", 1),
-                shared_head=raw.get("original_lm_head", False), fc_bias=raw.get("medusa_fc_bias", False)))
+            return cls(
+                MedusaConfig(
+                    hidden_size=raw.get("hidden_size"),
+                    vocab_size=vocab,
+                    num_heads=raw.get("num_heads"),
+                    draft_vocab_size=raw.get("truncated_vocab_size") or vocab,
+                    num_hidden_layers=raw.get("num_hidden_layers", 1),
+                    shared_head=raw.get("original_lm_head", False),
+                    fc_bias=raw.get("medusa_fc_bias", False),
+                )
+            )
         except ValidationError as error:
             problem = error.errors()[0]
             raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error
@@ -204,21 +232,30 @@ class MedusaDrafter:
         self.state: Tensor | None = None
         """The target's final state at each row's last verified index. [rows, hidden]"""
 
-    def begin(self, prompts: Sequence[Sequence[int]], first: Int[Tensor, " rows"],
-              captured: Float[Tensor, "rows tokens hidden"] | None) -> None:
+    def begin(
+        self,
+        prompts: Sequence[Sequence[int]],
+        first: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens hidden"] | None,
+    ) -> None:
         self._take(captured, torch.tensor([len(prompt) for prompt in prompts], device=first.device))
 
     @torch.no_grad()
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
         """Proposes `count` drafts. Raises ModelError if the drafter was trained for fewer."""
         if count > self.model.longest_chain:
-            raise ModelError(f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to "
-                             "at most that")
+            raise ModelError(
+                f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to at most that"
+            )
         logits = torch.stack([self.model.logits(self.state, head) for head in range(count)], dim=1)
         return independent_drafts(logits, 0 if self.greedy else temperature, uniforms, self.model.target_ids)
 
-    def advance(self, emitted: Int[Tensor, "rows tokens"], counts: Int[Tensor, " rows"],
-                captured: Float[Tensor, "rows tokens hidden"] | None) -> None:
+    def advance(
+        self,
+        emitted: Int[Tensor, "rows tokens"],
+        counts: Int[Tensor, " rows"],
+        captured: Float[Tensor, "rows tokens hidden"] | None,
+    ) -> None:
         self._take(captured, counts)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:

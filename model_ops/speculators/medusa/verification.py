@@ -16,8 +16,9 @@ from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, ve
 from model_ops.speculators.verify_layers import verify_ends, verify_sizes
 
 
-def verify_medusa(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-                  target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_medusa(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """A directory of MEDUSA heads: config against tensors, vocabulary map, and the target if known."""
     problems = missing_numbers(config, ("hidden_size", "vocab_size", "num_heads", "num_hidden_layers"))
     drafted = config.get("truncated_vocab_size") or config.get("vocab_size")
@@ -25,15 +26,28 @@ def verify_medusa(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader]
         return problems or [Defect("config.json", f"truncated_vocab_size is {drafted!r}, not a whole number")]
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}
     problems = compare_shapes(_medusa_shapes(config, drafted), tensors) + verify_dtype(config, tensors)
-    problems += [Defect("config.json", f"{name} would be read by vLLM as the number of {kind}: leave it out")
-                 for kind, meant in (("heads", "num_heads"), ("layers", "num_hidden_layers"))
-                 for name in config if "num" in name and kind in name and name != meant]
+    problems += [
+        Defect("config.json", f"{name} would be read by vLLM as the number of {kind}: leave it out")
+        for kind, meant in (("heads", "num_heads"), ("layers", "num_hidden_layers"))
+        for name in config
+        if "num" in name and kind in name and name != meant
+    ]
     if drafted < config["vocab_size"] and not config.get("original_lm_head", False):
-        problems.append(Defect("config.json", f"truncated_vocab_size is {drafted} and original_lm_head is not true: vLLM "
-                                               "takes heads of their own with the whole vocabulary only"))
+        problems.append(
+            Defect(
+                "config.json",
+                f"truncated_vocab_size is {drafted} and original_lm_head is not true: vLLM "
+                "takes heads of their own with the whole vocabulary only",
+            )
+        )
     if drafted < config["vocab_size"]:
-        problems.append(Defect("config.json", f"truncated_vocab_size is {drafted}: vLLM 0.32 refuses to load a draft "
-                                               "vocabulary of MEDUSA heads, train them with the whole one"))
+        problems.append(
+            Defect(
+                "config.json",
+                f"truncated_vocab_size is {drafted}: vLLM 0.32 refuses to load a draft "
+                "vocabulary of MEDUSA heads, train them with the whole one",
+            )
+        )
     if "token_map" in tensors and drafted < config["vocab_size"]:
         problems += _verify_map(tensors["token_map"], config["vocab_size"], target)
     return problems + verify_sizes(config, target)
@@ -48,8 +62,13 @@ def _verify_map(stored: TensorHeader, vocab_size: int, target: Mapping[str, Any]
     if not ids.size:
         return []  # reported as of another shape
     if ids.min() < 0 or ids.max() >= vocab_size or len(np.unique(ids)) != len(ids):
-        return [Defect(file, f"token_map holds ids {ids.min()} to {ids.max()}; they must be distinct ids of the target's "
-                              f"{vocab_size}, not offsets")]
+        return [
+            Defect(
+                file,
+                f"token_map holds ids {ids.min()} to {ids.max()}; they must be distinct ids of the target's "
+                f"{vocab_size}, not offsets",
+            )
+        ]
     return verify_ends(ids, file, target)
 
 

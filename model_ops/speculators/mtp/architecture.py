@@ -26,8 +26,11 @@ class MtpSettings(TrainedDrafterSettings):
 
     architecture: Literal["mtp"] = Field(description="Kind of drafter")
     mtp_layer: str | None = Field(
-        None, min_length=1, description="Model whose multi-token-prediction layer is trained further: `base` (the "
-        "recipe's base model), or a directory. Left out: base")
+        None,
+        min_length=1,
+        description="Model whose multi-token-prediction layer is trained further: `base` (the "
+        "recipe's base model), or a directory. Left out: base",
+    )
 
     COMMON: ClassVar[dict[str, Any]] = {**TrainedDrafterSettings.COMMON, "mtp_layer": "base"}
 
@@ -35,11 +38,15 @@ class MtpSettings(TrainedDrafterSettings):
 def _check_target(target: Path, config: Config) -> None:
     """Refuses a target with which vLLM cannot run the layer."""
     if config["model_type"] not in BODY_TYPES:
-        raise ModelError(f"{target} is a {config['model_type']}; architecture mtp supports only {', '.join(BODY_TYPES)}, the "
-                         "body of MiMo: choose eagle3")
+        raise ModelError(
+            f"{target} is a {config['model_type']}; architecture mtp supports only {', '.join(BODY_TYPES)}, the "
+            "body of MiMo: choose eagle3"
+        )
     if takes_layer_for_quantized(config):
-        raise ModelError(f"{target} is quantized, and its config.json does not exclude the multi-token-prediction layer, which "
-                         "vLLM would then read as int8; quantize the model again with mtp_layer: true")
+        raise ModelError(
+            f"{target} is quantized, and its config.json does not exclude the multi-token-prediction layer, which "
+            "vLLM would then read as int8; quantize the model again with mtp_layer: true"
+        )
 
 
 def _check_layer(directory: Path, target: Path) -> None:
@@ -52,8 +59,10 @@ def _check_layer(directory: Path, target: Path) -> None:
 def _lacking_in(config: Config) -> str:
     if has_layers(config):
         return ""
-    return (f"trains a layer of the base model, and a {config.get('model_type')} carries none that is known (bodies known: "
-            f"{', '.join(BODY_TYPES)})")
+    return (
+        f"trains a layer of the base model, and a {config.get('model_type')} carries none that is known (bodies known: "
+        f"{', '.join(BODY_TYPES)})"
+    )
 
 
 def _model_class() -> type[DraftModel]:
@@ -69,10 +78,17 @@ def _build(settings: MtpSettings, target: Runner, target_ids: Tensor) -> DraftMo
 
 
 MTP = Architecture(
-    name="mtp", settings=MtpSettings, build=_build, model_class=_model_class, verify=verify_mtp,
-    recognises=is_mtp, check_target=_check_target, unquantized_layer=True,
+    name="mtp",
+    settings=MtpSettings,
+    build=_build,
+    model_class=_model_class,
+    verify=verify_mtp,
+    recognises=is_mtp,
+    check_target=_check_target,
+    unquantized_layer=True,
     refuses_tiny_base="which trains the base model's own multi-token-prediction layer, and base_model tiny has none; take "
     "eagle3, or a base that has such a layer",
     starts_from=StartingModel("mtp_layer", "base", "a model with a multi-token-prediction layer", _check_layer, _lacking_in),
     # vLLM reads the number of such layers from the target's config, which has none
-    vllm=VllmOptions("mtp", SAMPLED_DRAFTS, hf_overrides={"num_nextn_predict_layers": 1}))
+    vllm=VllmOptions("mtp", SAMPLED_DRAFTS, hf_overrides={"num_nextn_predict_layers": 1}),
+)

@@ -72,8 +72,9 @@ class MtpConfig(BaseModel):
         """The config of a Qwen2 model with such a layer."""
         from transformers import Qwen2Config
 
-        return Qwen2Config(**self.model_dump(exclude={"target_layers"}), num_hidden_layers=self.target_layers,
-                           tie_word_embeddings=False)
+        return Qwen2Config(
+            **self.model_dump(exclude={"target_layers"}), num_hidden_layers=self.target_layers, tie_word_embeddings=False
+        )
 
 
 class _Attention(nn.Module):
@@ -110,8 +111,9 @@ class _Layer(BodyLayer):
         self.post_attention_layernorm = Norm(hidden, config.rms_norm_eps)
         self.mlp = Mlp(config)
 
-    def reads(self, hidden: Float[Tensor, "*tokens hidden"],
-              embedding: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens hidden"]:
+    def reads(
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
+    ) -> Float[Tensor, "*tokens hidden"]:
         """The start of the residual stream: the projection of both inputs, each normalised."""
         return self.input_proj(torch.cat((self.hidden_layernorm(hidden), self.token_layernorm(embedding)), dim=-1))
 
@@ -162,20 +164,32 @@ class Mtp(RepeatedBody):
         """The layer in the directory `layer_of`, for this target. Raises ModelError if it is missing or another model's."""
         served = target.config
         heads = served.num_attention_heads
-        model = cls(MtpConfig(
-            hidden_size=served.hidden_size, intermediate_size=served.intermediate_size, num_attention_heads=heads,
-            num_key_value_heads=served.num_key_value_heads, vocab_size=served.vocab_size,
-            head_dim=getattr(served, "head_dim", None) or served.hidden_size // heads,
-            max_position_embeddings=served.max_position_embeddings, rms_norm_eps=served.rms_norm_eps,
-            rope_parameters=dict(served.rope_parameters), target_layers=served.num_hidden_layers,
-            eos_token_id=served.eos_token_id, bos_token_id=served.bos_token_id, pad_token_id=served.pad_token_id))
+        model = cls(
+            MtpConfig(
+                hidden_size=served.hidden_size,
+                intermediate_size=served.intermediate_size,
+                num_attention_heads=heads,
+                num_key_value_heads=served.num_key_value_heads,
+                vocab_size=served.vocab_size,
+                head_dim=getattr(served, "head_dim", None) or served.hidden_size // heads,
+                max_position_embeddings=served.max_position_embeddings,
+                rms_norm_eps=served.rms_norm_eps,
+                rope_parameters=dict(served.rope_parameters),
+                target_layers=served.num_hidden_layers,
+                eos_token_id=served.eos_token_id,
+                bos_token_id=served.bos_token_id,
+                pad_token_id=served.pad_token_id,
+            )
+        )
         model = model.to(target.device)
         layer = read_layer(layer_of)
         expected = {name: tensor for name, tensor in model.state_dict().items() if name in NAMES}
         for name, tensor in expected.items():
             if layer[NAMES[name]].shape != tensor.shape:
-                raise ModelError(f"mtp_layer: {layer_of}: {NAMES[name]} is {list(layer[NAMES[name]].shape)}, the "
-                                 f"target asks for {list(tensor.shape)}: it is another model's layer")
+                raise ModelError(
+                    f"mtp_layer: {layer_of}: {NAMES[name]} is {list(layer[NAMES[name]].shape)}, the "
+                    f"target asks for {list(tensor.shape)}: it is another model's layer"
+                )
         with torch.no_grad():
             for name, tensor in expected.items():
                 tensor.copy_(layer[NAMES[name]])
@@ -211,11 +225,20 @@ class Mtp(RepeatedBody):
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         return Eagle3Drafter(self, greedy)
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         state = self.state_dict()
-        weights = {**{NAMES[name]: state[name] for name in NAMES}, "model.embed_tokens.weight": self.embed_tokens.weight,
-                   "lm_head.weight": self.lm_head.weight}
+        weights = {
+            **{NAMES[name]: state[name] for name in NAMES},
+            "model.embed_tokens.weight": self.embed_tokens.weight,
+            "lm_head.weight": self.lm_head.weight,
+        }
         write_directory(directory, in_dtype(weights, dtype), mtp_config(self.config, dtype))
 
     @classmethod
@@ -235,13 +258,22 @@ class Mtp(RepeatedBody):
 
 PLACES = {"norm": "final_layernorm", "midlayer.self_attn.input_layernorm": "input_layernorm"}
 NAMES = {
-    name: LAYER + next((name.replace(own, served, 1) for own, served in PLACES.items() if name.startswith(f"{own}.")),
-                       name.removeprefix("midlayer."))
+    name: LAYER
+    + next(
+        (name.replace(own, served, 1) for own, served in PLACES.items() if name.startswith(f"{own}.")),
+        name.removeprefix("midlayer."),
+    )
     for name in (
-        "midlayer.input_proj.weight", "norm.weight", "midlayer.token_layernorm.weight", "midlayer.hidden_layernorm.weight",
-        "midlayer.self_attn.input_layernorm.weight", "midlayer.post_attention_layernorm.weight",
+        "midlayer.input_proj.weight",
+        "norm.weight",
+        "midlayer.token_layernorm.weight",
+        "midlayer.hidden_layernorm.weight",
+        "midlayer.self_attn.input_layernorm.weight",
+        "midlayer.post_attention_layernorm.weight",
         *(f"midlayer.self_attn.{name}_proj.{kind}" for name in "qkv" for kind in ("weight", "bias")),
-        "midlayer.self_attn.o_proj.weight", *(f"midlayer.mlp.{name}_proj.weight" for name in ("gate", "up", "down")))
+        "midlayer.self_attn.o_proj.weight",
+        *(f"midlayer.mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
+    )
 }
 """Name of each tensor in the module -> its name in files."""
 
@@ -249,23 +281,31 @@ NAMES = {
 def read_layer(directory: Path) -> dict[str, Tensor]:
     """The layer's tensors from a directory's safetensors files, or from its `mtp/`. Raises ModelError if there are none."""
     if (directory / "config.json").exists() and is_mtp(read_config(directory)):
-        raise ModelError(f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
-                         "model's layer: give it as continue_from")
+        raise ModelError(
+            f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
+            "model's layer: give it as continue_from"
+        )
     found: dict[str, Tensor] = {}
     for path in (*sorted(directory.glob("*.safetensors")), *sorted((directory / "mtp").glob("*.safetensors"))):
         try:
             with safe_open(path, framework="pt") as tensors:
-                found.update({name: tensors.get_tensor(name) for name in tensors.keys()  # noqa: SIM118 (not a dict)
-                              if name.startswith(LAYER)})
+                found.update(
+                    {
+                        name: tensors.get_tensor(name)
+                        for name in tensors.keys()  # noqa: SIM118 (not a dict)
+                        if name.startswith(LAYER)
+                    }
+                )
         except (SafetensorError, OSError) as error:
             raise ModelError(f"mtp_layer: {path} is truncated or damaged: copy it again") from error
     if not found:
-        raise ModelError(f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
-                         "layer (MiMo-7B has one); choose architecture eagle3")
+        raise ModelError(
+            f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
+            "layer (MiMo-7B has one); choose architecture eagle3"
+        )
     missing = sorted(set(NAMES.values()) - set(found))
     if missing:
-        raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model "
-                         "again")
+        raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model again")
     return found
 
 
@@ -274,8 +314,17 @@ def mtp_config(config: MtpConfig, dtype: torch.dtype) -> dict[str, Any]:
     rope = config.rope_parameters
     return {
         **config.model_dump(exclude={"target_layers"}),
-        "architectures": [MTP], "attention_bias": True, "attention_dropout": 0.0, "dtype": name_of(dtype),
-        "hidden_act": "silu", "model_type": "qwen2", "num_hidden_layers": config.target_layers, "num_nextn_predict_layers": 1,
-        "rope_theta": rope.get("rope_theta", 10_000.0), "tie_word_embeddings": False, "torch_dtype": name_of(dtype),
-        "use_cache": True, "use_sliding_window": False,
+        "architectures": [MTP],
+        "attention_bias": True,
+        "attention_dropout": 0.0,
+        "dtype": name_of(dtype),
+        "hidden_act": "silu",
+        "model_type": "qwen2",
+        "num_hidden_layers": config.target_layers,
+        "num_nextn_predict_layers": 1,
+        "rope_theta": rope.get("rope_theta", 10_000.0),
+        "tie_word_embeddings": False,
+        "torch_dtype": name_of(dtype),
+        "use_cache": True,
+        "use_sliding_window": False,
     }

@@ -17,6 +17,7 @@ from model_ops.speculators.verify_layers import NUMBERS, verify_against_target, 
 MTP = "MiMoForCausalLM"
 """Architecture name under which vLLM loads such a layer."""
 
+
 def is_mtp(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of a drafter of this kind."""
     return config.get("architectures") == [MTP] and config.get("model_type") == "qwen2"
@@ -25,8 +26,9 @@ def is_mtp(config: Mapping[str, Any]) -> bool:
 SIZES = ("intermediate_size", "num_attention_heads", "num_key_value_heads")
 
 
-def verify_mtp(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
-               target: Mapping[str, Any] | None = None) -> list[Defect]:
+def verify_mtp(
+    config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
+) -> list[Defect]:
     """Problems of config against tensors, and against the target if known.
 
     vLLM requires embedding and head in the file, although it uses the target's.
@@ -35,19 +37,30 @@ def verify_mtp(config: Mapping[str, Any], tensors: Mapping[str, TensorHeader],
     if problems:
         return problems
     if config.get("num_nextn_predict_layers") != 1:
-        problems.append(_problem(f"num_nextn_predict_layers is {config.get('num_nextn_predict_layers')!r}: vLLM runs one layer "
-                                 "again for each draft, write 1"))
+        problems.append(
+            _problem(
+                f"num_nextn_predict_layers is {config.get('num_nextn_predict_layers')!r}: vLLM runs one layer "
+                "again for each draft, write 1"
+            )
+        )
     vocabulary = (config["vocab_size"], config["hidden_size"])
     shapes: Shapes = {"model.embed_tokens.weight": vocabulary, "lm_head.weight": vocabulary, **_layer_shapes(config)}
     problems += compare_shapes(shapes, tensors) + verify_dtype(config, tensors) + verify_rope(config)
     if not isinstance(target, Mapping):
         return problems
-    problems += [_problem(f"{name} is {config[name]}, the target's is {target.get(name)}, by which vLLM builds the layer")
-                 for name in SIZES if config[name] != target.get(name)]
+    problems += [
+        _problem(f"{name} is {config[name]}, the target's is {target.get(name)}, by which vLLM builds the layer")
+        for name in SIZES
+        if config[name] != target.get(name)
+    ]
     if takes_layer_for_quantized(target):
-        problems.append(_problem("the target is quantized and its config.json does not say that this layer is not: vLLM would "
-                                 "take its floats for int8 and draft badly; quantization_config.ignore must hold "
-                                 f"{unquantized_layer(target)}"))
+        problems.append(
+            _problem(
+                "the target is quantized and its config.json does not say that this layer is not: vLLM would "
+                "take its floats for int8 and draft badly; quantization_config.ignore must hold "
+                f"{unquantized_layer(target)}"
+            )
+        )
     return problems + verify_against_target(config, target)
 
 
@@ -55,8 +68,10 @@ def _layer_shapes(config: Mapping[str, Any]) -> Shapes:
     hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
     head_dim = config.get("head_dim") or hidden // heads
     rows = {"q": heads * head_dim, "k": config["num_key_value_heads"] * head_dim, "v": config["num_key_value_heads"] * head_dim}
-    shapes: Shapes = {f"{name}.weight": (hidden,) for name in ("token_layernorm", "hidden_layernorm", "input_layernorm",
-                                                              "post_attention_layernorm", "final_layernorm")}
+    shapes: Shapes = {
+        f"{name}.weight": (hidden,)
+        for name in ("token_layernorm", "hidden_layernorm", "input_layernorm", "post_attention_layernorm", "final_layernorm")
+    }
     shapes["input_proj.weight"] = (hidden, 2 * hidden)
     for name, size in rows.items():
         shapes[f"self_attn.{name}_proj.weight"], shapes[f"self_attn.{name}_proj.bias"] = (size, hidden), (size,)

@@ -28,11 +28,15 @@ class PEagleSettings(SpeculatorSettings):
     architecture: Literal["p_eagle"] = Field(description="Kind of drafter")
     num_layers: int | None = Field(None, ge=1, le=16, description="Decoder layers of the drafter. Left out: 4")
     cod_ratio: float | None = Field(
-        None, gt=0, le=1, description="Training keeps cod_ratio ** k of the positions of draft k. Left out: 0.7")
+        None, gt=0, le=1, description="Training keeps cod_ratio ** k of the positions of draft k. Left out: 0.7"
+    )
     cod_floor: float | None = Field(None, gt=0, le=1, description="Smallest share of positions that is kept. Left out: 0.2")
     mask_token_id: int | None = Field(
-        None, ge=0, description="Token id that stands for a token not yet drafted; its embedding is trained. Left out: an id "
-        "that answers and prompts do not hold")
+        None,
+        ge=0,
+        description="Token id that stands for a token not yet drafted; its embedding is trained. Left out: an id "
+        "that answers and prompts do not hold",
+    )
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "num_layers": 4, "cod_ratio": 0.7, "cod_floor": 0.2}
     STAY_OPEN: ClassVar[dict[str, str]] = {**SpeculatorSettings.STAY_OPEN, "mask_token_id": "by the answers"}
@@ -58,16 +62,23 @@ def _build(settings: PEagleSettings, target: Runner, target_ids: Tensor) -> Draf
     return PEagle.for_target(target, target_ids, settings.num_layers, settings.num_speculative_tokens, settings.mask_token_id)
 
 
-def _with_mask_token(settings: PEagleSettings, answers: Sequence[AnswerRow], vocab: int,
-                     ends: Collection[int]) -> PEagleSettings:
+def _with_mask_token(
+    settings: PEagleSettings, answers: Sequence[AnswerRow], vocab: int, ends: Collection[int]
+) -> PEagleSettings:
     from model_ops.speculators.states.draft_vocabulary import unused_token
 
     return settings.model_copy(update={"mask_token_id": unused_token(answers, vocab, ends, settings.mask_token_id)})
 
 
 P_EAGLE = Architecture(
-    name="p_eagle", settings=PEagleSettings, build=_build, model_class=_model_class, verify=verify_eagle3,
+    name="p_eagle",
+    settings=PEagleSettings,
+    build=_build,
+    model_class=_model_class,
+    verify=verify_eagle3,
     recognises=lambda config: config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is not None,
     speculators_layout=SpeculatorsLayout("peagle", verify_eagle3_in_speculators_layout, speculators_name),
-    check_target=check_layers, fill_from_answers=_with_mask_token,
-    vllm=VllmOptions("eagle3", {"parallel_drafting": True, **SAMPLED_DRAFTS}))
+    check_target=check_layers,
+    fill_from_answers=_with_mask_token,
+    vllm=VllmOptions("eagle3", {"parallel_drafting": True, **SAMPLED_DRAFTS}),
+)

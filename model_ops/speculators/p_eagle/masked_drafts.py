@@ -49,7 +49,7 @@ def unroll_masked(model: MaskedBody, documents: DocumentWindows, steps: int) -> 
     sizes = [len(at) for at in places]
     moved = torch.cat([lines.index[at] + draft for draft, at in enumerate(places, 1)])
     # indices of the earlier draft's entries that the entries of a later draft see
-    before = [[torch.searchsorted(earlier, at) for earlier in places[:draft + 1]] for draft, at in enumerate(places)]
+    before = [[torch.searchsorted(earlier, at) for earlier in places[: draft + 1]] for draft, at in enumerate(places)]
     hidden, embedding = model.masked()
     for layer, (keys, values) in zip(model.body, streams, strict=True):
         x = layer.reads(hidden, embedding)
@@ -57,9 +57,16 @@ def unroll_masked(model: MaskedBody, documents: DocumentWindows, steps: int) -> 
         query = layer.self_attn.query(x, cos[moved], sin[moved])
         own = list(zip(key.split(sizes), value.expand(len(moved), -1, -1).split(sizes), strict=True))
         attended = [
-            draft_attention(part, keys, values, [(own[draft][0][seen], own[draft][1][seen]) for draft, seen in enumerate(sees)],
-                            lines.layout, at)
-            for part, at, sees in zip(query.split(sizes), places, before, strict=True)]
+            draft_attention(
+                part,
+                keys,
+                values,
+                [(own[draft][0][seen], own[draft][1][seen]) for draft, seen in enumerate(sees)],
+                lines.layout,
+                at,
+            )
+            for part, at, sees in zip(query.split(sizes), places, before, strict=True)
+        ]
         hidden = layer.finish(hidden, torch.cat(attended).flatten(1))
     return [lines.padded(output), *(lines.padded(part, at) for part, at in zip(hidden.split(sizes), places, strict=True))]
 
@@ -72,8 +79,9 @@ def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int
     return [torch.searchsorted(lines.in_padded, entries) for entries in kept[1:steps]]
 
 
-def sampled_entries(windows: Int[Tensor, " documents"], shares: Sequence[float],
-                    order: Int[Tensor, " entries"]) -> list[Int[Tensor, " entries"]]:
+def sampled_entries(
+    windows: Int[Tensor, " documents"], shares: Sequence[float], order: Int[Tensor, " entries"]
+) -> list[Int[Tensor, " entries"]]:
     """For each draft the ascending entries of the concatenated windows that have it.
 
     windows: number of entries of each document's window; draft k has a teacher at all but the last k. shares: share of these

@@ -57,8 +57,14 @@ class PEagle(Eagle3, MaskedBody):
         return self.config.num_depths
 
     @classmethod
-    def for_target(cls, target: Runner, target_ids: Int[Tensor, " draft_vocab"], num_layers: int, num_depths: int,
-                   mask_token_id: int | None = None) -> PEagle:
+    def for_target(
+        cls,
+        target: Runner,
+        target_ids: Int[Tensor, " draft_vocab"],
+        num_layers: int,
+        num_depths: int,
+        mask_token_id: int | None = None,
+    ) -> PEagle:
         """A new drafter for `num_depths` tokens, initialised from the target. mask_token_id None: last id of the vocabulary.
 
         Raises ModelError for a mask token outside the target's vocabulary.
@@ -66,14 +72,20 @@ class PEagle(Eagle3, MaskedBody):
         vocab = target.embedding.shape[0]
         mask = vocab - 1 if mask_token_id is None else mask_token_id
         if mask >= vocab:
-            raise ModelError(f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose an id within it, or "
-                             "leave it out")
-        config = PEagleConfig.for_target(target.config, len(target_ids), num_layers=num_layers, mask_token_id=mask,
-                                         num_depths=num_depths)
+            raise ModelError(
+                f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose an id within it, or leave it out"
+            )
+        config = PEagleConfig.for_target(
+            target.config, len(target_ids), num_layers=num_layers, mask_token_id=mask, num_depths=num_depths
+        )
         return cls(config).to(target.device).begun_from(target, target_ids)
 
-    def warm_start(self, embedding: Float[Tensor, "vocab hidden"], head: Float[Tensor, "vocab hidden"],
-                   final_norm: Float[Tensor, " hidden"]) -> None:
+    def warm_start(
+        self,
+        embedding: Float[Tensor, "vocab hidden"],
+        head: Float[Tensor, "vocab hidden"],
+        final_norm: Float[Tensor, " hidden"],
+    ) -> None:
         """Initialises like EAGLE-3, and the mask with small random numbers of the embedding's scale."""
         super().warm_start(embedding, head, final_norm)
         with torch.no_grad():
@@ -96,8 +108,14 @@ class PEagle(Eagle3, MaskedBody):
     def drafter(self, greedy: bool = False) -> PEagleDrafter:
         return PEagleDrafter(self, greedy)
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         if num_speculative_tokens > (self.config.num_depths or num_speculative_tokens):
             raise ValueError(f"trained for {self.config.num_depths} drafts: set num_speculative_tokens to at most that")
         super().save(directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
@@ -125,8 +143,10 @@ class PEagle(Eagle3, MaskedBody):
             problem = error.errors()[0]
             raise ModelError(f"{directory / 'config.json'}: {problem['loc'][0]}: {problem['msg']}") from error
         if config.mask_token_id >= config.vocab_size:
-            raise ModelError(f"{directory / 'config.json'}: the mask token {config.mask_token_id} is outside the vocabulary of "
-                             f"{config.vocab_size}")
+            raise ModelError(
+                f"{directory / 'config.json'}: the mask token {config.mask_token_id} is outside the vocabulary of "
+                f"{config.vocab_size}"
+            )
         return cls(config)
 
 
@@ -140,8 +160,9 @@ class PEagleDrafter(Eagle3Drafter):
     def propose(self, count: int, temperature: float, uniforms: Float32[Tensor, "rows drafts"]) -> Proposal:
         """Proposes `count` drafts. Raises ModelError if the drafter was trained for fewer."""
         if count > (self.model.longest_chain or count):
-            raise ModelError(f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to "
-                             "at most that")
+            raise ModelError(
+                f"this drafter was trained for {self.model.longest_chain} tokens; set num_speculative_tokens to at most that"
+            )
         outputs = self.hidden[:, None]
         if count > 1:
             masked = [state.expand(len(outputs), count - 1, -1) for state in self.model.masked()]

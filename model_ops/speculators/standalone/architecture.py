@@ -27,8 +27,11 @@ class DraftModelSettings(TrainedDrafterSettings):
 
     architecture: Literal["draft_model"] = Field(description="Kind of drafter")
     draft_model: str | None = Field(
-        None, min_length=1, description="Small language model to begin from, with the target's tokenizer: "
-        "`student` (the recipe's), or a directory. Left out: student")
+        None,
+        min_length=1,
+        description="Small language model to begin from, with the target's tokenizer: "
+        "`student` (the recipe's), or a directory. Left out: student",
+    )
 
     COMMON: ClassVar[dict[str, Any]] = {**TrainedDrafterSettings.COMMON, "draft_model": "student"}
 
@@ -40,14 +43,19 @@ class DraftModelSettings(TrainedDrafterSettings):
         if not self.mesh.alone:
             yield "a draft_model is trained in one process: leave mesh out"
         if self.ttt_steps not in (None, 1):
-            yield (f"ttt_steps is {self.ttt_steps}, but a draft_model reads tokens alone: a later draft is trained "
-                   "as the first one of a longer text. Leave ttt_steps out")
+            yield (
+                f"ttt_steps is {self.ttt_steps}, but a draft_model reads tokens alone: a later draft is trained "
+                "as the first one of a longer text. Leave ttt_steps out"
+            )
 
 
 def _is_drafting_language_model(config: Config) -> bool:
     """Whether a config.json is of a language model that names the target it was trained for."""
-    return WEIGHTS in config and config.get("model_type") in FAMILIES and all(
-        name.endswith("ForCausalLM") for name in config.get("architectures") or [""])
+    return (
+        WEIGHTS in config
+        and config.get("model_type") in FAMILIES
+        and all(name.endswith("ForCausalLM") for name in config.get("architectures") or [""])
+    )
 
 
 def _check_start(directory: Path, target: Path) -> None:
@@ -69,10 +77,17 @@ def _build(settings: DraftModelSettings, target: Runner, target_ids: Tensor) -> 
 
 
 DRAFT_MODEL = Architecture(
-    name="draft_model", settings=DraftModelSettings, build=_build, model_class=_model_class,
-    recognises=_is_drafting_language_model, verify=verify_same_vocabulary, is_language_model=True,
+    name="draft_model",
+    settings=DraftModelSettings,
+    build=_build,
+    model_class=_model_class,
+    recognises=_is_drafting_language_model,
+    verify=verify_same_vocabulary,
+    is_language_model=True,
     starts_from=StartingModel("draft_model", "student", "a small language model", _check_start),
-    vllm=VllmOptions("draft_model", SAMPLED_DRAFTS), sglang=SglangOptions("STANDALONE"),
+    vllm=VllmOptions("draft_model", SAMPLED_DRAFTS),
+    sglang=SglangOptions("STANDALONE"),
     serving_note="draft_model is a language model of its own, served next to its target with its own keys and values: vLLM's "
     "method draft_model, SGLang's STANDALONE (the release's scripts say so).",
-    untrained_note="draft_model_untrained is the student as it was distilled, before it learnt this target's answers.")
+    untrained_note="draft_model_untrained is the student as it was distilled, before it learnt this target's answers.",
+)

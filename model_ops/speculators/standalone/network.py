@@ -73,16 +73,23 @@ class StandaloneModel(DraftModel):
         last, width = states.shape[1] - 1, states.shape[2]
         return [states.gather(1, (first + step).clamp(max=last)[:, :, None].expand(-1, -1, width)) for step in range(steps)]
 
-    def scored(self, hidden: Float[Tensor, "rows hidden"],
-               step: int) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+    def scored(
+        self, hidden: Float[Tensor, "rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         head = Head.of(self.language_model)
         return hidden.float() * head.scale, head.weight
 
     def drafter(self, greedy: bool = False) -> ModelDrafter:
         return ModelDrafter(new_runner(self.language_model), self.config.vocab_size, greedy)
 
-    def save(self, directory: Path, num_speculative_tokens: int, dtype: torch.dtype = torch.bfloat16,
-             verifier: str = "target", verifier_architectures: list[str] | None = None) -> None:
+    def save(
+        self,
+        directory: Path,
+        num_speculative_tokens: int,
+        dtype: torch.dtype = torch.bfloat16,
+        verifier: str = "target",
+        verifier_architectures: list[str] | None = None,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         save_model(self.language_model, load_tokenizer(self.source), directory, dtype)
 
@@ -101,34 +108,47 @@ def check_draft_model(directory: Path, target: Path) -> None:
     """Checks that a language model can draft for a target in a server. Raises ModelError with the reason if not."""
     config = read_config(directory)
     if config.get("quantization_config") is not None:
-        raise ModelError(f"draft_model: {directory} is quantized and cannot be trained: give the model that it was quantized "
-                         "from")
+        raise ModelError(
+            f"draft_model: {directory} is quantized and cannot be trained: give the model that it was quantized from"
+        )
     if config.get("final_logit_softcapping"):
-        raise ModelError(f"draft_model: {directory} caps its logits, which the training of a drafter does not: choose another "
-                         "model")
+        raise ModelError(
+            f"draft_model: {directory} caps its logits, which the training of a drafter does not: choose another model"
+        )
     if target_digest(directory) == target_digest(target):
-        raise ModelError(f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
-                         "give a smaller model")
+        raise ModelError(
+            f"draft_model: {directory} holds the target's own weights: drafting would cost as much as answering; "
+            "give a smaller model"
+        )
     check_shared_vocabulary(f"draft_model: {directory}", directory, target)
     own, targets = _parameters(directory), _parameters(target)
     if own >= targets:
-        raise ModelError(f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as "
-                         "much as answering; give a smaller model (for the student: fewer layers)")
+        raise ModelError(
+            f"draft_model: {directory} has {own:,} weights and the target {targets:,}: drafting would cost as "
+            "much as answering; give a smaller model (for the student: fewer layers)"
+        )
 
 
 def check_shared_vocabulary(name: str, directory: Path, target: Path) -> None:
     """Checks that a language model's tokens are the target's, in name and number. Raises ModelError about `name` if not."""
     if load_tokenizer(directory).get_vocab() != load_tokenizer(target).get_vocab():
-        raise ModelError(f"{name} has another tokenizer than the target: its drafts would be other words; give a model of the "
-                         "target's own family")
+        raise ModelError(
+            f"{name} has another tokenizer than the target: its drafts would be other words; give a model of the "
+            "target's own family"
+        )
     own, targets = (read_config(each).get("vocab_size") for each in (directory, target))
     if own != targets:
-        raise ModelError(f"{name} has vocab_size {own} and the target {targets}, and servers refuse the two together: resize "
-                         "the embeddings of one")
+        raise ModelError(
+            f"{name} has vocab_size {own} and the target {targets}, and servers refuse the two together: resize "
+            "the embeddings of one"
+        )
 
 
 def _parameters(directory: Path) -> int:
     """Number of weights in a directory's files, without quantization scales and a second copy of a tied head."""
     tied = read_config(directory).get("tie_word_embeddings", False)
-    return sum(math.prod(shape) for name, shape in headers(directory).items()
-               if not name.endswith("_scale") and not (tied and name == "lm_head.weight"))
+    return sum(
+        math.prod(shape)
+        for name, shape in headers(directory).items()
+        if not name.endswith("_scale") and not (tied and name == "lm_head.weight")
+    )

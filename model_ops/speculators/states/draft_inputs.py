@@ -36,19 +36,23 @@ def check_target(target: Path, architecture: str) -> None:
     head, vocab = "model.embed_tokens.weight" if tied else "lm_head.weight", config.get("vocab_size")
     packed = [name for name in tensors if name.startswith(f"{head}_")]  # some quantized formats split it
     if head not in tensors and not packed:
-        raise ModelError(f"{target}: tie_word_embeddings is {str(tied).lower()} and there is no {head}: save the model with "
-                         "its output head, which drafters are trained against")
+        raise ModelError(
+            f"{target}: tie_word_embeddings is {str(tied).lower()} and there is no {head}: save the model with "
+            "its output head, which drafters are trained against"
+        )
     shape = tuple(tensors[head].shape) if head in tensors else (vocab, 0)
     if len(shape) != 2 or shape[0] != vocab:
         raise ModelError(f"{target}: {head} is {list(shape)}, but config.json has vocab_size {vocab}: save the model again")
     strange = sorted(token for token in end_of_text_ids(target) if not 0 <= token < vocab)
     if strange:
-        raise ModelError(f"{target}: eos_token_id {strange[0]} is outside the vocabulary of {vocab}: set it in "
-                         "generation_config.json")
+        raise ModelError(
+            f"{target}: eos_token_id {strange[0]} is outside the vocabulary of {vocab}: set it in generation_config.json"
+        )
 
 
-def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int],
-                  held_out: Sequence[AnswerRow] = ()) -> None:
+def check_answers(
+    answers: Path, target: Path, rows: Sequence[AnswerRow], left_out: Mapping[str, int], held_out: Sequence[AnswerRow] = ()
+) -> None:
     """Checks that this target generated the answers and the held-out answers, and that there is a token to learn from.
 
     left_out: counts of rows that `read_answers` left out. Raises ModelError.
@@ -56,8 +60,10 @@ def check_answers(answers: Path, target: Path, rows: Sequence[AnswerRow], left_o
     path = answers / "train.parquet"
     if not rows:
         if left_out.get("rows_left_out"):
-            raise ModelError(f"none of the {left_out['rows_left_out']} answers in {path} holds a token to predict within "
-                             "max_length: raise max_length, or generate answers for shorter prompts")
+            raise ModelError(
+                f"none of the {left_out['rows_left_out']} answers in {path} holds a token to predict within "
+                "max_length: raise max_length, or generate answers for shorter prompts"
+            )
         raise ModelError(f"{path} holds no answer to train the drafter on; generate more")
     _check_origin(path, rows, target)
     if held_out:
@@ -72,10 +78,14 @@ def _check_origin(path: Path, rows: Sequence[AnswerRow], target: Path) -> None:
         given = named.get(name)
         own = digest(target) if given else ""
         if given and own and given != own:
-            raise ModelError(f"{path} was answered with other {what} ({given[:12]}) than the target's ({own[:12]}): generate "
-                             "the answers again with the target that is to be served")
+            raise ModelError(
+                f"{path} was answered with other {what} ({given[:12]}) than the target's ({own[:12]}): generate "
+                "the answers again with the target that is to be served"
+            )
     vocab = read_config(target)["vocab_size"]
     for row in rows:
         if not 0 <= min(row.ids) <= max(row.ids) < vocab:
-            raise ModelError(f"{path}: row {row.row_id} holds token ids outside the target's vocabulary of {vocab}: they are "
-                             "of another tokenizer")
+            raise ModelError(
+                f"{path}: row {row.row_id} holds token ids outside the target's vocabulary of {vocab}: they are "
+                "of another tokenizer"
+            )

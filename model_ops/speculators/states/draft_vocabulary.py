@@ -36,7 +36,7 @@ def count_answers(rows: Sequence[AnswerRow], vocab: int) -> Int[Tensor, " vocab"
     """Count of each token of the target among the tokens that it generated in these answers."""
     counts = torch.zeros(vocab, dtype=torch.int64)
     for row in rows:
-        counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens:], dtype=torch.int64), minlength=vocab)
+        counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens :], dtype=torch.int64), minlength=vocab)
     return counts
 
 
@@ -50,8 +50,11 @@ def unused_token(rows: Sequence[AnswerRow], vocab: int, ends: Collection[int], w
     for row in rows:
         counts += torch.bincount(torch.tensor(row.ids, dtype=torch.int64), minlength=vocab)
     if wanted is not None:
-        reasons = [(wanted >= vocab, f"outside the vocabulary of {vocab}"), (wanted in ends, "an end of text"),
-                   (wanted < vocab and bool(counts[min(wanted, vocab - 1)]), "a token of these prompts and answers")]
+        reasons = [
+            (wanted >= vocab, f"outside the vocabulary of {vocab}"),
+            (wanted in ends, "an end of text"),
+            (wanted < vocab and bool(counts[min(wanted, vocab - 1)]), "a token of these prompts and answers"),
+        ]
         for wrong, reason in reasons:
             if wrong:
                 raise ModelError(f"mask_token_id {wanted} is {reason}: choose an id that no text holds, or leave it out")
@@ -70,13 +73,14 @@ def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:
     return ids
 
 
-def coverage_report(ids: Int[Tensor, " draft_vocab"], rows: Sequence[AnswerRow],
-                    held_out: Sequence[AnswerRow]) -> dict[str, Any]:
+def coverage_report(
+    ids: Int[Tensor, " draft_vocab"], rows: Sequence[AnswerRow], held_out: Sequence[AnswerRow]
+) -> dict[str, Any]:
     """Coverage of the vocabulary: on the answers that were counted, on held-out ones, and by workload."""
     inside = frozenset(ids.tolist())
 
     def share(answers: Sequence[AnswerRow]) -> float:
-        tokens = [token for row in answers for token in row.ids[row.prompt_tokens:]]
+        tokens = [token for row in answers for token in row.ids[row.prompt_tokens :]]
         return sum(token in inside for token in tokens) / max(1, len(tokens))
 
     report: dict[str, Any] = {"draft_coverage": share(rows)}
@@ -85,12 +89,14 @@ def coverage_report(ids: Int[Tensor, " draft_vocab"], rows: Sequence[AnswerRow],
     workloads = Counter(row.workload for row in rows)
     if len(workloads) > 1:
         report["draft_coverage_by_workload"] = {
-            name or "unnamed": share([row for row in rows if row.workload == name]) for name in sorted(workloads)}
+            name or "unnamed": share([row for row in rows if row.workload == name]) for name in sorted(workloads)
+        }
     return report
 
 
-def choose_draft_vocabulary(counts: Int[Tensor, " vocab"], always: Collection[int], size: int | None = None,
-                            coverage: float = 0.998) -> tuple[Int[Tensor, " draft_vocab"], float]:
+def choose_draft_vocabulary(
+    counts: Int[Tensor, " vocab"], always: Collection[int], size: int | None = None, coverage: float = 0.998
+) -> tuple[Int[Tensor, " draft_vocab"], float]:
     """(ids ascending, share of counted tokens they cover).
 
     counts: number of occurrences of each token in answers. always: ids that must be included (special tokens, eos ids). size:
@@ -114,5 +120,5 @@ def choose_draft_vocabulary(counts: Int[Tensor, " vocab"], always: Collection[in
         size = len(forced) + min(wanted, int((counts[rest] > 0).sum()))
         if size > FULL_ABOVE * vocab:
             size = vocab
-    ids = torch.cat((forced, rest[:size - len(forced)])).sort().values
+    ids = torch.cat((forced, rest[: size - len(forced)])).sort().values
     return ids, int(counts[ids].sum()) / max(1, total)

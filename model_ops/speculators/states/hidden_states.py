@@ -68,8 +68,7 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
     except FileNotFoundError as error:
         raise ModelError(f"{path} does not exist; give a directory that `generate` wrote") from error
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again"
-                         ) from error
+        raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again") from error
     rows, cut = [], 0
     for found in table.to_pylist():
         prompt, answer = found["prompt_token_ids"], found["answer_token_ids"]
@@ -85,8 +84,9 @@ class HiddenStates:
     """The cache of one set of rows. Its folder is named by a digest of rows, layers and target, so stale states are never
     used."""
 
-    def __init__(self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int],
-                 target: str | Sequence[tuple[str, int, int]]):
+    def __init__(
+        self, folder: Path, rows: Sequence[AnswerRow], layer_ids: Sequence[int], target: str | Sequence[tuple[str, int, int]]
+    ):
         key = json.dumps([target, list(layer_ids), [[row.row_id, row.ids, row.prompt_tokens] for row in rows]])
         self.folder = folder / hashlib.sha256(key.encode()).hexdigest()[:16]
         self.rows, self.layer_ids = rows, tuple(layer_ids)
@@ -112,8 +112,7 @@ class HiddenStates:
         """Bytes on disk from an earlier run with the same rows."""
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors")) if self.folder.is_dir() else 0
 
-    def compute(self, runner: Runner, progress: Progress, phase: str = "hidden states",
-                world: World | None = None) -> None:
+    def compute(self, runner: Runner, progress: Progress, phase: str = "hidden states", world: World | None = None) -> None:
         """Runs the target over the rows of missing shards, and returns when all shards exist.
 
         Each process of a world computes other shards. Raises Stopped in all processes if one gets a request to stop.
@@ -125,7 +124,7 @@ class HiddenStates:
         done = total - sum(self._tokens(shard) for shard in missing)
         progress.report(phase, done, total, "tokens")
         for first in range(0, len(missing), world.size):
-            together = missing[first:first + world.size]
+            together = missing[first : first + world.size]
             if world.rank < len(together):
                 self._write(together[world.rank], runner, progress)
             if world.greatest([progress.stop_requested])[0]:
@@ -158,8 +157,10 @@ class HiddenStates:
         if shard not in self._open:
             self._open[shard] = load_file(self._path(shard))
         tensors = self._open[shard]
-        return (tensors["captured"][token:token + len(self.rows[row].ids)],
-                tensors["last"][entry:entry + self.rows[row].window + 1])
+        return (
+            tensors["captured"][token : token + len(self.rows[row].ids)],
+            tensors["last"][entry : entry + self.rows[row].window + 1],
+        )
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"states-{shard:05d}.safetensors"
@@ -179,13 +180,14 @@ class OnlineStates:
 def run_target(runner: Runner, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
     """One forward pass over documents, padded to the longest."""
     longest = max(len(document.ids) for document in documents)
-    ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents],
-                       device=runner.device)
+    ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents], device=runner.device)
     hidden, captured = runner.forward(ids, runner.new_cache(len(documents)), layer_ids)
     for place, document in enumerate(documents):
         boundaries = hidden[place, :, :0] if captured is None else captured[place]
-        yield (boundaries[:len(document.ids)].to(torch.bfloat16).cpu(),
-               hidden[place, document.start:document.start + document.window + 1].to(torch.bfloat16).cpu())
+        yield (
+            boundaries[: len(document.ids)].to(torch.bfloat16).cpu(),
+            hidden[place, document.start : document.start + document.window + 1].to(torch.bfloat16).cpu(),
+        )
 
 
 def bytes_of(row: AnswerRow, captured: int, hidden_size: int) -> int:

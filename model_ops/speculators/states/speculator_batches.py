@@ -67,8 +67,10 @@ class SpeculatorPlan:
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[DraftBatch]:
         """This rank's rows of step `index`; see BatchSource."""
         shares = self._groups(index, ranks)
-        batches = [make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
-                   for number, group in enumerate(shares[rank])]
+        batches = [
+            make_batch(self.rows, self.states, group, (self.seed, index, number * ranks + rank))
+            for number, group in enumerate(shares[rank])
+        ]
         missing = max(map(len, shares)) - len(batches)
         return batches + [self._silent(index)] * missing if missing else batches
 
@@ -89,8 +91,10 @@ class SpeculatorPlan:
     def _groups(self, index: int, ranks: int) -> list[list[list[int]]]:
         """Rows of a step by rank and micro-batch, sorted by length."""
         lengths = {row: len(self.rows[row].ids) for row in self.steps[index]}
-        return [micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens)
-                if mine else [] for mine in share(self.steps[index], lengths, ranks)]
+        return [
+            micro_batches(self.rows, sorted(mine, key=lambda row: (lengths[row], row)), self.micro_batch_tokens) if mine else []
+            for mine in share(self.steps[index], lengths, ranks)
+        ]
 
     def _silent(self, index: int) -> DraftBatch:
         """The step's shortest row without targets, for a rank with fewer micro-batches than others."""
@@ -139,8 +143,9 @@ def micro_batches(rows: Sequence[AnswerRow], members: list[int], limit: int = MI
     return groups
 
 
-def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int],
-               drawn_by: tuple[int, int, int] = (0, 0, 0)) -> DraftBatch:
+def make_batch(
+    rows: Sequence[AnswerRow], states: StateSource, members: list[int], drawn_by: tuple[int, int, int] = (0, 0, 0)
+) -> DraftBatch:
     """One micro-batch. drawn_by: seed of its `order`, (seed, step, number of the micro-batch)."""
     chosen = [rows[row] for row in members]
     longest = max(len(row.ids) for row in chosen)
@@ -151,17 +156,25 @@ def make_batch(rows: Sequence[AnswerRow], states: StateSource, members: list[int
     labels = torch.full((len(chosen), longest), IGNORED)
     for place, (row, (row_captured, last)) in enumerate(zip(chosen, found, strict=True)):
         tokens = torch.tensor(row.ids)
-        ids[place, :len(tokens)] = tokens
-        captured[place, :len(tokens)] = row_captured
-        final[place, :row.window] = last[:-1]
-        labels[place, row.start + 1:row.start + 1 + row.window] = tokens[row.start + 2:]
+        ids[place, : len(tokens)] = tokens
+        captured[place, : len(tokens)] = row_captured
+        final[place, : row.window] = last[:-1]
+        labels[place, row.start + 1 : row.start + 1 + row.window] = tokens[row.start + 2 :]
     return DraftBatch(
-        input_ids=ids.flatten(), position_ids=torch.arange(longest).repeat(len(chosen)), labels=labels.flatten(),
-        weights=(labels != IGNORED).flatten().float(), document_lengths=[longest] * len(chosen),
+        input_ids=ids.flatten(),
+        position_ids=torch.arange(longest).repeat(len(chosen)),
+        labels=labels.flatten(),
+        weights=(labels != IGNORED).flatten().float(),
+        document_lengths=[longest] * len(chosen),
         row_ids=[row.row_id for row in chosen],
-        ids=ids, captured=captured, start=torch.tensor([row.start for row in chosen]),
-        windows=torch.tensor([row.window for row in chosen]), final=final, last=torch.cat([last[1:] for _, last in found]),
-        order=_random_order(sum(row.window for row in chosen), drawn_by))
+        ids=ids,
+        captured=captured,
+        start=torch.tensor([row.start for row in chosen]),
+        windows=torch.tensor([row.window for row in chosen]),
+        final=final,
+        last=torch.cat([last[1:] for _, last in found]),
+        order=_random_order(sum(row.window for row in chosen), drawn_by),
+    )
 
 
 def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:

@@ -34,8 +34,9 @@ class StateChoice:
     cache_gib: float = 0.0
 
 
-def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captured: int, hidden_size: int, folder: Path,
-                  there: int = 0) -> StateChoice:
+def choose_states(
+    settings: SpeculatorSettings, rows: Sequence[AnswerRow], captured: int, hidden_size: int, folder: Path, there: int = 0
+) -> StateChoice:
     """Chooses between cache and online. settings: resolved. captured: boundary states per token. there: bytes of the cache that
     exist in `folder` already.
 
@@ -58,8 +59,10 @@ def choose_states(settings: SpeculatorSettings, rows: Sequence[AnswerRow], captu
     if needed > budget:
         limit = "cache_gib allows" if budget < disk else "of disk are free"
         room = f"{limit} {_binary(budget)}" if budget < disk else f"{_binary(budget)} {limit}"
-        raise ModelError(f"{what} and {room}: {fitting(rows, captured, hidden_size, budget)} of them would fit; set "
-                         "hidden_states to online, answers.prompts lower, or cache_gib higher")
+        raise ModelError(
+            f"{what} and {room}: {fitting(rows, captured, hidden_size, budget)} of them would fit; set "
+            "hidden_states to online, answers.prompts lower, or cache_gib higher"
+        )
     return StateChoice("cache", what, needed / GIB)
 
 

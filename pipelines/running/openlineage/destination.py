@@ -77,8 +77,10 @@ def destination(settings: OpenLineageSettings, say: Callable[[str], None]) -> It
         thread.join(SECONDS)
         if lost or thread.is_alive():
             where = settings.file or settings.url
-            say(f"{len(lost) or 'some'} of {sent} OpenLineage events did not reach {where} "
-                f"({lost[-1] if lost else 'it does not answer'}); the run does not depend on them")
+            say(
+                f"{len(lost) or 'some'} of {sent} OpenLineage events did not reach {where} "
+                f"({lost[-1] if lost else 'it does not answer'}); the run does not depend on them"
+            )
 
 
 def _to_file(settings: OpenLineageSettings) -> Callable[[bytes], None]:
@@ -147,8 +149,9 @@ class OpenLineageSettings(BaseModel):
                 raise OpenLineageError(f"OPENLINEAGE_URL {given} names no host: give http://HOST:PORT")
             endpoint = environment.get("OPENLINEAGE_ENDPOINT", "").strip() or ENDPOINT
             key = environment.get("OPENLINEAGE_API_KEY", "").strip()
-            return cls(url=f"{given.rstrip('/')}/{endpoint.lstrip('/')}", api_key=SecretStr(key) if key else None,
-                       namespace=namespace)
+            return cls(
+                url=f"{given.rstrip('/')}/{endpoint.lstrip('/')}", api_key=SecretStr(key) if key else None, namespace=namespace
+            )
         if parts.scheme and parts.scheme != "file":
             raise OpenLineageError(f"OPENLINEAGE_URL {given}: give an http:// or https:// address, or a file")
         place = Path(url2pathname(parts.path) if parts.scheme else given).expanduser().absolute()

@@ -65,8 +65,15 @@ def event(
         "producer": PRODUCER,
         "schemaURL": f"{_SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
         "run": {"runId": step.run_id, "facets": facets},
-        "job": {"namespace": step.namespace, "name": step.job, "facets": {"jobType": _facet("2-0-3", "JobTypeJobFacet", {
-            "processingType": "BATCH", "integration": "MILLRACE", "jobType": "STEP"})}},
+        "job": {
+            "namespace": step.namespace,
+            "name": step.job,
+            "facets": {
+                "jobType": _facet(
+                    "2-0-3", "JobTypeJobFacet", {"processingType": "BATCH", "integration": "MILLRACE", "jobType": "STEP"}
+                )
+            },
+        },
         "inputs": [_named(dataset) | {"inputFacets": {}} for dataset in inputs],
         "outputs": [_named(dataset) | {"outputFacets": _written(dataset)} for dataset in outputs],
     }
@@ -80,8 +87,10 @@ def _named(dataset: Dataset) -> dict[str, Any]:
     if dataset.version:
         facets["version"] = _facet("1-0-1", "DatasetVersionDatasetFacet", {"datasetVersion": dataset.version})
     if dataset.columns:
-        fields = {column: {"inputFields": [_place(path) | {"field": name} for path, name in sources]}
-                  for column, sources in dataset.columns.items()}
+        fields = {
+            column: {"inputFields": [_place(path) | {"field": name} for path, name in sources]}
+            for column, sources in dataset.columns.items()
+        }
         facets["columnLineage"] = _facet("1-2-0", "ColumnLineageDatasetFacet", {"fields": fields})
     return {**_place(dataset.path), "facets": facets}
 

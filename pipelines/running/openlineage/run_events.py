@@ -54,15 +54,25 @@ def lineage_events(environment: Mapping[str, str], recipe: Recipe, graph: dg.Def
 
         def events(run_id: str, job: str) -> Tell:
             def tell(state: State, step: str, at: float, error: str = "") -> None:
-                run = StepRun(settings.namespace, f"{recipe.workload}/{step}", str(uuid.uuid5(uuid.UUID(run_id), step)), run_id,
-                              f"{recipe.workload}/{job}")
+                run = StepRun(
+                    settings.namespace,
+                    f"{recipe.workload}/{step}",
+                    str(uuid.uuid5(uuid.UUID(run_id), step)),
+                    run_id,
+                    f"{recipe.workload}/{job}",
+                )
                 try:
                     inputs = [dataset for name in read.get(step, ()) for dataset in datasets.of(name, finished=True)]
                     outputs = [dataset for name in made.get(step, ()) for dataset in datasets.of(name, state == "COMPLETE")]
                     send(event(state, run, datetime.fromtimestamp(at, UTC), inputs, outputs, error))
                 except Exception as problem:
-                    relay({"event": "note", "message": f"the OpenLineage event {state} of {step} was not made "
-                                                       f"({type(problem).__name__}); the run does not depend on it"})
+                    relay(
+                        {
+                            "event": "note",
+                            "message": f"the OpenLineage event {state} of {step} was not made "
+                            f"({type(problem).__name__}); the run does not depend on it",
+                        }
+                    )
 
             return tell
 
@@ -103,8 +113,13 @@ class _Datasets:
         if found.kind == "digest":
             return []
         if found.kind == "table":
-            return [Dataset(str(self.lake.table(name)), schema={field.name: str(field.type) for field in SCHEMAS[name]},
-                            columns=self._columns(name))]
+            return [
+                Dataset(
+                    str(self.lake.table(name)),
+                    schema={field.name: str(field.type) for field in SCHEMAS[name]},
+                    columns=self._columns(name),
+                )
+            ]
         if found.kind == "endpoint":
             return [Dataset(str(self.lake.root / "endpoints" / f"{self.recipe.workload}.json"))]
         path = self._home(name)
@@ -114,8 +129,10 @@ class _Datasets:
         parquet = [path / manifest.version / file.path for file in manifest.files if file.path.endswith(".parquet")]
         known: dict[str, Any] = {}
         if parquet:
-            known = {"schema": {field.name: str(field.type) for field in pq.read_schema(parquet[0])},
-                     "rows": sum(pq.read_metadata(file).num_rows for file in parquet)}
+            known = {
+                "schema": {field.name: str(field.type) for field in pq.read_schema(parquet[0])},
+                "rows": sum(pq.read_metadata(file).num_rows for file in parquet),
+            }
         size = sum(file.bytes for file in manifest.files)
         return [Dataset(str(path), manifest.version, columns=self._columns(name), size=size, **known)]
 
@@ -130,5 +147,7 @@ class _Datasets:
         return home if found.kind == "release" else home / name
 
     def _columns(self, name: str) -> dict[str, list[tuple[str, str]]]:
-        return {column: [(str(self._home(source)), field) for source, field in sources]
-                for column, sources in columns_of(name).items()}
+        return {
+            column: [(str(self._home(source)), field) for source, field in sources]
+            for column, sources in columns_of(name).items()
+        }

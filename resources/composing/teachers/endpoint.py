@@ -148,8 +148,10 @@ class TeacherEndpoint:
         except urllib3.exceptions.HTTPError:
             return TeacherReply(None, "no reply"), None
         if response.status in REFUSED:
-            raise TeacherError(f"teacher: {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
-                               "check base_url, model and api_key_env; answers up to now are kept")
+            raise TeacherError(
+                f"teacher: {self.settings.base_url} refuses {self.settings.model} (HTTP {response.status}): "
+                "check base_url, model and api_key_env; answers up to now are kept"
+            )
         if response.status in AGAIN:
             return TeacherReply(None, "busy"), _seconds(response.headers.get("Retry-After"))
         if response.status != 200:
@@ -158,9 +160,11 @@ class TeacherEndpoint:
             return TeacherReply(None, "the reply is too long"), None
         found = read_reply(content, self.settings.logprobs)
         if self.settings.logprobs and found.message and not found.logprobs and not found.message.get("tool_calls"):
-            raise TeacherError(f"teacher: {self.settings.base_url} gave an answer without log-probabilities: serve the model "
-                               "where logprobs and top_logprobs are supported (vLLM: --max-logprobs of at least "
-                               f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text")
+            raise TeacherError(
+                f"teacher: {self.settings.base_url} gave an answer without log-probabilities: serve the model "
+                "where logprobs and top_logprobs are supported (vLLM: --max-logprobs of at least "
+                f"{self.settings.logprobs}), or leave teacher.logprobs out to learn its text"
+            )
         if found.message is not None and not found.answer_tokens:
             with self._lock:
                 self.without_usage += 1
@@ -199,8 +203,14 @@ def read_reply(content: bytes, logprobs: int | None = None) -> TeacherReply:
     if thoughts.strip():
         message["reasoning_content"] = thoughts.strip()
     if calls:
-        message["tool_calls"] = [{"id": call.get("id"), "type": "function", "function": {
-            "name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"}} for call in calls]
+        message["tool_calls"] = [
+            {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call["function"]["name"], "arguments": call["function"].get("arguments") or "{}"},
+            }
+            for call in calls
+        ]
     told = read_token_logs(choice, logprobs) if logprobs else None
     return TeacherReply(message, "", reason, prompt_tokens, answer_tokens, told)
 
@@ -214,8 +224,7 @@ def _text_of(content: Any) -> Any:
 
 
 def _is_call(call: Any) -> bool:
-    return (isinstance(call, dict) and isinstance(call.get("function"), dict)
-            and isinstance(call["function"].get("name"), str))
+    return isinstance(call, dict) and isinstance(call.get("function"), dict) and isinstance(call["function"].get("name"), str)
 
 
 def _count(usage: Any, name: str) -> int:
@@ -235,8 +244,13 @@ def _seconds(header: str | None) -> float | None:
 class RateLimiter:
     """Thread-safe. clock, sleep: seconds; tests give their own."""
 
-    def __init__(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None,
-                 clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep):
+    def __init__(
+        self,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
         self._per_request_s = 60 / requests_per_minute if requests_per_minute else 0.0
         self._per_token_s = 60 / tokens_per_minute if tokens_per_minute else 0.0
         self._clock, self._sleep, self._lock = clock, sleep, threading.Lock()

@@ -1,8 +1,8 @@
 """A teacher at an endpoint as a source of answers: within the budget, many requests at a time, each reply kept at once.
 
-    with EndpointAnswers(settings, kept) as source:
-        source.begin(asked)                 # every request of the dataset, for what earlier answers have cost
-        source.answers({asked.key: asked})  # {key: KeptAnswer}
+with EndpointAnswers(settings, kept) as source:
+    source.begin(asked)                 # every request of the dataset, for what earlier answers have cost
+    source.answers({asked.key: asked})  # {key: KeptAnswer}
 """
 
 from __future__ import annotations
@@ -70,22 +70,33 @@ class EndpointAnswers:
             pool.shutdown(cancel_futures=True)  # the costs of what is on its way belong to the sentence
             raise TeacherError(
                 f"teacher: the next answer could pass max_cost ({self.settings.max_cost:g}): {self.budget.spent:.4g} is spent, "
-                f"and all answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens") from error
+                f"and all answers are kept; raise teacher.max_cost, or lower teacher.max_rows or max_tokens"
+            ) from error
         finally:
             self._stop.set()
             pool.shutdown(cancel_futures=True)
             self._stop.clear()
         if self.endpoint.gone:
             said = ", ".join(f"{count:,} {reason}" for reason, count in self.endpoint.failed.most_common())
-            raise TeacherError(f"teacher: {self.settings.base_url} does not answer (attempts: {said}); answers up to now are "
-                               "kept: run again when it is up")
+            raise TeacherError(
+                f"teacher: {self.settings.base_url} does not answer (attempts: {said}); answers up to now are "
+                "kept: run again when it is up"
+            )
         return {key: answer for key, answer in found if answer is not None}
 
     def _ask(self, key: str, body: dict[str, Any]) -> StoredAnswer:
         with self.budget.reserved(len(json.dumps(body)), self.settings.max_tokens) as bill:
             reply = self.endpoint.ask(body, bill)
-        answer = StoredAnswer(self.settings.name, reply.message, reply.failure, reply.finish_reason, reply.prompt_tokens,
-                            reply.answer_tokens, bill.cost, reply.logprobs and reply.logprobs.packed())
+        answer = StoredAnswer(
+            self.settings.name,
+            reply.message,
+            reply.failure,
+            reply.finish_reason,
+            reply.prompt_tokens,
+            reply.answer_tokens,
+            bill.cost,
+            reply.logprobs and reply.logprobs.packed(),
+        )
         if not reply.mendable:
             self.kept.keep(key, answer)
         return answer

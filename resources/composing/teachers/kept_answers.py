@@ -45,8 +45,14 @@ class StoredAnswer:
     @property
     def message_text(self) -> str:
         """The message as JSON, to compare answers; "" without one."""
-        return "" if self.message is None else json.dumps({**self.message, "tool_calls": [
-            call["function"] for call in self.message.get("tool_calls") or []]}, sort_keys=True)
+        return (
+            ""
+            if self.message is None
+            else json.dumps(
+                {**self.message, "tool_calls": [call["function"] for call in self.message.get("tool_calls") or []]},
+                sort_keys=True,
+            )
+        )
 
 
 def request_key(model: str, messages: list[dict[str, Any]], tools: Any, sampling: dict[str, Any], sample: int = 0) -> str:
@@ -86,8 +92,9 @@ class AnswerStore:
     def keep_all(self, answers: Iterable[tuple[str, StoredAnswer]]) -> None:
         """Appends several answers to different requests, as `keep` does one."""
         now = datetime.now(UTC).isoformat()
-        lines = {key: json.dumps({"key": key, "answer": asdict(answer), "asked_at": now}).encode() + b"\n"
-                 for key, answer in answers}
+        lines = {
+            key: json.dumps({"key": key, "answer": asdict(answer), "asked_at": now}).encode() + b"\n" for key, answer in answers
+        }
         with self._lock, self._alone():
             self._read_new()
             new = b"".join(line for key, line in lines.items() if key not in self._places)

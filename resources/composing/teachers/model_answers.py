@@ -27,8 +27,15 @@ from resources.composing.teachers.requests import AnswerRequest, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 
 ROWS_AT_A_TIME = 1_024
-PROMPTS = pa.schema([("key", pa.string()), ("messages", pa.string()), ("tools", pa.string()), ("request", pa.string()),
-                     ("ts", pa.timestamp("us", tz="UTC"))])
+PROMPTS = pa.schema(
+    [
+        ("key", pa.string()),
+        ("messages", pa.string()),
+        ("tools", pa.string()),
+        ("request", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,9 @@ class ModelAnswers:
         def body(messages: list[dict[str, Any]], tools: Any, extra: dict[str, Any]) -> dict[str, Any]:
             return {"messages": messages, "tools": tools, "request": said, "ts": row.get("ts")}
 
-        return answer_requests(row, self.settings, body, of_model={"digest": self.model.digest, "seed": self.settings.seed,
-                                                            "rendered_with": said})
+        return answer_requests(
+            row, self.settings, body, of_model={"digest": self.model.digest, "seed": self.settings.seed, "rendered_with": said}
+        )
 
     def begin(self, asked: Callable[[], Iterator[AnswerRequest]]) -> set[str]:
         """Generates the answers that are not kept yet; returns their keys."""
@@ -70,9 +78,17 @@ class ModelAnswers:
         if not missing:
             return missing
         settings = {name: self.settings.sampling[name] for name in ("temperature", "top_p")}
-        self.model.run(prompts, output, {
-            **settings, "request": self.settings.request, "max_new_tokens": self.settings.max_tokens,
-            "batch_size": self.settings.batch_size, "seed": self.settings.seed})
+        self.model.run(
+            prompts,
+            output,
+            {
+                **settings,
+                "request": self.settings.request,
+                "max_new_tokens": self.settings.max_tokens,
+                "batch_size": self.settings.batch_size,
+                "seed": self.settings.seed,
+            },
+        )
         with pq.ParquetFile(output / "answers.parquet") as file:
             for batch in file.iter_batches(ROWS_AT_A_TIME):
                 self.kept.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
@@ -83,8 +99,15 @@ class ModelAnswers:
         return {}
 
     def _answer(self, row: dict[str, Any]) -> StoredAnswer:
-        return StoredAnswer(self.settings.name, json.loads(row["message"]) if row["message"] else None, row["failure"],
-                          row["finish_reason"], row["prompt_tokens"], row["answer_tokens"], 0.0)
+        return StoredAnswer(
+            self.settings.name,
+            json.loads(row["message"]) if row["message"] else None,
+            row["failure"],
+            row["finish_reason"],
+            row["prompt_tokens"],
+            row["answer_tokens"],
+            0.0,
+        )
 
     def _write_missing(self, asked: Iterator[AnswerRequest], path: Path) -> set[str]:
         """Writes the prompts of the answers that are not kept, each once; returns their keys."""

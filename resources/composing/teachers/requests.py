@@ -1,7 +1,7 @@
 """What a training row asks a teacher for, and the row with the teacher's answer.
 
-    for asked in answer_requests(row, settings, endpoint.body): ...      # AnswerRequest(body, key), one for each answer that is
-    wanted with_answer(row, reply.message)
+for asked in answer_requests(row, settings, endpoint.body): ...      # AnswerRequest(body, key), one for each answer that is
+wanted with_answer(row, reply.message)
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ class AnswerRequest:
     key: str
 
 
-def answer_requests(row: dict[str, Any], settings: TeacherSettings, body_of: Callable[[list, Any, dict[str, Any]], dict[str, Any]],
-             of_model: dict[str, Any] | None = None) -> list[AnswerRequest]:
+def answer_requests(
+    row: dict[str, Any],
+    settings: TeacherSettings,
+    body_of: Callable[[list, Any, dict[str, Any]], dict[str, Any]],
+    of_model: dict[str, Any] | None = None,
+) -> list[AnswerRequest]:
     """The requests that a row's last answer answered, one for each answer; [] for a row without a conversation.
 
     body_of(messages, tools, extra): the request as it is sent. of_model: what else decides on the answer of a model in process.
@@ -40,8 +44,10 @@ def answer_requests(row: dict[str, Any], settings: TeacherSettings, body_of: Cal
     said = json.loads(row["request"]) if row["request"] else {}
     extra = {name: said[name] for name in ("response_format",) if said.get(name)}
     body, sampling = body_of(messages, tools, extra), {**settings.sampling, **extra, **(of_model or {})}
-    return [AnswerRequest(body, request_key(settings.model or "", messages, tools, sampling, sample))
-            for sample in range(settings.answers)]
+    return [
+        AnswerRequest(body, request_key(settings.model or "", messages, tools, sampling, sample))
+        for sample in range(settings.answers)
+    ]
 
 
 def with_answer(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +69,14 @@ def prompt_of(row: dict[str, Any]) -> list[dict[str, Any]] | None:
 def _sent(message: dict[str, Any]) -> dict[str, Any]:
     sent = {name: message[name] for name in SENT if message.get(name) is not None}
     if "tool_calls" in sent:
-        sent["tool_calls"] = [{**call, "type": "function", "function": {
-            **call["function"], "arguments": _as_text(call["function"].get("arguments"))}} for call in sent["tool_calls"]]
+        sent["tool_calls"] = [
+            {
+                **call,
+                "type": "function",
+                "function": {**call["function"], "arguments": _as_text(call["function"].get("arguments"))},
+            }
+            for call in sent["tool_calls"]
+        ]
     return sent
 
 

@@ -12,12 +12,35 @@ from model_ops.jobs import Settings
 from model_ops.operations import TRAINED
 from model_ops.tasks import pattern_problem
 
-OF_THE_RESULT = ("base_url", "model", "base", "logprobs", "licence", "max_rows", "temperature", "top_p", "max_tokens",
-                 "request", "most_failed", "answers", "verify", "seed")
+OF_THE_RESULT = (
+    "base_url",
+    "model",
+    "base",
+    "logprobs",
+    "licence",
+    "max_rows",
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "request",
+    "most_failed",
+    "answers",
+    "verify",
+    "seed",
+)
 """Settings that can change the answers. The others say how fast and for how much they are asked for."""
 
-OF_AN_ENDPOINT = ("model", "api_key_env", "concurrency", "timeout_s", "retries", "requests_per_minute", "tokens_per_minute",
-                  "price", "max_cost")
+OF_AN_ENDPOINT = (
+    "model",
+    "api_key_env",
+    "concurrency",
+    "timeout_s",
+    "retries",
+    "requests_per_minute",
+    "tokens_per_minute",
+    "price",
+    "max_cost",
+)
 """Settings that a teacher in process does not have."""
 
 
@@ -34,12 +57,15 @@ class VerifySettings(Settings):
     kind: Literal["number", "exact", "json_schema", "function_call", "regex", "judge"] = Field(
         description="number, exact: the answer's final number or its text is that of the logged answer. json_schema: JSON that "
         "the request's response_format accepts. function_call: the calls of the logged answer. regex: the answer contains a "
-        "match of `pattern`. judge: quality by curation.judge")
+        "match of `pattern`. judge: quality by curation.judge"
+    )
     pattern: str | None = Field(None, min_length=1, max_length=10_000, description="regex: regular expression of Python's re")
     least_score: float | None = Field(
-        None, ge=0, le=10, description="Answers with a lower score are rejected. Left out: 1, or 7 of 10 with a judge")
+        None, ge=0, le=10, description="Answers with a lower score are rejected. Left out: 1, or 7 of 10 with a judge"
+    )
     unverifiable: Literal["keep", "drop"] = Field(
-        "keep", description="Rows with nothing to verify: keep learns one of their answers, drop leaves them out")
+        "keep", description="Rows with nothing to verify: keep learns one of their answers, drop leaves them out"
+    )
 
     @model_validator(mode="after")
     def _a_pattern_for_regex(self):
@@ -61,40 +87,61 @@ class TeacherSettings(EndpointSettings):
     """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
     base_url: str | None = Field(
-        None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers")
+        None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers"
+    )
     model: str | None = Field(None, min_length=1, description="Name of the model at the endpoint")
     base: str | None = Field(
-        None, min_length=1, description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
-        "or a Hugging Face id; or `sft`, the fine-tuned model, whose answers then train the student")
-    licence: str = Field(min_length=1, max_length=200, description="Licence or terms under which the teacher's answers may be "
-                         "trained on, as the release's report shows it")
+        None,
+        min_length=1,
+        description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
+        "or a Hugging Face id; or `sft`, the fine-tuned model, whose answers then train the student",
+    )
+    licence: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Licence or terms under which the teacher's answers may be trained on, as the release's report shows it",
+    )
     logprobs: int | None = Field(
-        None, ge=1, le=256, description="Log-probabilities of this many likeliest tokens at each token of an answer, asked for "
+        None,
+        ge=1,
+        le=256,
+        description="Log-probabilities of this many likeliest tokens at each token of an answer, asked for "
         "as logprobs and top_logprobs, for `student: {teacher: answers}`. OpenAI gives at most 20, vLLM its --max-logprobs. "
-        "Left out: text only")
+        "Left out: text only",
+    )
     trains: Literal["sft", "student", "both"] = Field(
-        "both", description="Which stages learn the teacher's answers instead of the logged ones")
-    max_rows: int | None = Field(None, ge=1, description="Most training rows to ask for, drawn by hash; the others are left "
-                                 "out. Left out: all")
+        "both", description="Which stages learn the teacher's answers instead of the logged ones"
+    )
+    max_rows: int | None = Field(
+        None, ge=1, description="Most training rows to ask for, drawn by hash; the others are left out. Left out: all"
+    )
     temperature: float = Field(0.7, ge=0, le=2, description="Temperature of the answers")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the answers")
     max_tokens: int = Field(2_048, ge=1, le=2**20, description="Most tokens of an answer; a cut answer is not used")
     request: dict[str, Any] = Field(default_factory=dict, description="Other fields of the request, sent as they are")
     answers: int = Field(1, ge=1, le=64, description="Answers that are asked for each prompt, each in a request of its own")
     verify: VerifySettings | None = Field(
-        None, description="Score of the answers: the best is learnt, wrong ones are rejected. Left out: nothing is scored")
-    seed: int = Field(0, ge=0, lt=2**32, description="Seed of the choice among equally good answers, and of the "
-                      "answers of a model in process")
+        None, description="Score of the answers: the best is learnt, wrong ones are rejected. Left out: nothing is scored"
+    )
+    seed: int = Field(
+        0, ge=0, lt=2**32, description="Seed of the choice among equally good answers, and of the answers of a model in process"
+    )
     batch_size: int = Field(64, ge=1, le=65_536, description="base: answers that are decoded together")
     requests_per_minute: float | None = Field(None, gt=0, le=1e6, description="Rate limit. Left out: none")
     tokens_per_minute: float | None = Field(
-        None, gt=0, le=1e9, description="Rate limit of prompt and answer tokens together. Left out: none")
+        None, gt=0, le=1e9, description="Rate limit of prompt and answer tokens together. Left out: none"
+    )
     price: PriceSettings | None = Field(None, description="Prices, to count cost with. Left out: cost is not counted")
     max_cost: float | None = Field(
-        None, gt=0, le=1e9, description="Most that the answers may cost, those of earlier runs for the same rows included. "
-        "Asking stops before it is passed. Left out: no limit")
+        None,
+        gt=0,
+        le=1e9,
+        description="Most that the answers may cost, those of earlier runs for the same rows included. "
+        "Asking stops before it is passed. Left out: no limit",
+    )
     most_failed: float = Field(
-        0.1, ge=0, le=1, description="Largest share of rows without a usable answer; with more the stage ends")
+        0.1, ge=0, le=1, description="Largest share of rows without a usable answer; with more the stage ends"
+    )
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time")
     timeout_s: float = Field(300, gt=0, le=86_400, description="Seconds to wait for one answer")
     retries: int = Field(6, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
@@ -109,28 +156,39 @@ class TeacherSettings(EndpointSettings):
         if self.base is None:
             missing = [name for name in ("base_url", "model") if getattr(self, name) is None]
             if missing:
-                raise ValueError(f"nobody answers, since {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
-                                 "missing: give base_url and model of an endpoint, or base, the directory of a model")
+                raise ValueError(
+                    f"nobody answers, since {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
+                    "missing: give base_url and model of an endpoint, or base, the directory of a model"
+                )
             if self._differs("batch_size"):
-                raise ValueError("batch_size is for a teacher in process, and an endpoint makes its own batches: leave it out, "
-                                 "or set concurrency")
+                raise ValueError(
+                    "batch_size is for a teacher in process, and an endpoint makes its own batches: leave it out, "
+                    "or set concurrency"
+                )
             return self
         if self.logprobs is not None:
-            raise ValueError("logprobs and base are both given, and log-probabilities come from endpoints: leave logprobs out, "
-                             "or distil from the model in the graph (student.teacher: online or cache)")
+            raise ValueError(
+                "logprobs and base are both given, and log-probabilities come from endpoints: leave logprobs out, "
+                "or distil from the model in the graph (student.teacher: online or cache)"
+            )
         if self.base_url is not None:
             raise ValueError("base_url and base are both given, and one teacher answers: leave one of them out")
         for name in OF_AN_ENDPOINT:
             if self._differs(name):
-                raise ValueError(f"{name} and base are both given, and {name} is for a teacher at an endpoint: leave one of "
-                                 "them out")
+                raise ValueError(
+                    f"{name} and base are both given, and {name} is for a teacher at an endpoint: leave one of them out"
+                )
         strange = self.request.keys() - set(GENERATED_WITH)
         if strange:
-            raise ValueError(f"request holds {min(strange)}, which the built-in generator does not know; it knows "
-                             f"{', '.join(GENERATED_WITH)}: take it out, or serve the model and name its base_url")
+            raise ValueError(
+                f"request holds {min(strange)}, which the built-in generator does not know; it knows "
+                f"{', '.join(GENERATED_WITH)}: take it out, or serve the model and name its base_url"
+            )
         if self.base == TRAINED and self.trains != "student":
-            raise ValueError(f"base is {TRAINED}, the fine-tuned model, and trains is {self.trains}, which it cannot teach "
-                             "before it is made: set trains to student")
+            raise ValueError(
+                f"base is {TRAINED}, the fine-tuned model, and trains is {self.trains}, which it cannot teach "
+                "before it is made: set trains to student"
+            )
         return self
 
     def _differs(self, name: str) -> bool:
@@ -141,12 +199,24 @@ class TeacherSettings(EndpointSettings):
         if self.max_cost is not None and self.price is None:
             raise ValueError("max_cost is set and price is not, so no cost can be counted: give price.input and price.output")
         if self.answers > 1 and self.temperature == 0:
-            raise ValueError(f"answers is {self.answers} and temperature is 0, so all would be alike: raise temperature, or "
-                             "leave answers out")
+            raise ValueError(
+                f"answers is {self.answers} and temperature is 0, so all would be alike: raise temperature, or "
+                "leave answers out"
+            )
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")
-        taken = {"model", "messages", "tools", "temperature", "top_p", "max_tokens", "n", "stream", "logprobs",
-                 "top_logprobs"} & self.request.keys()
+        taken = {
+            "model",
+            "messages",
+            "tools",
+            "temperature",
+            "top_p",
+            "max_tokens",
+            "n",
+            "stream",
+            "logprobs",
+            "top_logprobs",
+        } & self.request.keys()
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self

@@ -42,17 +42,40 @@ from resources.curating import JudgeSettings
 Rows = list[dict[str, Any]]
 
 ROWS_AT_A_TIME = 1_024
-REQUESTS = pa.schema([
-    ("row_id", pa.string()), ("interaction_ids", pa.list_(pa.string())), ("source", pa.string()), ("model", pa.string()),
-    ("request_sha256", pa.string()), ("sample", pa.int32()), ("score", pa.float64()), ("kept", pa.bool_()),
-    ("failure", pa.string()), ("finish_reason", pa.string()), ("prompt_tokens", pa.int64()), ("answer_tokens", pa.int64()),
-    ("cost", pa.float64()), ("answer", pa.string())])
+REQUESTS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("source", pa.string()),
+        ("model", pa.string()),
+        ("request_sha256", pa.string()),
+        ("sample", pa.int32()),
+        ("score", pa.float64()),
+        ("kept", pa.bool_()),
+        ("failure", pa.string()),
+        ("finish_reason", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("answer_tokens", pa.int64()),
+        ("cost", pa.float64()),
+        ("answer", pa.string()),
+    ]
+)
 """One row for each answer."""
 
-PREFERENCES = pa.schema([
-    ("row_id", pa.string()), ("interaction_ids", pa.list_(pa.string())), ("source", pa.string()), ("session_id", pa.string()),
-    ("prompt", pa.string()), ("tools", pa.string()), ("chosen", pa.string()), ("rejected", pa.string()),
-    ("chosen_score", pa.float64()), ("rejected_score", pa.float64())])
+PREFERENCES = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        ("source", pa.string()),
+        ("session_id", pa.string()),
+        ("prompt", pa.string()),
+        ("tools", pa.string()),
+        ("chosen", pa.string()),
+        ("rejected", pa.string()),
+        ("chosen_score", pa.float64()),
+        ("rejected_score", pa.float64()),
+    ]
+)
 """Pairs of answers, as {prompt, chosen, rejected} of preference training: lists of OpenAI messages as JSON."""
 
 
@@ -108,9 +131,15 @@ class AnswerSource(Protocol):
         """Answers to requests that have none yet, by key."""
 
 
-def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings, kept: AnswerStore,
-                          tell: Callable[[str], None] = lambda said: None, judge: JudgeSettings | None = None,
-                          model: ModelTeacher | None = None) -> TeacherReport:
+def build_teacher_answers(
+    dataset: Path,
+    output: Path,
+    settings: TeacherSettings,
+    kept: AnswerStore,
+    tell: Callable[[str], None] = lambda said: None,
+    judge: JudgeSettings | None = None,
+    model: ModelTeacher | None = None,
+) -> TeacherReport:
     """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
     verify.kind judge. model: for a teacher in process.
 
@@ -125,15 +154,23 @@ def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings
         new = source.begin(lambda: _all_asked(dataset / "train.parquet", source, chosen))
         teacher = _Teacher(source, settings, kept, new, report, verifier)
         with ExitStack() as files:
-            write = {name: _writer(files, output / f"{name}.parquet", schema) for name, schema in (
-                ("train", SFT_ROWS), ("requests", REQUESTS), *([("preferences", PREFERENCES)] if verifier else []),
-                *([("logprobs", LOGPROBS)] if settings.logprobs else []))}
+            write = {
+                name: _writer(files, output / f"{name}.parquet", schema)
+                for name, schema in (
+                    ("train", SFT_ROWS),
+                    ("requests", REQUESTS),
+                    *([("preferences", PREFERENCES)] if verifier else []),
+                    *([("logprobs", LOGPROBS)] if settings.logprobs else []),
+                )
+            }
             for batch in _batches(dataset / "train.parquet"):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
                         write[name].write_table(pa.Table.from_pylist(rows, schema=write[name].schema))
-                tell(f"{counted(report.answered, 'row')} answered, {sum(report.failed_rows.values()):,} without an answer, "
-                     f"{report.rejected_rows:,} rejected, {report.rows:,} read")
+                tell(
+                    f"{counted(report.answered, 'row')} answered, {sum(report.failed_rows.values()):,} without an answer, "
+                    f"{report.rejected_rows:,} rejected, {report.rows:,} read"
+                )
             teacher.refuse_too_many_failures()
         report.attempts_failed = dict(source.failed)
         report.answers_without_usage = source.without_usage
@@ -146,23 +183,44 @@ def build_teacher_answers(dataset: Path, output: Path, settings: TeacherSettings
 class _Teacher:
     """Answers rows, batch by batch, with what is kept and the source. new: keys of the answers that this run made."""
 
-    def __init__(self, source: AnswerSource, settings: TeacherSettings, kept: AnswerStore, new: set[str], report: TeacherReport,
-                 verifier: Verifier | None):
+    def __init__(
+        self,
+        source: AnswerSource,
+        settings: TeacherSettings,
+        kept: AnswerStore,
+        new: set[str],
+        report: TeacherReport,
+        verifier: Verifier | None,
+    ):
         self.source, self.settings, self.kept, self.new = source, settings, kept, new
         self.report, self.verifier = report, verifier
         self._counted = set[str]()
 
     def answer_rows(self, batch: Rows, chosen: set[str] | None) -> dict[str, Rows]:
         """The rows of the dataset's files: train, requests and preferences."""
-        requests = {row["row_id"]: request for row in batch if chosen is None or row["row_id"] in chosen
-                  if (request := self.source.asked_of(row))}
+        requests = {
+            row["row_id"]: request
+            for row in batch
+            if chosen is None or row["row_id"] in chosen
+            if (request := self.source.asked_of(row))
+        }
         all_requests = [request for several in requests.values() for request in several]
         answered = {request.key for request in all_requests if self.kept.find(request.key) is not None}
         replies = self.source.answers(request for request in all_requests if request.key not in answered)
         before = answered - self.new
-        candidates = self._scored({row["row_id"]: (row, [
-            AnswerCandidate(number, request.key, self.kept.find(request.key) or replies[request.key])
-            for number, request in enumerate(requests[row["row_id"]])]) for row in batch if row["row_id"] in requests})
+        candidates = self._scored(
+            {
+                row["row_id"]: (
+                    row,
+                    [
+                        AnswerCandidate(number, request.key, self.kept.find(request.key) or replies[request.key])
+                        for number, request in enumerate(requests[row["row_id"]])
+                    ],
+                )
+                for row in batch
+                if row["row_id"] in requests
+            }
+        )
         files: dict[str, Rows] = {"train": [], "requests": [], "preferences": [], "logprobs": []}
         for row in batch:
             self.report.rows += 1
@@ -182,8 +240,10 @@ class _Teacher:
         to_score = [(name, row, each) for name, (row, several) in rows.items() for each in several if each.answer.message]
         scores = self.verifier.scores([(row, each.answer.message) for _, row, each in to_score])
         score_of = {(name, each.sample): score for (name, _, each), score in zip(to_score, scores, strict=True)}
-        return {name: [replace(each, score=score_of.get((name, each.sample))) for each in several]
-                for name, (_, several) in rows.items()}
+        return {
+            name: [replace(each, score=score_of.get((name, each.sample))) for each in several]
+            for name, (_, several) in rows.items()
+        }
 
     def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], found: dict[str, Rows]) -> None:
         """Keeps the best of a row's answers, and records all of them."""
@@ -198,8 +258,13 @@ class _Teacher:
             found["train"].append(with_answer(row, learnt.message))
             if learnt.logprobs is not None:
                 report.answers_with_logprobs += 1
-                found["logprobs"].append({"row_id": row["row_id"], "prompt_tokens": learnt.prompt_tokens,
-                                          **TokenLogs.unpacked(learnt.logprobs).as_row()})
+                found["logprobs"].append(
+                    {
+                        "row_id": row["row_id"],
+                        "prompt_tokens": learnt.prompt_tokens,
+                        **TokenLogs.unpacked(learnt.logprobs).as_row(),
+                    }
+                )
         elif usable:
             report.rejected_rows += 1
         else:
@@ -215,37 +280,63 @@ class _Teacher:
             below = verify is not None and each.score is not None and each.score < verify.least
             report.rejected_answers += below
             why = f"score {each.score:g} is below {verify.least:g}" if below else answer.failure or None
-            found["requests"].append({
-                **about, "model": answer.model, "request_sha256": each.key, "sample": each.sample, "score": each.score,
-                "kept": place == kept, "failure": why, "finish_reason": answer.finish_reason,
-                "prompt_tokens": answer.prompt_tokens, "answer_tokens": answer.answer_tokens, "cost": answer.cost,
-                "answer": answer.message and json.dumps(answer.message)})
+            found["requests"].append(
+                {
+                    **about,
+                    "model": answer.model,
+                    "request_sha256": each.key,
+                    "sample": each.sample,
+                    "score": each.score,
+                    "kept": place == kept,
+                    "failure": why,
+                    "finish_reason": answer.finish_reason,
+                    "prompt_tokens": answer.prompt_tokens,
+                    "answer_tokens": answer.answer_tokens,
+                    "cost": answer.cost,
+                    "answer": answer.message and json.dumps(answer.message),
+                }
+            )
         for place in pairs(candidates, kept, verify):
             report.preferences += 1
-            found["preferences"].append({
-                **about, "session_id": row["session_id"], "prompt": json.dumps(json.loads(row["messages"])[:-1]),
-                "tools": row["tools"], "chosen": json.dumps([candidates[kept].answer.message]),
-                "rejected": json.dumps([candidates[place].answer.message]), "chosen_score": candidates[kept].score,
-                "rejected_score": candidates[place].score})
+            found["preferences"].append(
+                {
+                    **about,
+                    "session_id": row["session_id"],
+                    "prompt": json.dumps(json.loads(row["messages"])[:-1]),
+                    "tools": row["tools"],
+                    "chosen": json.dumps([candidates[kept].answer.message]),
+                    "rejected": json.dumps([candidates[place].answer.message]),
+                    "chosen_score": candidates[kept].score,
+                    "rejected_score": candidates[place].score,
+                }
+            )
 
     def refuse_too_many_failures(self) -> None:
         failed = sum(self.report.failed_rows.values())
         asked = self.report.answered + self.report.rejected_rows + failed
         if not asked:
-            raise TeacherError("no training row of sft_dataset has a conversation that the teacher could answer: leave "
-                               "teacher out of the recipe")
+            raise TeacherError(
+                "no training row of sft_dataset has a conversation that the teacher could answer: leave "
+                "teacher out of the recipe"
+            )
         said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
         if failed > self.settings.most_failed * asked:
-            raise TeacherError(f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
-                               f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the teacher "
-                               "and run again, raise max_tokens, or raise teacher.most_failed")
+            raise TeacherError(
+                f"teacher: {failed:,} of {counted(asked, 'row')} have no usable answer ({said}), more than "
+                f"most_failed ({self.settings.most_failed:g}); answers up to now are kept: mend the teacher "
+                "and run again, raise max_tokens, or raise teacher.most_failed"
+            )
         if failed == asked:
-            raise TeacherError(f"teacher: none of {counted(asked, 'row')} has a usable answer ({said}); answers are kept: "
-                               "raise teacher.max_tokens where they were cut, or ask another model")
+            raise TeacherError(
+                f"teacher: none of {counted(asked, 'row')} has a usable answer ({said}); answers are kept: "
+                "raise teacher.max_tokens where they were cut, or ask another model"
+            )
         if self.report.rejected_rows and not self.report.answered:
-            raise TeacherError(f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
-                               f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
-                               "least_score, or ask another model")
+            raise TeacherError(
+                f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
+                f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "
+                "least_score, or ask another model"
+            )
 
 
 def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
@@ -261,8 +352,9 @@ def _all_asked(path: Path, source: AnswerSource, chosen: set[str] | None) -> Ite
                 yield from source.asked_of(row)
 
 
-def _verifier(settings: TeacherSettings, judge: JudgeSettings | None,
-              kept: AnswerStore) -> AbstractContextManager[Verifier | None]:
+def _verifier(
+    settings: TeacherSettings, judge: JudgeSettings | None, kept: AnswerStore
+) -> AbstractContextManager[Verifier | None]:
     return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, kept)
 
 

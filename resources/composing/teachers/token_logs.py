@@ -23,9 +23,17 @@ import pyarrow as pa
 UNKNOWN = -9_000
 """OpenAI writes -9999 for a log-probability that it does not tell."""
 
-LOGPROBS = pa.schema([
-    ("row_id", pa.string()), ("prompt_tokens", pa.int64()), ("tokens", pa.list_(pa.binary())), ("said", pa.list_(pa.int32())),
-    ("counts", pa.list_(pa.int16())), ("likely", pa.list_(pa.int32())), ("logs", pa.list_(pa.float16()))])
+LOGPROBS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("prompt_tokens", pa.int64()),
+        ("tokens", pa.list_(pa.binary())),
+        ("said", pa.list_(pa.int32())),
+        ("counts", pa.list_(pa.int16())),
+        ("likely", pa.list_(pa.int32())),
+        ("logs", pa.list_(pa.float16())),
+    ]
+)
 """tokens: the answer's different tokens. said: places of the tokens that it consists of. counts: alternatives at each, whose
 places are in likely and whose log-probabilities in logs, one after another."""
 
@@ -43,8 +51,11 @@ class TokenLogs:
     def packed(self) -> str:
         """As text for a line of the cache."""
         arrays: list[np.ndarray] = [
-            np.array(self.said, np.int32), np.array(self.counts, np.int16), np.array(self.likely, np.int32),
-            np.array(self.logs, np.float16)]
+            np.array(self.said, np.int32),
+            np.array(self.counts, np.int16),
+            np.array(self.likely, np.int32),
+            np.array(self.logs, np.float16),
+        ]
         names = [base64.b64encode(token).decode() for token in self.tokens]
         header = json.dumps([names, [len(array) for array in arrays]]).encode()
         content = len(header).to_bytes(4, "little") + header + b"".join(array.tobytes() for array in arrays)
@@ -63,8 +74,13 @@ class TokenLogs:
 
     def as_row(self) -> dict[str, Any]:
         """Columns of LOGPROBS."""
-        return {"tokens": self.tokens, "said": self.said, "counts": self.counts, "likely": self.likely,
-                "logs": np.array(self.logs, np.float16)}
+        return {
+            "tokens": self.tokens,
+            "said": self.said,
+            "counts": self.counts,
+            "likely": self.likely,
+            "logs": np.array(self.logs, np.float16),
+        }
 
 
 def read_token_logs(choice: Any, most: int) -> TokenLogs | None:

@@ -109,8 +109,9 @@ class Verifier:
         assert self._judge is not None
         settings = self._judge.settings
         before, answer = json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message)
-        key = request_key(settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None,
-                          settings.request)
+        key = request_key(
+            settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None, settings.request
+        )
         known = self._kept.find(key)
         if known is not None and known.message is not None:
             return known.message["quality"]

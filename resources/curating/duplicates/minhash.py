@@ -48,7 +48,14 @@ def signatures(
 
     def work(_: int, asked: TextBuffer, said: TextBuffer) -> tuple[np.ndarray, np.ndarray]:
         return sketch(
-            asked.content, asked.edges, said.content, said.edges, settings.ngram, alphabet(), multipliers, summands,
+            asked.content,
+            asked.edges,
+            said.content,
+            said.edges,
+            settings.ngram,
+            alphabet(),
+            multipliers,
+            summands,
             settings.bands,
         )
 

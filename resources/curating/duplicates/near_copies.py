@@ -21,7 +21,8 @@ from resources.curating.duplicates.near_duplicates import Links, band_hashes, gr
 from resources.lake import rows, run
 
 NEAR_COPIES = pa.schema(
-    [("row_id", pa.string()), ("rule", pa.string()), ("held_id", pa.string()), ("similarity", pa.float64())])
+    [("row_id", pa.string()), ("rule", pa.string()), ("held_id", pa.string()), ("similarity", pa.float64())]
+)
 TRAIN = 2
 """Place of training rows; rows of a lower place (test, then validation) are kept instead of them."""
 _COMPARED = pa.schema([("row_id", pa.string()), ("place", pa.int64())])
@@ -59,8 +60,9 @@ def _signed_rows(connection: duckdb.DuckDBPyConnection, settings: NearDuplicates
     return _Signed(found.filter(pa.array(marks == stamp(settings))), settings)
 
 
-def _repeated_seeds(connection: duckdb.DuckDBPyConnection, seeds: pa.Table, signed: _Signed,
-                    settings: NearDuplicates) -> Iterator[dict[str, Any]]:
+def _repeated_seeds(
+    connection: duckdb.DuckDBPyConnection, seeds: pa.Table, signed: _Signed, settings: NearDuplicates
+) -> Iterator[dict[str, Any]]:
     turns = _turns(connection, seeds["row_id"])
     bands = band_hashes(signatures(turns["new_turn"], turns["answer"], settings), settings.bands)
     like = np.flatnonzero(_share_a_band(signed.bands, bands))
@@ -92,8 +94,10 @@ def _across_splits(
     for row, best in enumerate(links.best.tolist()):
         if signed.places[chosen[best]] < signed.places[chosen[row]]:
             yield {
-                "row_id": signed.conversations[int(chosen[row])].as_py(), "rule": "near_copy_of_held_out",
-                "held_id": signed.conversations[int(chosen[best])].as_py(), "similarity": float(links.likeness[row]),
+                "row_id": signed.conversations[int(chosen[row])].as_py(),
+                "rule": "near_copy_of_held_out",
+                "held_id": signed.conversations[int(chosen[best])].as_py(),
+                "similarity": float(links.likeness[row]),
             }
 
 

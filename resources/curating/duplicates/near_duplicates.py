@@ -88,8 +88,18 @@ def link(
     joined = 0
     for band in range(bands.shape[1]):
         joined += link_buckets(
-            _buckets(own[:, band], rows.astype(np.uint64)), set_of, sets.offsets, sets.values, common,
-            settings.similarity, settings.ngram - 1 + STRETCH, BEST, BEFORE, parents, likeness, pairs[joined:],
+            _buckets(own[:, band], rows.astype(np.uint64)),
+            set_of,
+            sets.offsets,
+            sets.values,
+            common,
+            settings.similarity,
+            settings.ngram - 1 + STRETCH,
+            BEST,
+            BEFORE,
+            parents,
+            likeness,
+            pairs[joined:],
         )
     settle(parents)
     return Links(parents, likeness, pairs[:joined])
@@ -107,9 +117,7 @@ def common_shingles(sets: RaggedLists, settings: NearDuplicates) -> Bool[np.ndar
     return common
 
 
-def group_turns(
-    questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates
-) -> Links:
+def group_turns(questions: pa.Array | pa.ChunkedArray, answers: pa.Array | pa.ChunkedArray, settings: NearDuplicates) -> Links:
     """Groups turns by their texts, best first. A turn without shingles is a group of its own."""
     signed = signatures(questions, answers, settings)
     filled = np.diff(signed.offsets.to_numpy()) > 0
@@ -168,6 +176,4 @@ class ShingleFile:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         if not offsets[-1]:
             return RaggedLists(np.frombuffer(bytes(8), dtype=np.uint64)[:0], offsets)
-        return RaggedLists(
-            np.frombuffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint64), offsets
-        )
+        return RaggedLists(np.frombuffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ), dtype=np.uint64), offsets)

@@ -60,10 +60,12 @@ def _clusters(vectors: np.ndarray) -> list[np.ndarray]:
     if count <= 2 * TOGETHER:
         return [np.arange(count)] if count else []
     centroids = _centroids(vectors[np.unique(np.linspace(0, count - 1, min(count, SAMPLE)).astype(np.int64))], wanted)
-    near = np.concatenate([
-        np.argpartition(-(vectors[first : first + TOGETHER] @ centroids.T), NEAREST - 1, axis=1)[:, :NEAREST]
-        for first in range(0, count, TOGETHER)
-    ])
+    near = np.concatenate(
+        [
+            np.argpartition(-(vectors[first : first + TOGETHER] @ centroids.T), NEAREST - 1, axis=1)[:, :NEAREST]
+            for first in range(0, count, TOGETHER)
+        ]
+    )
     owner = np.repeat(np.arange(count), NEAREST)
     order = np.argsort(near.reshape(-1), kind="stable")
     bounds = np.searchsorted(near.reshape(-1)[order], np.arange(wanted + 1))
@@ -73,9 +75,9 @@ def _clusters(vectors: np.ndarray) -> list[np.ndarray]:
 def _centroids(sample: np.ndarray, wanted: int) -> np.ndarray:
     centroids = sample[np.linspace(0, len(sample) - 1, wanted).astype(np.int64)].copy()
     for _ in range(ROUNDS):
-        nearest = np.concatenate([
-            np.argmax(sample[first : first + TOGETHER] @ centroids.T, axis=1) for first in range(0, len(sample), TOGETHER)
-        ])
+        nearest = np.concatenate(
+            [np.argmax(sample[first : first + TOGETHER] @ centroids.T, axis=1) for first in range(0, len(sample), TOGETHER)]
+        )
         sums = np.zeros_like(centroids)
         np.add.at(sums, nearest, sample)
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)

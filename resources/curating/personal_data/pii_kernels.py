@@ -16,7 +16,7 @@ def suspects(content, edges, words, word_edges, word_kinds, word_starts, word_si
     longest = 0
     for text in range(len(found)):
         longest = max(longest, edges[text + 1] - edges[text])
-    plain = np.zeros(longest + 64, dtype=np.uint8)   # zeros after the text: reading ahead needs no bounds check
+    plain = np.zeros(longest + 64, dtype=np.uint8)  # zeros after the text: reading ahead needs no bounds check
     for text in range(len(found)):
         size = _unescape(content, edges[text], edges[text + 1], plain)
         plain[size : size + 64] = 0
@@ -60,7 +60,7 @@ def _unescape(content, start, stop, plain):
                 size = _put(plain, size, code)
                 at += 4
                 continue
-        if _alnum(byte):   # after a backslash that is one of the text: what precedes it is no part of this word or number
+        if _alnum(byte):  # after a backslash that is one of the text: what precedes it is no part of this word or number
             plain[size] = 10
             size += 1
         plain[size] = 10 if byte in (110, 114, 116, 98, 102) else byte
@@ -116,7 +116,7 @@ def _suspect(plain, size, words, word_edges, word_kinds, word_starts, word_signs
                 return True
         elif byte == 58:  # :
             if at >= address and plain[at + 1] == 47 and plain[at + 2] == 47:
-                told, address = _query(plain, at + 3, size)   # an address may hold others: it is read once
+                told, address = _query(plain, at + 3, size)  # an address may hold others: it is read once
                 if told:
                     return True
             if _ipv6(plain, at, size):
@@ -262,9 +262,9 @@ def _number(plain, at, size, iban_lengths):
     account = at >= 2 and _letter(before) and _letter(plain[at - 2]) and _digit(plain[at + 1])
     if account and (at < 3 or not _alnum(plain[at - 3])) and _iban(plain, at - 2, size, iban_lengths):
         return True, at
-    one = two = three = 0                   # lengths of the last groups; `three` is the last one
-    dotted = 0                              # groups of at most three digits joined by single dots
-    trunk = 0                               # digits since the last group with a trunk prefix or 00
+    one = two = three = 0  # lengths of the last groups; `three` is the last one
+    dotted = 0  # groups of at most three digits joined by single dots
+    trunk = 0  # digits since the last group with a trunk prefix or 00
     mobile = False
     total = 0
     plus = at and (before == 43 or (at >= 2 and (before == 32 or before == 40) and plain[at - 2] == 43))
@@ -297,9 +297,19 @@ def _number(plain, at, size, iban_lengths):
         if mobile or trunk >= 9 or (plus and total >= 8) or dotted >= 4:
             return True, at
         gap = at
-        while gap < size and gap - at < 4 and (
-            plain[gap] == 32 or plain[gap] == 45 or plain[gap] == 46 or plain[gap] == 40 or plain[gap] == 41 or plain[gap] == 47
-            or plain[gap] == 0xC2 or plain[gap] == 0xA0
+        while (
+            gap < size
+            and gap - at < 4
+            and (
+                plain[gap] == 32
+                or plain[gap] == 45
+                or plain[gap] == 46
+                or plain[gap] == 40
+                or plain[gap] == 41
+                or plain[gap] == 47
+                or plain[gap] == 0xC2
+                or plain[gap] == 0xA0
+            )
         ):
             gap += 1
         if gap == at or gap >= size or not _digit(plain[gap]):

@@ -20,21 +20,100 @@ from resources.curating.shingles import TextBuffer, in_groups, plain_buffer
 
 # Words after which a value may be a secret, or a number a telephone number; ASCII letters match in any case.
 _SECRET_WORDS = (
-    "passw", "passphrase", "passcode", "pwd", "contrase", "mot de passe", "senha", "wachtwoord", "пароль",
-    "密码", "パスワード", "secret", "token", "credential", "api_key", "apikey", "api-key",
-    "api key", "api.key", "access_key", "access-key", "access key", "accesskey", "private_key", "private-key",
-    "private key", "privatekey", "auth_key", "auth-key", "auth key", "authkey", "account_key", "account-key",
-    "account key", "accountkey", "encryption_key", "encryption-key", "encryption key", "encryptionkey", "signing_key",
-    "signing-key", "signing key", "signingkey", "client_key", "client-key", "client key", "clientkey", "master_key",
-    "master-key", "master key", "masterkey", "shared_key", "shared-key", "shared key", "sharedkey", "secret_key",
+    "passw",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "contrase",
+    "mot de passe",
+    "senha",
+    "wachtwoord",
+    "пароль",
+    "密码",
+    "パスワード",
+    "secret",
+    "token",
+    "credential",
+    "api_key",
+    "apikey",
+    "api-key",
+    "api key",
+    "api.key",
+    "access_key",
+    "access-key",
+    "access key",
+    "accesskey",
+    "private_key",
+    "private-key",
+    "private key",
+    "privatekey",
+    "auth_key",
+    "auth-key",
+    "auth key",
+    "authkey",
+    "account_key",
+    "account-key",
+    "account key",
+    "accountkey",
+    "encryption_key",
+    "encryption-key",
+    "encryption key",
+    "encryptionkey",
+    "signing_key",
+    "signing-key",
+    "signing key",
+    "signingkey",
+    "client_key",
+    "client-key",
+    "client key",
+    "clientkey",
+    "master_key",
+    "master-key",
+    "master key",
+    "masterkey",
+    "shared_key",
+    "shared-key",
+    "shared key",
+    "sharedkey",
+    "secret_key",
     "bearer",
 )
 _PHONE_WORDS = (
-    "phone", "mobile", "cell", "whatsapp", "tel", "fax", "hotline", "call me", "call us", "call him", "call her", "call them",
-    "text me", "reach me", "handy", "mobil",
-    "téléphone", "télephone", "portable", "teléfono", "telefono", "móvil", "movil", "celular", "telefo",
-    "телефон", "тел", "电话", "手机", "電話", "携帯", "전화",
-    "휴대폰", "ssn", "social security",
+    "phone",
+    "mobile",
+    "cell",
+    "whatsapp",
+    "tel",
+    "fax",
+    "hotline",
+    "call me",
+    "call us",
+    "call him",
+    "call her",
+    "call them",
+    "text me",
+    "reach me",
+    "handy",
+    "mobil",
+    "téléphone",
+    "télephone",
+    "portable",
+    "teléfono",
+    "telefono",
+    "móvil",
+    "movil",
+    "celular",
+    "telefo",
+    "телефон",
+    "тел",
+    "电话",
+    "手机",
+    "電話",
+    "携帯",
+    "전화",
+    "휴대폰",
+    "ssn",
+    "social security",
 )
 _TOKEN, _SECRET_WORD, _NUMBER_WORD = 1, 2, 3
 
@@ -67,17 +146,20 @@ def _words() -> tuple[np.ndarray, ...]:
         for spelling in spellings:
             signs[spelling[0] << 8 | spelling[1]] = True
     edges = np.concatenate([[0], np.cumsum([len(word) for word, _ in words])]).astype(np.int32)
-    return (np.frombuffer(b"".join(word for word, _ in words), dtype=np.uint8), edges,
-            np.array([kind for _, kind in words], dtype=np.uint8), starts, signs)
+    return (
+        np.frombuffer(b"".join(word for word, _ in words), dtype=np.uint8),
+        edges,
+        np.array([kind for _, kind in words], dtype=np.uint8),
+        starts,
+        signs,
+    )
 
 
 def _spellings(word: str) -> set[str]:
     """A word's forms in lower, title and upper case; ASCII letters stay lower-case, as the loops fold them."""
     if word.isascii():
         return {word}
-    return {
-        "".join(sign.lower() if sign.isascii() else sign for sign in spelt) for spelt in (word, word.title(), word.upper())
-    }
+    return {"".join(sign.lower() if sign.isascii() else sign for sign in spelt) for spelt in (word, word.title(), word.upper())}
 
 
 @cache

@@ -90,7 +90,7 @@ class Redactor:
                     named[key] = item
                     continue
                 told = self.redact(key)
-                while told in named:   # two keys with the same placeholder: both values are kept
+                while told in named:  # two keys with the same placeholder: both values are kept
                     told += "'"
                 named[told] = self._named(key, item)
             return named
@@ -108,8 +108,11 @@ class Redactor:
         if not isinstance(value, str) or key in _PLAIN_KEYS or len(value) > 512 or value[:1] in ("{", "["):
             return self._walk(value)
         begin = len(key) + 2
-        spans = [Span(span.start - begin, span.end - begin, *span[2:]) for span in self._find(f"{key}: {value}")
-                 if span.start >= begin]
+        spans = [
+            Span(span.start - begin, span.end - begin, *span[2:])
+            for span in self._find(f"{key}: {value}")
+            if span.start >= begin
+        ]
         return self._replace(value, spans)
 
     def _json_inside(self, text: str) -> str:

@@ -67,7 +67,8 @@ def presidio_finder() -> Callable[[str], tuple[Span, ...]]:
     def found(text: str) -> tuple[Span, ...]:
         theirs = [
             Span(begin + start, begin + end, kind, piece[start:end])
-            for begin, piece in _pieces(text) for start, end, kind in analyzed(piece)
+            for begin, piece in _pieces(text)
+            for start, end, kind in analyzed(piece)
         ]
         return without_overlaps([*find_personal_data(text), *theirs])
 

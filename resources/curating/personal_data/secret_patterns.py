@@ -28,32 +28,43 @@ _TOKENS = {  # prefix of a token: its pattern
     "-----BEGIN": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----[\s\S]{0,8192}?-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
     # OpenAI, Anthropic, OpenRouter; a digit tells a key from the-names-of-things
     "sk-": r"sk-(?!ssh-|ecdsa-)(?:ant-|proj-|or-|svcacct-|lf-)?(?=[A-Za-z_\-]{0,200}[0-9])[A-Za-z0-9_\-]{20,}",
-    "pk-lf-": r"pk-lf-[0-9a-f\-]{36}",                          # Langfuse
-    "k_live_": r"(?:sk|rk|pk)_live_[A-Za-z0-9]{16,}",           # Stripe
+    "pk-lf-": r"pk-lf-[0-9a-f\-]{36}",  # Langfuse
+    "k_live_": r"(?:sk|rk|pk)_live_[A-Za-z0-9]{16,}",  # Stripe
     "k_test_": r"(?:sk|rk|pk)_test_[A-Za-z0-9]{16,}",
     "whsec_": r"whsec_[A-Za-z0-9]{24,}",
-    "gh": r"gh[pousr]_[A-Za-z0-9]{36,}",                        # GitHub
+    "gh": r"gh[pousr]_[A-Za-z0-9]{36,}",  # GitHub
     "github_pat_": r"github_pat_[A-Za-z0-9_]{22,}",
-    "gl": r"gl(?:pat|dt|rt|soat|ptt)-[A-Za-z0-9_\-]{20,}",      # GitLab
-    "AKIA": r"AKIA[0-9A-Z]{16}(?![0-9A-Za-z])", "ASIA": r"ASIA[0-9A-Z]{16}(?![0-9A-Za-z])",   # AWS access key id
-    "AIza": r"AIza[0-9A-Za-z_\-]{35}",                          # Google
-    "ya29.": r"ya29\.[0-9A-Za-z_\-]{20,}", "GOCSPX-": r"GOCSPX-[0-9A-Za-z_\-]{28}",
-    "xox": r"xox[abeoprs]-[A-Za-z0-9\-]{10,}", "xapp-": r"xapp-[0-9]-[A-Za-z0-9\-]{20,}",      # Slack
+    "gl": r"gl(?:pat|dt|rt|soat|ptt)-[A-Za-z0-9_\-]{20,}",  # GitLab
+    "AKIA": r"AKIA[0-9A-Z]{16}(?![0-9A-Za-z])",
+    "ASIA": r"ASIA[0-9A-Z]{16}(?![0-9A-Za-z])",  # AWS access key id
+    "AIza": r"AIza[0-9A-Za-z_\-]{35}",  # Google
+    "ya29.": r"ya29\.[0-9A-Za-z_\-]{20,}",
+    "GOCSPX-": r"GOCSPX-[0-9A-Za-z_\-]{28}",
+    "xox": r"xox[abeoprs]-[A-Za-z0-9\-]{10,}",
+    "xapp-": r"xapp-[0-9]-[A-Za-z0-9\-]{20,}",  # Slack
     "hooks.slack.com/services/": r"hooks\.slack\.com/services/T[A-Z0-9]+/B[A-Z0-9]+/[A-Za-z0-9]{20,}",
-    "hf_": r"hf_[A-Za-z0-9]{30,}",                              # Hugging Face
-    "npm_": r"npm_[A-Za-z0-9]{36}", "pypi-": r"pypi-[A-Za-z0-9_\-]{50,}",
-    "SG.": r"SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",     # SendGrid
-    "dop_v1_": r"do[opr]_v1_[a-f0-9]{64}",                      # DigitalOcean
-    "shp": r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",               # Shopify
-    "sq0": r"sq0(?:atp|csp|idp)-[A-Za-z0-9_\-]{22,}",           # Square
-    "dapi": r"dapi[a-f0-9]{32}",                                # Databricks
-    "gsk_": r"gsk_[A-Za-z0-9]{40,}", "r8_": r"r8_[A-Za-z0-9]{37,}", "xai-": r"xai-[A-Za-z0-9]{40,}",
-    "pplx-": r"pplx-[A-Za-z0-9]{40,}", "nvapi-": r"nvapi-[A-Za-z0-9_\-]{40,}", "hvs.": r"hvs\.[A-Za-z0-9_\-]{24,}",
-    "glsa_": r"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}", "lin_api_": r"lin_api_[A-Za-z0-9]{40}", "figd_": r"figd_[A-Za-z0-9_\-]{40,}",
-    "ntn_": r"ntn_[A-Za-z0-9]{40,}", "ATATT3": r"ATATT3[A-Za-z0-9_\-=]{50,}",
+    "hf_": r"hf_[A-Za-z0-9]{30,}",  # Hugging Face
+    "npm_": r"npm_[A-Za-z0-9]{36}",
+    "pypi-": r"pypi-[A-Za-z0-9_\-]{50,}",
+    "SG.": r"SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",  # SendGrid
+    "dop_v1_": r"do[opr]_v1_[a-f0-9]{64}",  # DigitalOcean
+    "shp": r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",  # Shopify
+    "sq0": r"sq0(?:atp|csp|idp)-[A-Za-z0-9_\-]{22,}",  # Square
+    "dapi": r"dapi[a-f0-9]{32}",  # Databricks
+    "gsk_": r"gsk_[A-Za-z0-9]{40,}",
+    "r8_": r"r8_[A-Za-z0-9]{37,}",
+    "xai-": r"xai-[A-Za-z0-9]{40,}",
+    "pplx-": r"pplx-[A-Za-z0-9]{40,}",
+    "nvapi-": r"nvapi-[A-Za-z0-9_\-]{40,}",
+    "hvs.": r"hvs\.[A-Za-z0-9_\-]{24,}",
+    "glsa_": r"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}",
+    "lin_api_": r"lin_api_[A-Za-z0-9]{40}",
+    "figd_": r"figd_[A-Za-z0-9_\-]{40,}",
+    "ntn_": r"ntn_[A-Za-z0-9]{40,}",
+    "ATATT3": r"ATATT3[A-Za-z0-9_\-=]{50,}",
     "AGE-SECRET-KEY-1": r"AGE-SECRET-KEY-1[0-9A-Z]{58}",
-    "eyJ": r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",   # JSON web token
-    ":AA": r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{33}(?![A-Za-z0-9_\-])",                 # Telegram bot
+    "eyJ": r"eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}",  # JSON web token
+    ":AA": r"[0-9]{8,10}:AA[A-Za-z0-9_\-]{33}(?![A-Za-z0-9_\-])",  # Telegram bot
 }
 TOKEN_PREFIXES = tuple(_TOKENS)
 _TOKEN_PATTERNS = {prefix: re.compile(r"(?<![A-Za-z0-9_])" + pattern) for prefix, pattern in _TOKENS.items()}
@@ -84,7 +95,7 @@ def url_credentials(text: str) -> Iterator[Span]:
         user = _USERINFO.match(text, at + 3)
         if user and not _is_stand_in(user.group("secret")):
             yield Span(at + 3, user.end() - 1, "SECRET", user.group()[:-1])
-        if at >= end:   # a URL may contain others: its parameters are read once
+        if at >= end:  # a URL may contain others: its parameters are read once
             end = _ADDRESS.match(text, at).end()
             for match in _QUERY.finditer(text, at, end):
                 if not _is_stand_in(match.group("secret")):
@@ -149,4 +160,4 @@ def _random(value: str) -> bool:
         return False
     counts = Counter(value)
     entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts.values())
-    return entropy >= 3.0   # bits per character: random hex reaches 3.3 at 16 characters; words_with_1_digit reach about 2.9
+    return entropy >= 3.0  # bits per character: random hex reaches 3.3 at 16 characters; words_with_1_digit reach about 2.9

@@ -106,9 +106,13 @@ class Outbox:
 
     def waiting(self, channel: str, now: datetime) -> list[Alert]:
         """Alerts that the channel has not taken yet and that this machine is to tell, oldest first."""
-        found = [kept.alert for kept in self._kept.values()
-                 if channel in kept.channels and kept.channels[channel].state == "waiting"
-                 and (kept.machine == self._machine or now - kept.tried > TAKEN_OVER)]
+        found = [
+            kept.alert
+            for kept in self._kept.values()
+            if channel in kept.channels
+            and kept.channels[channel].state == "waiting"
+            and (kept.machine == self._machine or now - kept.tried > TAKEN_OVER)
+        ]
         return sorted(found, key=lambda alert: (alert.at, alert.id))
 
     def settle(self, alert: Alert, channel: str, problem: str, most_tries: int, now: datetime) -> State:
@@ -131,7 +135,8 @@ class Outbox:
             failures = known.failures + 1 if known else 1
             pause = pause_after(failures, FIRST_PAUSE, LONGEST_PAUSE)
             self.notes.trouble[channel] = ChannelTrouble(
-                since=known.since if known else now, why=problem, failures=failures, next_try=now + pause)
+                since=known.since if known else now, why=problem, failures=failures, next_try=now + pause
+            )
         if known is None and not problem:
             return False
         self._write(self.folder / "notes.json", self.notes)

@@ -55,36 +55,51 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
         return  # `millrace status` and the next run name it
     at = max((entry.at for entry in entries if entry.release == aliases.candidate), default=None) or _made(directory)
     facts: dict[str, str | int | float] = {
-        "release": aliases.candidate, "digest": digest[:12], "champion": aliases.champion or "none"}
+        "release": aliases.candidate,
+        "digest": digest[:12],
+        "champion": aliases.champion or "none",
+    }
     problems = [problem for gate in release.gates if (problem := missed(gate))]
     if problems:
         yield Alert(
-            kind="gates", workload=workload, cause=f"{aliases.candidate}/{digest}", at=at,
+            kind="gates",
+            workload=workload,
+            cause=f"{aliases.candidate}/{digest}",
+            at=at,
             facts=facts | {"missed": len(problems)},
             title=f"{workload}: release {aliases.candidate} missed {counted(len(problems), 'gate')}",
             text="; ".join(problems) + ".",
-            todo=f"Read {_report(directory)}. The champion stays; the release cannot be approved.")
+            todo=f"Read {_report(directory)}. The champion stays; the release cannot be approved.",
+        )
     elif approvals.missing and not outdated and not approvals.withdrawn:
         had = f" Approved so far by {len(approvals.counted)}." if approvals.counted else ""
         yield Alert(
-            kind="approval", workload=workload, cause=f"{aliases.candidate}/{digest}/{approvals.missing}", at=at,
+            kind="approval",
+            workload=workload,
+            cause=f"{aliases.candidate}/{digest}/{approvals.missing}",
+            at=at,
             facts=facts | {"gates": len(release.gates), "missing_approvals": approvals.missing},
             title=f"{workload}: release {aliases.candidate} waits for {approvals.needed}",
             text=f"All {counted(len(release.gates), 'gate')} hold. {_measured(release.gates)}{had}",
             todo=f"Read {_report(directory)}, then decide: millrace approve {aliases.candidate} --lake {lake.place}, or the "
-                 "job approve or reject in the Dagster UI.")
+            "job approve or reject in the Dagster UI.",
+        )
 
 
 def _rollbacks(lake: LakeLayout, workload: str, entries: list[EndpointLogEntry]) -> Iterator[Alert]:
     for entry in entries:
         if entry.action == "rolled back" and entry.by == WATCH:
             yield Alert(
-                kind="rollback", workload=workload, cause=f"{entry.number}/{entry.sha256}", at=entry.at,
+                kind="rollback",
+                workload=workload,
+                cause=f"{entry.number}/{entry.sha256}",
+                at=entry.at,
                 facts={"release": entry.release or "none", "replaced": entry.replaces or "none", "entry": entry.number},
                 title=f"{workload}: the watch rolled {entry.replaces} back to {entry.release}",
                 text=f"{entry.reason or 'The log holds no reason'}.".replace("..", "."),
                 todo=f"Compare the two: millrace compare {entry.replaces} {entry.release} --lake {lake.place}. Release "
-                     f"{entry.replaces} is served again only if somebody approves it.")
+                f"{entry.replaces} is served again only if somebody approves it.",
+            )
 
 
 def _measured(gates: list) -> str:
@@ -137,19 +152,25 @@ def _of_a_change(tables: Tables, workload: str, release: str, change: list[dict[
     first: date = change[0]["dt"]
     began = [row for row in change if row["dt"] == first]
     tests = ", ".join(dict.fromkeys(row["test"] for row in change))
-    said = "; ".join(f"{row['test']} over {row['window_days']} d: {row['value']:.4g}"
-                     + (f", alarms from {row['bound']:.4g}" if row["bound"] is not None else "") for row in began)
+    said = "; ".join(
+        f"{row['test']} over {row['window_days']} d: {row['value']:.4g}"
+        + (f", alarms from {row['bound']:.4g}" if row["bound"] is not None else "")
+        for row in began
+    )
     than = f"the traffic that release {release} was made for" if release else "the first window of the logs"
     days = ((change[-1]["dt"] - first) + QUIET).days
     return Alert(
-        kind="drift", workload=workload, cause=f"{release}/{first}",
+        kind="drift",
+        workload=workload,
+        cause=f"{release}/{first}",
         same_causes=[f"{release}/{first - QUIET + timedelta(day)}" for day in range(days + 1)],
         at=min(row["ts"] for row in began),
         title=f"{workload}: drift since {first} ({tests})",
         text=f"The traffic of {first} differs from {than}. {said}.",
         todo=f"Look at the plots of drift_report, or at {tables.lake.root / 'drift' / f'{workload}.html'}. If the traffic has "
-             "changed for good, run the recipe again: millrace run RECIPE.",
-        facts={"release": release or "none", "first_day": first.isoformat(), "tests": tests, "alarms": len(change)})
+        "changed for good, run the recipe again: millrace run RECIPE.",
+        facts={"release": release or "none", "first_day": first.isoformat(), "tests": tests, "alarms": len(change)},
+    )
 
 
 def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
@@ -166,12 +187,16 @@ def budget_alerts(tables: Tables, workload: str) -> list[Alert]:
             year, week, _ = row["ts"].isocalendar()
             standing, todo = _advice(said, key)
             alert = Alert(
-                kind="budget", workload=workload, cause=f"{key}/{year}-W{week:02d}", at=row["ts"],
+                kind="budget",
+                workload=workload,
+                cause=f"{key}/{year}-W{week:02d}",
+                at=row["ts"],
                 title=f"{workload}: the budget {key} {standing}",
                 text=f"Decision {row['decision_id']} ({row['cause']}) would have retrained on {row['ts']:%Y-%m-%d %H:%M} "
-                     f"UTC, and the budget automation.decide.budget.{key} does not allow it.",
+                f"UTC, and the budget automation.decide.budget.{key} does not allow it.",
                 todo=todo,
-                facts={"decision": row["decision_id"], "cause": row["cause"], "budget": key, "week": f"{year}-W{week:02d}"})
+                facts={"decision": row["decision_id"], "cause": row["cause"], "budget": key, "week": f"{year}-W{week:02d}"},
+            )
             found.setdefault(alert.id, alert)
     return list(found.values())
 
@@ -182,8 +207,7 @@ def _advice(said: str, key: str) -> tuple[str, str]:
     if f"{name} {UNKNOWN_COST}" in said:
         if "set price_per_device_hour" in said:
             return "needs a cost that is unknown", "Set automation.decide.price_per_device_hour in the recipe."
-        return ("needs a cost that is unknown",
-                "Run it yourself once, which measures what it costs: millrace run RECIPE.")
+        return ("needs a cost that is unknown", "Run it yourself once, which measures what it costs: millrace run RECIPE.")
     raise_it = f"Raise {name} in the recipe, or run it yourself: millrace run RECIPE."
     if f"{name} is 0" in said:
         return "is 0", raise_it
@@ -231,11 +255,21 @@ def _alert(workload: str, run: FailedRun) -> Alert:
     why = "Its process is gone." if run.process_is_gone else f"Failed: {steps}." if steps else "No step says why."
     kept, after = " Finished steps are kept, and the endpoint did not move.", "The next run continues where this one ended."
     if run.job in DECISION_JOBS:
-        kept, after = "", (f"Whether the request is kept, millrace decisions {workload} says." if run.job in REQUEST_JOBS else
-                           "Whether the endpoint moved, millrace status says.")
+        kept, after = (
+            "",
+            (
+                f"Whether the request is kept, millrace decisions {workload} says."
+                if run.job in REQUEST_JOBS
+                else "Whether the endpoint moved, millrace status says."
+            ),
+        )
     return Alert(
-        kind="failed_run", workload=workload, cause=run.run_id, at=run.at,
+        kind="failed_run",
+        workload=workload,
+        cause=run.run_id,
+        at=run.at,
         title=f"{workload}: a run of {run.job} failed" + (f" at {', '.join(run.steps)}" if run.steps else ""),
         text=f"Run {run.run_id} failed. {why}{kept}",
         todo=f"Open run {run.run_id[:8]} in the Dagster UI: the failed step says in one sentence what to change. {after}",
-        facts={"run": run.run_id, "job": run.job, "steps": ", ".join(run.steps) or "none"})
+        facts={"run": run.run_id, "job": run.job, "steps": ", ".join(run.steps) or "none"},
+    )

@@ -15,8 +15,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 def _name_of_a_variable(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):  # it may be the secret itself: not shown
-        raise ValueError("this is not the name of an environment variable; give a name such as ALERT_WEBHOOK_URL, not the "
-                         "secret itself")
+        raise ValueError(
+            "this is not the name of an environment variable; give a name such as ALERT_WEBHOOK_URL, not the secret itself"
+        )
     return value
 
 
@@ -54,8 +55,10 @@ class EmailSettings(Settings):
     host: Annotated[str, AfterValidator(_host)] = Field(description="Name of the mail server")
     port: int = Field(587, ge=1, le=65_535, description="Port of the mail server")
     security: Literal["starttls", "tls", "none"] = Field(
-        "starttls", description="starttls: encrypted after the greeting (port 587); tls: from the first byte (port 465); none: "
-        "not at all, for a server on this machine")
+        "starttls",
+        description="starttls: encrypted after the greeting (port 587); tls: from the first byte (port 465); none: "
+        "not at all, for a server on this machine",
+    )
     sender: Address = Field(description="Address that the mails come from")
     to: list[Address] = Field(min_length=1, max_length=50, description="Addresses that the mails go to")
     user: str | None = Field(None, description="User at the mail server. Left out: no login")
@@ -75,8 +78,11 @@ class AlertSettings(Settings):
     slack: SlackSettings | None = Field(None, description="Send alerts in Slack's form. Left out: not sent")
     email: EmailSettings | None = Field(None, description="Send alerts by mail. Left out: not sent")
     kinds: list[Kind] = Field(
-        default_factory=lambda: list(KINDS), min_length=1, description="What is told: an alarm of drift, a release that waits "
-        "for a person, a failed run, missed gates, a used budget, a rollback by the watch after a promotion")
+        default_factory=lambda: list(KINDS),
+        min_length=1,
+        description="What is told: an alarm of drift, a release that waits "
+        "for a person, a failed run, missed gates, a used budget, a rollback by the watch after a promotion",
+    )
     timeout_s: float = Field(10, ge=0.1, le=20, description="Seconds in which a channel must have taken an alert")
     tries: int = Field(8, ge=1, le=20, description="How often an alert is tried at a channel, after 1, 2, 4, ... 60 minutes")
 
@@ -95,6 +101,8 @@ class AlertSettings(Settings):
     @property
     def variables(self) -> dict[str, str]:
         """Names of the environment variables that the channels need, by channel."""
-        found = {name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
-                 for name, channel in self.channels.items()}
+        found = {
+            name: getattr(channel, "url_env", None) or getattr(channel, "password_env", None)
+            for name, channel in self.channels.items()
+        }
         return {name: variable for name, variable in found.items() if variable}

@@ -55,8 +55,17 @@ def deliver(name: str, channel: Channel, alert: Alert, lake: str, timeout_s: flo
 
 def webhook_form(alert: Alert, lake: str) -> dict[str, object]:
     """The JSON of a webhook."""
-    return {"id": alert.id, "kind": alert.kind, "workload": alert.workload, "at": alert.at.isoformat(), "title": alert.title,
-            "text": alert.text, "what_to_do": alert.todo, "facts": alert.facts, "lake": lake}
+    return {
+        "id": alert.id,
+        "kind": alert.kind,
+        "workload": alert.workload,
+        "at": alert.at.isoformat(),
+        "title": alert.title,
+        "text": alert.text,
+        "what_to_do": alert.todo,
+        "facts": alert.facts,
+        "lake": lake,
+    }
 
 
 def slack_form(alert: Alert) -> dict[str, object]:
@@ -76,8 +85,10 @@ def mail_form(channel: EmailSettings, alert: Alert, lake: str) -> EmailMessage:
     mail["Date"] = format_datetime(alert.at)
     mail["Message-ID"] = f"<{alert.id}.millrace@{channel.sender.rpartition('@')[2]}>"
     facts = "\n".join(f"  {key}: {value}" for key, value in alert.facts.items())
-    mail.set_content(f"{alert.text}\n\nWhat to do: {alert.todo}\n\n{facts}\n  at: {alert.at:%Y-%m-%d %H:%M} UTC\n"
-                     f"  lake: {lake}\n  alert: {alert.id} ({alert.kind})\n")
+    mail.set_content(
+        f"{alert.text}\n\nWhat to do: {alert.todo}\n\n{facts}\n  at: {alert.at:%Y-%m-%d %H:%M} UTC\n"
+        f"  lake: {lake}\n  alert: {alert.id} ({alert.kind})\n"
+    )
     return mail
 
 
@@ -92,8 +103,9 @@ def _post(name: str, variable: str, content: dict[str, object], alert_id: str, t
     headers = {"content-type": "application/json", "idempotency-key": alert_id, "user-agent": "millrace"}
     try:
         with urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=timeout_s)) as pool:
-            answer = pool.request("POST", url, body=json.dumps(content).encode(), headers=headers, redirect=False,
-                                  preload_content=False)
+            answer = pool.request(
+                "POST", url, body=json.dumps(content).encode(), headers=headers, redirect=False, preload_content=False
+            )
             status = answer.status
             answer.close()
     except urllib3.exceptions.TimeoutError as error:
@@ -108,8 +120,11 @@ def _mail(channel: EmailSettings, alert: Alert, lake: str, timeout_s: float) -> 
     password = _secret(channel.password_env) if channel.password_env else ""
     context, ends = ssl.create_default_context(), time.monotonic() + timeout_s
     try:
-        server = (smtplib.SMTP_SSL(channel.host, channel.port, timeout=timeout_s, context=context) if channel.security == "tls"
-                  else smtplib.SMTP(channel.host, channel.port, timeout=timeout_s))
+        server = (
+            smtplib.SMTP_SSL(channel.host, channel.port, timeout=timeout_s, context=context)
+            if channel.security == "tls"
+            else smtplib.SMTP(channel.host, channel.port, timeout=timeout_s)
+        )
         with server:
             if channel.security == "starttls":
                 server.starttls(context=context)
@@ -167,8 +182,14 @@ class DeliveryReport:
         return f"{counted(self.sent, 'alert')} sent{waits}" if self.sent or self.waiting else "nothing to tell"
 
 
-def tell(lake: LakeLayout, workload: str, settings: AlertSettings, alerts: Sequence[Alert], now: datetime | None = None,
-         send: Callable[[str, Channel, Alert, str, float], None] = deliver) -> DeliveryReport:
+def tell(
+    lake: LakeLayout,
+    workload: str,
+    settings: AlertSettings,
+    alerts: Sequence[Alert],
+    now: datetime | None = None,
+    send: Callable[[str, Channel, Alert, str, float], None] = deliver,
+) -> DeliveryReport:
     """Keeps the new ones of these alerts and sends what waits. Returns within about twice `timeout_s`."""
     outbox, told, now = Outbox(lake, workload), DeliveryReport(), now or datetime.now(UTC)
     with outbox.opened() as mine:
@@ -187,12 +208,23 @@ def tell(lake: LakeLayout, workload: str, settings: AlertSettings, alerts: Seque
     return told
 
 
-def _round(outbox: Outbox, settings: AlertSettings, told: DeliveryReport, lake: LakeLayout, now: datetime,
-           send: Callable[[str, Channel, Alert, str, float], None], names: Sequence[str]) -> None:
+def _round(
+    outbox: Outbox,
+    settings: AlertSettings,
+    told: DeliveryReport,
+    lake: LakeLayout,
+    now: datetime,
+    send: Callable[[str, Channel, Alert, str, float], None],
+    names: Sequence[str],
+) -> None:
     """One look at each of these channels, side by side."""
     due = [name for name in names if (trouble := outbox.notes.trouble.get(name)) is None or trouble.next_try <= now]
-    attempts = {name: _Attempt(name, settings.channels[name], outbox.waiting(name, now)[:MOST_AT_ONCE], lake.place,
-                               settings.timeout_s, send) for name in due}
+    attempts = {
+        name: _Attempt(
+            name, settings.channels[name], outbox.waiting(name, now)[:MOST_AT_ONCE], lake.place, settings.timeout_s, send
+        )
+        for name in due
+    }
     for attempt in attempts.values():
         attempt.start()
     deadline = time.monotonic() + settings.timeout_s + 1
@@ -201,15 +233,25 @@ def _round(outbox: Outbox, settings: AlertSettings, told: DeliveryReport, lake: 
         for alert, problem in attempt.results():
             told.sent += outbox.settle(alert, name, problem, settings.tries, now) == "sent"
             if outbox.trouble(name, problem, now):
-                told.notes.append(f"{problem}: its alerts wait, and it is tried again" if problem
-                                  else f"the channel {name} takes alerts again")
+                told.notes.append(
+                    f"{problem}: its alerts wait, and it is tried again"
+                    if problem
+                    else f"the channel {name} takes alerts again"
+                )
 
 
 class _Attempt(threading.Thread):
     """Sends a channel's waiting alerts one after the other, until one fails or the time is over."""
 
-    def __init__(self, name: str, channel: Channel, alerts: Sequence[Alert], lake: str, timeout_s: float,
-                 send: Callable[[str, Channel, Alert, str, float], None]):
+    def __init__(
+        self,
+        name: str,
+        channel: Channel,
+        alerts: Sequence[Alert],
+        lake: str,
+        timeout_s: float,
+        send: Callable[[str, Channel, Alert, str, float], None],
+    ):
         super().__init__(daemon=True, name=f"alerts to {name}")
         self._name_of_channel, self._channel, self._alerts, self._lake = name, channel, alerts, lake
         self._timeout_s, self._send = timeout_s, send
@@ -249,9 +291,13 @@ class _Attempt(threading.Thread):
 
 def _undelivered(workload: str, channel: str, since: datetime, why: str) -> Alert:
     return Alert(
-        kind="undelivered", workload=workload, cause=f"{channel}/{since.isoformat()}", at=since,
+        kind="undelivered",
+        workload=workload,
+        cause=f"{channel}/{since.isoformat()}",
+        at=since,
         title=f"{workload}: alerts do not reach the channel {channel}",
         text=f"Since {since:%Y-%m-%d %H:%M} UTC: {why}.",
         todo=f"Check `alerts.{channel}` of the recipe and its environment variables where the Dagster daemon runs. What "
-             "waits is sent when the channel takes alerts again.",
-        facts={"channel": channel})
+        "waits is sent when the channel takes alerts again.",
+        facts={"channel": channel},
+    )

@@ -34,35 +34,55 @@ LEAST_BLOCKS = 50
 ERROR_MINUTES = 10
 
 
-def compare_sessions(new: Sequence[dict[str, Any]], old: Sequence[dict[str, Any]], settings: WatchSettings,
-                      since: datetime) -> list[WatchSignal]:
+def compare_sessions(
+    new: Sequence[dict[str, Any]], old: Sequence[dict[str, Any]], settings: WatchSettings, since: datetime
+) -> list[WatchSignal]:
     """new, old: one row for each session that is over: `last` (time of its last request), and its share by signal."""
     found = []
     for signal, what in SESSION_SIGNALS.items():
         shares, usual = (np.array([row[signal] for row in rows], dtype=float) for rows in (new, old))
-        found.append(_compared(signal, what, "session", shares, usual, LEAST_SESSIONS, [row["last"] for row in new], settings,
-                               since))
+        found.append(
+            _compared(signal, what, "session", shares, usual, LEAST_SESSIONS, [row["last"] for row in new], settings, since)
+        )
     return found
 
 
-def compare_errors(new: Sequence[MetricsWindow], old: Sequence[MetricsWindow], settings: WatchSettings, since: datetime,
-                    until: datetime) -> WatchSignal:
+def compare_errors(
+    new: Sequence[MetricsWindow], old: Sequence[MetricsWindow], settings: WatchSettings, since: datetime, until: datetime
+) -> WatchSignal:
     """Requests without an answer, as the servers count them; until: now."""
-    blocks, usual = ([
-        each for each in blocks_of([window for window in windows if window.errors is not None], ERROR_MINUTES, end)
-        if each.requests or each.errors] for windows, end in ((new, until - LATE), (old, None)))
+    blocks, usual = (
+        [
+            each
+            for each in blocks_of([window for window in windows if window.errors is not None], ERROR_MINUTES, end)
+            if each.requests or each.errors
+        ]
+        for windows, end in ((new, until - LATE), (old, None))
+    )
     shares, of_usual = (np.array([each.error_share for each in found]) for found in (blocks, usual))
     what, unit = "requests without an answer by a fault of the server", f"block of {ERROR_MINUTES} minutes"
     times = [each.start for each in blocks]
     return _compared("server_errors", what, unit, shares, of_usual, LEAST_BLOCKS, times, settings, since)
 
 
-def _compared(signal: str, what: str, unit: str, shares: np.ndarray, usual: np.ndarray, least: int, times: Sequence[datetime],
-              settings: WatchSettings, since: datetime) -> WatchSignal:
+def _compared(
+    signal: str,
+    what: str,
+    unit: str,
+    shares: np.ndarray,
+    usual: np.ndarray,
+    least: int,
+    times: Sequence[datetime],
+    settings: WatchSettings,
+    since: datetime,
+) -> WatchSignal:
     alpha = alpha_of(settings.false_alarm)
     if len(usual) < least:
-        return WatchSignal(signal, needed=1 / alpha, problem=f"the champion before has {_counted(len(usual), unit)} to compare "
-                                                         f"with, fewer than {least}")
+        return WatchSignal(
+            signal,
+            needed=1 / alpha,
+            problem=f"the champion before has {_counted(len(usual), unit)} to compare with, fewer than {least}",
+        )
     if not len(shares):
         return WatchSignal(signal, needed=1 / alpha, problem=f"no {unit} of the new champion is over yet")
     bound = upper_mean(usual, alpha) + settings.bad_answers_rise
@@ -72,10 +92,13 @@ def _compared(signal: str, what: str, unit: str, shares: np.ndarray, usual: np.n
     half = 1.96 * float(shares.std(ddof=1)) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
     low, high = (None, None) if math.isnan(half) else (max(0.0, value - half), min(1.0, value + half))
     interval = "" if low is None else f" (95 % interval {low:z.1%} to {high:z.1%})"
-    words = (f"{value:z.1%}{interval} are {what}, as a mean over {_counted(len(shares), unit)}, and at most {bound:z.1%} is "
-             f"wanted: the champion before had {usual.mean():z.1%} in {_counted(len(usual), unit)}")
-    return WatchSignal(signal, value, low, high, bound, evidence((shares - bound) / bound, slots_of(times, since, settings)),
-                   1 / alpha, words)
+    words = (
+        f"{value:z.1%}{interval} are {what}, as a mean over {_counted(len(shares), unit)}, and at most {bound:z.1%} is "
+        f"wanted: the champion before had {usual.mean():z.1%} in {_counted(len(usual), unit)}"
+    )
+    return WatchSignal(
+        signal, value, low, high, bound, evidence((shares - bound) / bound, slots_of(times, since, settings)), 1 / alpha, words
+    )
 
 
 def _counted(number: int, unit: str) -> str:

@@ -54,5 +54,10 @@ def blocks_of(windows: Sequence[MetricsWindow], minutes: int, until: datetime | 
 
 
 def _block(start: datetime, windows: Sequence[MetricsWindow]) -> WindowBlock:
-    return WindowBlock(start, *(sum(getattr(window, name) or 0 for window in windows)
-                          for name in ("drafts", "accepted_tokens", "requests", "errors")))
+    return WindowBlock(
+        start,
+        *(
+            sum(getattr(window, name) or 0 for window in windows)
+            for name in ("drafts", "accepted_tokens", "requests", "errors")
+        ),
+    )

@@ -59,13 +59,17 @@ class Should:
 
     def surprise(self, block: WindowBlock, drop: float) -> float:
         bound = self.bound(block, drop)
-        unit = max(bound - 1, 1e-9) if self.spread is None else (
-            max(3 * self.spread, drop) * self.level * self.by_hour.get(block.start.hour, 1.0))
+        unit = (
+            max(bound - 1, 1e-9)
+            if self.spread is None
+            else (max(3 * self.spread, drop) * self.level * self.by_hour.get(block.start.hour, 1.0))
+        )
         return float(np.clip((bound - block.tau) / unit, -1, 1))
 
 
-def from_windows(windows: Sequence[MetricsWindow], release: str, settings: WatchSettings,
-                 report: tuple[float, float] | None = None) -> Should | None:
+def from_windows(
+    windows: Sequence[MetricsWindow], release: str, settings: WatchSettings, report: tuple[float, float] | None = None
+) -> Should | None:
     """What the windows of the champion before say; None if they have fewer than LEAST_DAYS days with drafts, or days so
     different that the lower end of their mean is below what is tolerated. report: see from_report."""
     found = None
@@ -84,24 +88,30 @@ def from_report(value: float, low: float) -> Should:
     return Should(value, low, FROM_REPORT_MINUTES, f"its report's {value:.2f} (from {low:.2f} on)")
 
 
-def compare_acceptance(windows: Sequence[MetricsWindow], should: Should, settings: WatchSettings, since: datetime, until: datetime) -> WatchSignal:
+def compare_acceptance(
+    windows: Sequence[MetricsWindow], should: Should, settings: WatchSettings, since: datetime, until: datetime
+) -> WatchSignal:
     """The finding on the champion's windows from `since` on. until: now."""
     blocks = [each for each in blocks_of(windows, should.minutes, until - LATE) if each.drafts >= LEAST_DRAFTS]
     drop, needed = settings.acceptance_drop, 1 / alpha_of(settings.false_alarm)
     if not blocks:
-        return WatchSignal("acceptance", problem=f"no {should.minutes} minutes with at least {LEAST_DRAFTS} drafts are over yet",
-                       needed=needed)
+        return WatchSignal(
+            "acceptance", problem=f"no {should.minutes} minutes with at least {LEAST_DRAFTS} drafts are over yet", needed=needed
+        )
     taus = np.array([each.tau for each in blocks])
     drafts = sum(each.drafts for each in blocks)
     value = 1 + sum(each.accepted_tokens for each in blocks) / drafts
     half = 1.96 * float(taus.std(ddof=1)) / math.sqrt(len(taus)) if len(taus) > 1 else math.nan
     bound = float(np.average([should.bound(each, drop) for each in blocks], weights=[each.drafts for each in blocks]))
-    found = evidence(np.array([should.surprise(each, drop) for each in blocks]), slots_of(
-        [each.start for each in blocks], since, settings))
+    found = evidence(
+        np.array([should.surprise(each, drop) for each in blocks]), slots_of([each.start for each in blocks], since, settings)
+    )
     interval = "" if math.isnan(half) else f" (95 % interval {value - half:.2f} to {value + half:.2f})"
-    words = (f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in "
-             f"{counted(len(blocks), 'block')} of {should.minutes} minutes, and at least {bound:.2f} is wanted: "
-             f"{should.words}, less {drop:z.0%}")
+    words = (
+        f"the served acceptance length is {value:.2f}{interval} over {drafts:,} drafts in "
+        f"{counted(len(blocks), 'block')} of {should.minutes} minutes, and at least {bound:.2f} is wanted: "
+        f"{should.words}, less {drop:z.0%}"
+    )
     low, high = (None, None) if math.isnan(half) else (value - half, value + half)
     return WatchSignal("acceptance", value, low, high, bound, found, needed, words)
 
@@ -120,8 +130,11 @@ def _from_blocks(blocks: Sequence[WindowBlock], minutes: int, release: str, sett
     for each in blocks:
         by_hour.setdefault(each.start.hour, []).append(each)
     level = float(np.mean([each.tau for each in blocks]))
-    profile = {hour: float(np.mean([each.tau for each in found])) / level for hour, found in by_hour.items()
-               if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR}
+    profile = {
+        hour: float(np.mean([each.tau for each in found])) / level
+        for hour, found in by_hour.items()
+        if len({each.start.date() for each in found}) >= LEAST_DAYS_OF_AN_HOUR
+    }
     levelled = np.array([each.tau / profile.get(each.start.hour, 1.0) for each in blocks])
     of_days = np.array([levelled[np.array(days) == day].mean() for day in sorted(set(days))])
     mean = float(of_days.mean())
@@ -129,5 +142,11 @@ def _from_blocks(blocks: Sequence[WindowBlock], minutes: int, release: str, sett
     low = mean - t * float(of_days.std(ddof=1)) / math.sqrt(len(of_days))
     if low < (1 - settings.acceptance_drop) * mean:
         return None
-    return Should(mean, low, minutes, f"release {release} had {mean:.2f} (from {low:.2f} on) over "
-                  f"{counted(len(of_days), 'day')} before", profile, float(levelled.std(ddof=1)) / mean)
+    return Should(
+        mean,
+        low,
+        minutes,
+        f"release {release} had {mean:.2f} (from {low:.2f} on) over {counted(len(of_days), 'day')} before",
+        profile,
+        float(levelled.std(ddof=1)) / mean,
+    )

@@ -58,8 +58,14 @@ class WatchedSessions:
     findings: list[WatchSignal] = field(default_factory=list)
 
 
-def look_after_promotion(lake: LakeLayout, workload: str, settings: WatchSettings, now: datetime | None = None,
-                         least: Mapping[str, float] | None = None, known: WatchedSessions | None = None) -> Look:
+def look_after_promotion(
+    lake: LakeLayout,
+    workload: str,
+    settings: WatchSettings,
+    now: datetime | None = None,
+    least: Mapping[str, float] | None = None,
+    known: WatchedSessions | None = None,
+) -> Look:
     """One look, and the rollback if one is due. least: lowest good value of feedback, by its name. known: of the look before.
 
     Raises EndpointLogError for a broken log, EndpointError for aliases that cannot be read; LakeError, OSError for a lake that
@@ -72,66 +78,127 @@ def look_after_promotion(lake: LakeLayout, workload: str, settings: WatchSetting
         return Look(f"nothing is watched: {promotion}")
     remaining = promotion.entry.at + timedelta(hours=settings.hours) - now
     if remaining < timedelta(0):
-        return Look(f"the watch of release {promotion.release} is over: it was promoted on "
-                    f"{promotion.entry.at:%Y-%m-%d %H:%M} UTC and watched for {settings.hours:g} hours")
+        return Look(
+            f"the watch of release {promotion.release} is over: it was promoted on "
+            f"{promotion.entry.at:%Y-%m-%d %H:%M} UTC and watched for {settings.hours:g} hours"
+        )
     if now < promotion.entry.at:
-        return Look(f"release {promotion.release} was promoted on {promotion.entry.at:%Y-%m-%d %H:%M} UTC, which is in the "
-                    "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on")
+        return Look(
+            f"release {promotion.release} was promoted on {promotion.entry.at:%Y-%m-%d %H:%M} UTC, which is in the "
+            "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on"
+        )
     findings = _findings(lake, workload, promotion, settings, now, least or {}, known or WatchedSessions())
     outside = [found for found in findings if found.is_outside]
     if not outside:
         summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
-        return Look(f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
-                    promotion.release, promotion.entry.number, findings)
+        return Look(
+            f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
+            promotion.release,
+            promotion.entry.number,
+            findings,
+        )
     return _rolled_back(lake, workload, promotion, aliases, settings, findings, outside, now)
 
 
-def _rolled_back(lake: LakeLayout, workload: str, promotion: Promotion, aliases: Aliases, settings: WatchSettings,
-                 findings: list[WatchSignal], outside: list[WatchSignal], now: datetime) -> Look:
+def _rolled_back(
+    lake: LakeLayout,
+    workload: str,
+    promotion: Promotion,
+    aliases: Aliases,
+    settings: WatchSettings,
+    findings: list[WatchSignal],
+    outside: list[WatchSignal],
+    now: datetime,
+) -> Look:
     hours = (now - promotion.entry.at).total_seconds() / 3_600
     why = "; ".join(found.words for found in outside)
-    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of "
-              "promotions)")[:LONGEST_REASON]
+    reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of promotions)")[
+        :LONGEST_REASON
+    ]
     try:
         target = rollback_target(lake, workload)
         lake.mirror.pull()
         after = roll_back(lake, lake.artefacts("release") / workload / target, watcher(reason), aliases)
     except (EndpointError, ReleaseError, ManifestError) as error:
-        return Look(f"release {promotion.release} does worse than it should, and cannot be rolled back: {error} ({reason})",
-                    promotion.release, promotion.entry.number, findings)
-    return Look(f"release {promotion.release} was rolled back to {target}: {reason}", promotion.release, promotion.entry.number,
-                findings, after)
+        return Look(
+            f"release {promotion.release} does worse than it should, and cannot be rolled back: {error} ({reason})",
+            promotion.release,
+            promotion.entry.number,
+            findings,
+        )
+    return Look(
+        f"release {promotion.release} was rolled back to {target}: {reason}",
+        promotion.release,
+        promotion.entry.number,
+        findings,
+        after,
+    )
 
 
-def _findings(lake: LakeLayout, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
-              least: Mapping[str, float], known: WatchedSessions) -> list[WatchSignal]:
+def _findings(
+    lake: LakeLayout,
+    workload: str,
+    promotion: Promotion,
+    settings: WatchSettings,
+    now: datetime,
+    least: Mapping[str, float],
+    known: WatchedSessions,
+) -> list[WatchSignal]:
     tables, since = Tables(lake), promotion.entry.at
     before = since - timedelta(days=settings.reference_days)
     with workbench() as connection:
         attach_slice(connection, tables, "serving_metrics", workload)
-        new, old = ([MetricsWindow(row["window_start"].astimezone(UTC), row["window_end"].astimezone(UTC), row["drafts"],
-                            row["accepted_tokens"], row["requests"], row["errors"])
-                     for row in rows(connection, "watching/windows", release=release, since=start, until=end).to_pylist()]
-                    for release, start, end in ((promotion.release, since, now), (promotion.before, before, since)))
-    return [_acceptance(lake, workload, promotion, settings, new, old, now),
-            compare_errors(new, old, settings, since, now),
-            *_sessions(tables, workload, promotion, settings, now, least, known)]
+        new, old = (
+            [
+                MetricsWindow(
+                    row["window_start"].astimezone(UTC),
+                    row["window_end"].astimezone(UTC),
+                    row["drafts"],
+                    row["accepted_tokens"],
+                    row["requests"],
+                    row["errors"],
+                )
+                for row in rows(connection, "watching/windows", release=release, since=start, until=end).to_pylist()
+            ]
+            for release, start, end in ((promotion.release, since, now), (promotion.before, before, since))
+        )
+    return [
+        _acceptance(lake, workload, promotion, settings, new, old, now),
+        compare_errors(new, old, settings, since, now),
+        *_sessions(tables, workload, promotion, settings, now, least, known),
+    ]
 
 
-def _acceptance(lake: LakeLayout, workload: str, promotion: Promotion, settings: WatchSettings, new: list[MetricsWindow], old: list[MetricsWindow],
-                now: datetime) -> WatchSignal:
+def _acceptance(
+    lake: LakeLayout,
+    workload: str,
+    promotion: Promotion,
+    settings: WatchSettings,
+    new: list[MetricsWindow],
+    old: list[MetricsWindow],
+    now: datetime,
+) -> WatchSignal:
     if not any(window.drafts for window in new):
         return WatchSignal("acceptance", problem="no window of the new champion has drafts")
     release = _release(lake, workload, promotion.release)
-    gate = next((gate for gate in release.gates
-                 if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None), None)
+    gate = next(
+        (
+            gate
+            for gate in release.gates
+            if gate.name == "acceptance_length" and gate.measured is not None and gate.low is not None
+        ),
+        None,
+    )
     report = None if gate is None else (gate.measured, gate.low)
     should = None
     if _drafts_alike(lake, workload, release, promotion.before):
         should = from_windows([window for window in old if window.drafts], promotion.before, settings, report)
     if should is None and report is None:
-        return WatchSignal("acceptance", problem="the champion before drafts otherwise or has too few windows to compare with, and "
-                                             "the release's report has no interval of its acceptance length")
+        return WatchSignal(
+            "acceptance",
+            problem="the champion before drafts otherwise or has too few windows to compare with, and "
+            "the release's report has no interval of its acceptance length",
+        )
     should = should or from_report(*report)
     return compare_acceptance([window for window in new if window.drafts], should, settings, promotion.entry.at, now)
 
@@ -144,20 +211,30 @@ def _drafts_alike(lake: LakeLayout, workload: str, release: Release, before: str
         return False
 
 
-def _sessions(tables: Tables, workload: str, promotion: Promotion, settings: WatchSettings, now: datetime,
-              least: Mapping[str, float], known: WatchedSessions) -> list[WatchSignal]:
+def _sessions(
+    tables: Tables,
+    workload: str,
+    promotion: Promotion,
+    settings: WatchSettings,
+    now: datetime,
+    least: Mapping[str, float],
+    known: WatchedSessions,
+) -> list[WatchSignal]:
     versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
     key = (promotion.entry.number, settings.model_dump_json(), json.dumps(dict(least), sort_keys=True), *versions)
     if key != known.key:
         since, before = promotion.entry.at, promotion.entry.at - timedelta(days=settings.reference_days)
-        new, old = (_of_release(tables, workload, release, start, end, least) for release, start, end in (
-            (promotion.release, since, now), (promotion.before, before, since)))
+        new, old = (
+            _of_release(tables, workload, release, start, end, least)
+            for release, start, end in ((promotion.release, since, now), (promotion.before, before, since))
+        )
         known.findings, known.key = compare_sessions(new, old, settings, since), key
     return known.findings
 
 
-def _of_release(tables: Tables, workload: str, release: str, since: datetime, until: datetime,
-                least: Mapping[str, float]) -> list[dict[str, Any]]:
+def _of_release(
+    tables: Tables, workload: str, release: str, since: datetime, until: datetime, least: Mapping[str, float]
+) -> list[dict[str, Any]]:
     days = [since.date() + timedelta(days=place) for place in range((until.date() - since.date()).days + 1)]
     try:
         digest = _release(tables.lake, workload, release).target.digest
@@ -168,8 +245,17 @@ def _of_release(tables: Tables, workload: str, release: str, since: datetime, un
             attach_slice(connection, tables, name, workload, _held(tables, name, workload, days))
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
-        found = rows(connection, "watching/sessions", release=release, digest=digest, since=since, until=until,
-                     names=list(least), least=list(least.values()), chats=RATED).to_pylist()
+        found = rows(
+            connection,
+            "watching/sessions",
+            release=release,
+            digest=digest,
+            since=since,
+            until=until,
+            names=list(least),
+            least=list(least.values()),
+            chats=RATED,
+        ).to_pylist()
     return [row | {"last": row["last"].astimezone(UTC)} for row in found]
 
 

@@ -1,6 +1,6 @@
 """`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped.
 
-    scrape(lake, "math-tutor", "http://gpu-1:8000", None, 60.0, print)
+scrape(lake, "math-tutor", "http://gpu-1:8000", None, 60.0, print)
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from resources.monitoring.metrics.scraper import Say, Scraper
 from resources.monitoring.metrics.target import ScrapeError, Target
 
 
-def scrape(lake: LakeLayout, workload: str, url: str, release: str | None, every_s: float, say: Say,
-           api_key_env: str | None = None) -> None:
+def scrape(
+    lake: LakeLayout, workload: str, url: str, release: str | None, every_s: float, say: Say, api_key_env: str | None = None
+) -> None:
     """Returns when it is interrupted. release: that the server serves; None: what its answers name.
 
     Raises ScrapeError for what is no address, a variable without a key, a workload without a release, and if another process

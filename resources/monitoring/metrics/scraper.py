@@ -71,8 +71,16 @@ class Scraper:
     """endpoint: the name of what is served, in the table. every_s: length of a window. say: told what is not as it should be,
     each once. now, clock: wall clock and monotonic seconds."""
 
-    def __init__(self, lake: LakeLayout, workload: str, endpoint: str, every_s: float = EVERY_S, say: Say = print,
-                 now: Callable[[], datetime] = lambda: datetime.now(UTC), clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        lake: LakeLayout,
+        workload: str,
+        endpoint: str,
+        every_s: float = EVERY_S,
+        say: Say = print,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._kept = WindowStore(lake, workload, endpoint)
         self._every_s, self._say, self._now, self._clock = every_s, say, now, clock
         self._sources: dict[str, _Source] = {}
@@ -116,8 +124,10 @@ class Scraper:
                 if asks and release is None:
                     release = scraped.release or target.asked_release()
                     if release is None:
-                        raise ScrapeError(f"no answer of {url} names its release (a server of a release of millrace has a "
-                                          "fingerprint): give --release")
+                        raise ScrapeError(
+                            f"no answer of {url} names its release (a server of a release of millrace has a "
+                            "fingerprint): give --release"
+                        )
             except ScrapeError as error:
                 self._tell(url, f"{error}; it is tried again")
                 self._coming[url] = {"release": release, "target": target, "asks": asks}
@@ -165,15 +175,24 @@ class Scraper:
         try:
             scraped = source.target.scrape()
         except ScrapeError as error:
-            self._tell(url, f"{error}: " + ("what it counts meanwhile comes with the next window" if aligned or source.asks else
-                                            f"what it counted since {source.at:%H:%M:%S} UTC is not known"))
+            self._tell(
+                url,
+                f"{error}: "
+                + (
+                    "what it counts meanwhile comes with the next window"
+                    if aligned or source.asks
+                    else f"what it counted since {source.at:%H:%M:%S} UTC is not known"
+                ),
+            )
             return None
         self._told.pop(url, None)
         self._check_clock(url, scraped)
         now, clock = self._now(), self._clock()
         if scraped.release is not None and source.release is not None and scraped.release != source.release:
-            self._say(f"{url} now answers with release {scraped.release}; what release {source.release} counted since "
-                      f"{source.at:%H:%M:%S} UTC is not known")
+            self._say(
+                f"{url} now answers with release {scraped.release}; what release {source.release} counted since "
+                f"{source.at:%H:%M:%S} UTC is not known"
+            )
             source.release, source.reading, source.at, source.clock = scraped.release, scraped.reading, now, clock
             return None
         seen = added(source.carried, since(source.reading, scraped.reading))
@@ -181,23 +200,34 @@ class Scraper:
             try:
                 source.release = source.target.asked_release() or source.release
             except ScrapeError as error:
-                self._tell(f"release {url}", f"{url} was started again and its release is not known ({error}): its windows "
-                                             f"count for release {source.release}")
+                self._tell(
+                    f"release {url}",
+                    f"{url} was started again and its release is not known ({error}): its windows "
+                    f"count for release {source.release}",
+                )
         seconds = source.carried_s + clock - source.clock
         source.reading, source.clock = scraped.reading, clock
         end = self._boundary(now) if aligned else max(now, source.at + timedelta(seconds=1))
         if end <= source.at:
             source.carried, source.carried_s = seen, seconds
             if (source.at - now).total_seconds() > self._every_s:
-                self._say(f"the clock of this machine went back from {source.at:%Y-%m-%d %H:%M:%S} to {now:%H:%M:%S} UTC: the "
-                          "next window begins at the new time, and its counts are those since the last one")
+                self._say(
+                    f"the clock of this machine went back from {source.at:%Y-%m-%d %H:%M:%S} to {now:%H:%M:%S} UTC: the "
+                    "next window begins at the new time, and its counts are those since the last one"
+                )
                 source.at = now
             return None
         if seconds > LONG_S:
-            self._say(f"one window of {url} has {seconds / 3_600:.1f} hours, since {source.at:%Y-%m-%d %H:%M} UTC: it "
-                      "was not read meanwhile")
-        row = {"release": source.release, "window_start": source.at, "window_end": end,
-               **row_of(seen, scraped.reading, seconds)}
+            self._say(
+                f"one window of {url} has {seconds / 3_600:.1f} hours, since {source.at:%Y-%m-%d %H:%M} UTC: it "
+                "was not read meanwhile"
+            )
+        row = {
+            "release": source.release,
+            "window_start": source.at,
+            "window_end": end,
+            **row_of(seen, scraped.reading, seconds),
+        }
         source.at, source.carried, source.carried_s = end, CounterChanges({}), 0.0
         return row
 
@@ -207,21 +237,32 @@ class Scraper:
         return datetime.fromtimestamp(seconds - seconds % self._every_s, UTC)
 
     def _keep(self, rows: list[dict[str, Any]]) -> None:
-        last = {url: {"release": source.release, "at": source.at.isoformat(), "reading": _as_json(source.reading)}
-                for url, source in self._sources.items() if source.asks}
+        last = {
+            url: {"release": source.release, "at": source.at.isoformat(), "reading": _as_json(source.reading)}
+            for url, source in self._sources.items()
+            if source.asks
+        }
         problem = self._kept.keep(rows, {**self._kept.last, **last})
         if problem:
-            self._tell("table", f"serving_metrics cannot be written ({problem}); {self._kept.waiting} windows wait and are "
-                                "tried again")
+            self._tell(
+                "table", f"serving_metrics cannot be written ({problem}); {self._kept.waiting} windows wait and are tried again"
+            )
         elif self._told.pop("table", None):
-            self._say("serving_metrics is written again, and no window is missing" if not self._kept.dropped else
-                      f"serving_metrics is written again; the {self._kept.dropped} oldest windows were dropped")
+            self._say(
+                "serving_metrics is written again, and no window is missing"
+                if not self._kept.dropped
+                else f"serving_metrics is written again; the {self._kept.dropped} oldest windows were dropped"
+            )
 
     def _check_clock(self, url: str, scraped: Scrape) -> None:
         if scraped.clock_ahead_s is not None and abs(scraped.clock_ahead_s) > CLOCKS_APART_S:
             ahead = "ahead of" if scraped.clock_ahead_s > 0 else "behind"
-            self._tell(f"clock {url}", f"the clock of {url} is {abs(scraped.clock_ahead_s):.0f} s {ahead} this machine's: "
-                                       "windows are those of this machine's clock", always_same=True)
+            self._tell(
+                f"clock {url}",
+                f"the clock of {url} is {abs(scraped.clock_ahead_s):.0f} s {ahead} this machine's: "
+                "windows are those of this machine's clock",
+                always_same=True,
+            )
 
     def _tell(self, about: str, sentence: str, always_same: bool = False) -> None:
         """Tells a sentence once until something else is true. always_same: its numbers do not matter."""
@@ -264,8 +305,9 @@ class WindowStore:
             try:
                 stack.enter_context(taken(self._folder))
             except InUse as error:
-                raise ScrapeError(f"another process reads the metrics of {self._endpoint} into this lake: stop it first"
-                                  ) from error
+                raise ScrapeError(
+                    f"another process reads the metrics of {self._endpoint} into this lake: stop it first"
+                ) from error
             self._file.touch()
             self._recall()
             self._open = stack.pop_all()
@@ -284,8 +326,10 @@ class WindowStore:
 
     def keep(self, found: list[dict[str, Any]], last: dict[str, Any]) -> str:
         """Keeps rows and what was read last. Returns why rows wait for the next call; "" if none does."""
-        self._waiting += [dict.fromkeys(SCHEMAS[TABLE].names) | row | {"workload": self._workload, "endpoint": self._endpoint}
-                          for row in found]
+        self._waiting += [
+            dict.fromkeys(SCHEMAS[TABLE].names) | row | {"workload": self._workload, "endpoint": self._endpoint}
+            for row in found
+        ]
         if (more := len(self._waiting) - MOST_WAITING) > 0:
             self._waiting, self.dropped = self._waiting[more:], self.dropped + more
         self.last = last
@@ -319,17 +363,27 @@ class WindowStore:
         return {(row["endpoint"], row["release"], row["window_start"].astimezone(UTC)) for row in found}
 
     def _write(self) -> None:
-        write_json(self._file, {"last": self.last, "waiting": [
-            row | {"window_start": row["window_start"].isoformat(), "window_end": row["window_end"].isoformat()}
-            for row in self._waiting]})
+        write_json(
+            self._file,
+            {
+                "last": self.last,
+                "waiting": [
+                    row | {"window_start": row["window_start"].isoformat(), "window_end": row["window_end"].isoformat()}
+                    for row in self._waiting
+                ],
+            },
+        )
 
     def _recall(self) -> None:
         """Takes over what a process before this one left; a file that cannot be read is left behind."""
         try:
             said = json.loads(self._file.read_text(encoding="utf-8"))
-            waiting = [row | {name: datetime.fromisoformat(row[name]) for name in ("window_start", "window_end")}
-                       | {name: [tuple(each) for each in row[name] or []] for name in ("latency_ms", "finished")}
-                       for row in said["waiting"]]
+            waiting = [
+                row
+                | {name: datetime.fromisoformat(row[name]) for name in ("window_start", "window_end")}
+                | {name: [tuple(each) for each in row[name] or []] for name in ("latency_ms", "finished")}
+                for row in said["waiting"]
+            ]
             self.last, self._waiting = dict(said["last"]), waiting
         except (ValueError, KeyError, TypeError, AttributeError):
             return

@@ -53,8 +53,12 @@ _GAUGES = {
 }
 LATENCIES = {
     "ttft": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
-    "inter_token": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds",
-                    "sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    "inter_token": (
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+        "sglang:inter_token_latency_seconds",
+        "sglang:time_per_output_token_seconds",
+    ),
     "e2e": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
     "queue": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
 }
@@ -93,8 +97,12 @@ def reading_of(samples: Samples) -> Reading | None:
         for part, ending in ((SUM, "_sum"), (COUNT, "_count")):
             if found := _first(samples, theirs, ending):
                 counters[name + part] = _sum(found)
-    return Reading(server, counters, {name: _sum(found) for name, theirs in _GAUGES.items()
-                                      if (found := _first(samples, theirs, ""))}, _began(samples))
+    return Reading(
+        server,
+        counters,
+        {name: _sum(found) for name, theirs in _GAUGES.items() if (found := _first(samples, theirs, ""))},
+        _began(samples),
+    )
 
 
 def _began(samples: Samples) -> float | None:
@@ -151,5 +159,6 @@ def samples_of(text: str) -> Samples:
 
 
 def _labels(text: str) -> dict[str, str]:
-    return {name: _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], value)
-            for name, value in _LABEL.findall(text)}
+    return {
+        name: _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], value) for name, value in _LABEL.findall(text)
+    }

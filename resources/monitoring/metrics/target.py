@@ -71,8 +71,10 @@ class Target:
             raise ScrapeError(f"{self.url}/metrics answers with HTTP {response.status}{why}")
         reading = reading_of(samples_of(content.decode("utf-8", "replace")))
         if reading is None:
-            raise ScrapeError(f"{self.url}/metrics has no metrics of vLLM or SGLang: give the address of such a server, or of "
-                              "a front before it")
+            raise ScrapeError(
+                f"{self.url}/metrics has no metrics of vLLM or SGLang: give the address of such a server, or of "
+                "a front before it"
+            )
         return Scrape(reading, response.headers.get(RELEASE_HEADER), _clock_ahead(response.headers.get("Date")))
 
     def asked_release(self) -> str | None:
@@ -85,8 +87,10 @@ class Target:
         body = {"model": model, "messages": [{"role": "user", "content": "release?"}], "max_tokens": 1}
         response, content = self._read(self._answers, "POST", "/v1/chat/completions", body, ANSWER_S)
         if response.status != 200:
-            raise ScrapeError(f"{self.url} answers a chat of one token with HTTP {response.status}, so its release is not "
-                              "known: give --release, or --api-key-env if it asks for a key")
+            raise ScrapeError(
+                f"{self.url} answers a chat of one token with HTTP {response.status}, so its release is not "
+                "known: give --release, or --api-key-env if it asks for a key"
+            )
         try:
             answer = json.loads(content)
             metadata = answer.get("metadata") or {}
@@ -96,8 +100,9 @@ class Target:
         found = [match[1] for each in said if isinstance(each, str) and (match := _FINGERPRINT.fullmatch(each))]
         return next(iter(found), response.headers.get(RELEASE_HEADER))
 
-    def _read(self, api: OpenAiApi, method: str, path: str, body: dict | None,
-              seconds: float) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+    def _read(
+        self, api: OpenAiApi, method: str, path: str, body: dict | None, seconds: float
+    ) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         try:
             response = api.request(method, path, body, preload_content=False)
             content = api.read(response, MOST_BYTES, seconds)

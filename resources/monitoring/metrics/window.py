@@ -31,8 +31,11 @@ class CounterChanges:
 
 def since(before: Reading, after: Reading) -> CounterChanges:
     """What happened between two readings of one address."""
-    if before.server != after.server or _began_anew(before, after) or any(
-            after.counters.get(name, 0.0) < value for name, value in before.counters.items()):
+    if (
+        before.server != after.server
+        or _began_anew(before, after)
+        or any(after.counters.get(name, 0.0) < value for name, value in before.counters.items())
+    ):
         return CounterChanges(dict(after.counters), 1)
     return CounterChanges({name: value - before.counters.get(name, 0.0) for name, value in after.counters.items()})
 
@@ -40,29 +43,39 @@ def since(before: Reading, after: Reading) -> CounterChanges:
 def added(one: CounterChanges, other: CounterChanges) -> CounterChanges:
     """Both windows as one."""
     names = {**one.counters, **other.counters}
-    return CounterChanges({name: one.counters.get(name, 0.0) + other.counters.get(name, 0.0) for name in names},
-                   one.restarts + other.restarts)
+    return CounterChanges(
+        {name: one.counters.get(name, 0.0) + other.counters.get(name, 0.0) for name in names}, one.restarts + other.restarts
+    )
 
 
 def row_of(seen: CounterChanges, after: Reading, seconds: float) -> dict[str, Any]:
     """The columns of serving_metrics that a window fills. seconds: between its readings."""
     counters = seen.counters
-    finished = {name.removeprefix(FINISHED): round(value) for name, value in counters.items()
-                if name.startswith(FINISHED) and value}
+    finished = {
+        name.removeprefix(FINISHED): round(value) for name, value in counters.items() if name.startswith(FINISHED) and value
+    }
     if aborted := counters.get("aborted"):
         finished["abort"] = round(aborted)
     requests = counters.get("requests", sum(finished.values()) if _has(counters, FINISHED) else None)
     generated = counters.get("generation_tokens")
     return {
-        "server": after.server, "seconds": seconds, "restarts": seen.restarts,
-        "drafts": _whole(counters.get("drafts")), "draft_tokens": _whole(counters.get("draft_tokens")),
-        "accepted_tokens": _accepted(counters, after.server), "accepted_per_position": _positions(counters),
-        "prompt_tokens": _whole(counters.get("prompt_tokens")), "generation_tokens": _whole(generated),
+        "server": after.server,
+        "seconds": seconds,
+        "restarts": seen.restarts,
+        "drafts": _whole(counters.get("drafts")),
+        "draft_tokens": _whole(counters.get("draft_tokens")),
+        "accepted_tokens": _accepted(counters, after.server),
+        "accepted_per_position": _positions(counters),
+        "prompt_tokens": _whole(counters.get("prompt_tokens")),
+        "generation_tokens": _whole(generated),
         "tokens_per_second": None if generated is None or seconds <= 0 else generated / seconds,
-        "requests": _whole(requests), "finished": sorted(finished.items()), "errors": _errors(counters, finished),
+        "requests": _whole(requests),
+        "finished": sorted(finished.items()),
+        "errors": _errors(counters, finished),
         "refused": _whole(counters.get(f"{HTTP}4", 0.0) if _has(counters, HTTP) else None),
         "preemptions": _whole(counters.get("preemptions")),
-        "requests_running": after.gauges.get("requests_running"), "requests_waiting": after.gauges.get("requests_waiting"),
+        "requests_running": after.gauges.get("requests_running"),
+        "requests_waiting": after.gauges.get("requests_waiting"),
         "latency_ms": _latencies(counters),
     }
 
@@ -81,8 +94,11 @@ def _accepted(counters: Mapping[str, float], server: str) -> int | None:
 
 def _positions(counters: Mapping[str, float]) -> list[int] | None:
     """Accepted tokens by their position in the draft, from the first one on."""
-    found = {int(place): value for name, value in counters.items()
-             if name.startswith(POSITION) and (place := name.removeprefix(POSITION)).isdecimal()}
+    found = {
+        int(place): value
+        for name, value in counters.items()
+        if name.startswith(POSITION) and (place := name.removeprefix(POSITION)).isdecimal()
+    }
     return [round(found.get(place, 0.0)) for place in range(max(found) + 1)] if found else None
 
 
@@ -105,8 +121,11 @@ def _latencies(counters: Mapping[str, float]) -> list[tuple[str, float]]:
             continue
         if name + SUM in counters:
             found.append((f"{name}_mean", 1_000 * counters[name + SUM] / count))
-        buckets = sorted((math.inf if bound == "+Inf" else float(bound), value) for each, value in counters.items()
-                         if each.startswith(name + BUCKET) and _is_number(bound := each.removeprefix(name + BUCKET)))
+        buckets = sorted(
+            (math.inf if bound == "+Inf" else float(bound), value)
+            for each, value in counters.items()
+            if each.startswith(name + BUCKET) and _is_number(bound := each.removeprefix(name + BUCKET))
+        )
         for share in QUANTILES:
             if (value := quantile(buckets, share)) is not None:
                 found.append((f"{name}_p{share * 100:g}", 1_000 * value))

@@ -52,16 +52,45 @@ from resources.records.formats.format import Format
 FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        capture_note, litellm, otlp, openai_batch, anthropic_batch, gemini_batch, langfuse, langfuse_scores, langsmith, sglang,
-        vllm, vllm_lines, log_lines, bedrock, anthropic, gemini, ollama, completions, openai_pairs, chunks, stored_completions,
-        trajectories, oasst, preferences, tokens, sharegpt, alpaca, prompt_completion, messages, feedback, text,
+        capture_note,
+        litellm,
+        otlp,
+        openai_batch,
+        anthropic_batch,
+        gemini_batch,
+        langfuse,
+        langfuse_scores,
+        langsmith,
+        sglang,
+        vllm,
+        vllm_lines,
+        log_lines,
+        bedrock,
+        anthropic,
+        gemini,
+        ollama,
+        completions,
+        openai_pairs,
+        chunks,
+        stored_completions,
+        trajectories,
+        oasst,
+        preferences,
+        tokens,
+        sharegpt,
+        alpaca,
+        prompt_completion,
+        messages,
+        feedback,
+        text,
     )
 }
 """In the order in which they are tried: unmistakable keys first."""
 
 MAPPED: dict[str, Format] = {
     f"fields:{name}": replace(
-        form, name=f"fields:{name}", recognises=lambda record: False, fills=("interactions",), rows_as=form.rows_as or name)
+        form, name=f"fields:{name}", recognises=lambda record: False, fills=("interactions",), rows_as=form.rows_as or name
+    )
     for name, form in FORMATS.items()
     if name == "messages" or (form.fills == ("interactions",) and not (form.turns or form.streamed or form.plain_text))
 }

@@ -9,11 +9,34 @@ from __future__ import annotations
 
 from resources.records.formats.format import Format
 
-KEYS = frozenset((
-    "text", "id", "doc_id", "uuid", "url", "title", "source", "meta", "metadata", "timestamp", "date", "created", "added",
-    "version", "dump", "file_path", "language", "language_score", "token_count", "license", "subset", "red_pajama_subset",
-    "workload_id", "session_id",
-))
+KEYS = frozenset(
+    (
+        "text",
+        "id",
+        "doc_id",
+        "uuid",
+        "url",
+        "title",
+        "source",
+        "meta",
+        "metadata",
+        "timestamp",
+        "date",
+        "created",
+        "added",
+        "version",
+        "dump",
+        "file_path",
+        "language",
+        "language_score",
+        "token_count",
+        "license",
+        "subset",
+        "red_pajama_subset",
+        "workload_id",
+        "session_id",
+    )
+)
 """Of a text without a named format: those of C4, The Pile, RedPajama, Dolma, FineWeb, Wikipedia, and ours."""
 
 

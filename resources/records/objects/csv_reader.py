@@ -48,8 +48,9 @@ class CsvDialect:
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The cells of each row. Raises csv.Error for a row that is not written so."""
-        return csv.reader(lines, delimiter=self.separator, doublequote=not self.escape, escapechar=self.escape or None,
-                          strict=True)
+        return csv.reader(
+            lines, delimiter=self.separator, doublequote=not self.escape, escapechar=self.escape or None, strict=True
+        )
 
 
 def dialect_of(head: bytes, whole: bool, named: bool) -> CsvDialect | None:
@@ -65,8 +66,12 @@ def dialect_of(head: bytes, whole: bool, named: bool) -> CsvDialect | None:
     if any(record_of(line.strip()) is not None for line in text.split("\n")[:20]):
         return None  # JSON lines below a line of junk
     escapes = ("", "\\") if '\\"' in text else ("",)
-    scores = {dialect: score for separator in SEPARATORS for escape in escapes
-              if (score := _score(text, dialect := CsvDialect(separator, escape), named)) is not None}
+    scores = {
+        dialect: score
+        for separator in SEPARATORS
+        for escape in escapes
+        if (score := _score(text, dialect := CsvDialect(separator, escape), named)) is not None
+    }
     return max(scores, key=lambda dialect: scores[dialect]) if scores else None
 
 
@@ -97,7 +102,7 @@ def _score(text: str, dialect: CsvDialect, named: bool) -> tuple[float, int, int
     header, body = [name.strip() for name in rows[0]], rows[1:]
     equal = sum(len(row) == len(header) for row in body) / max(len(body) + broken, 1)
     wordy = named or (len(body) >= 5 and equal == 1)
-    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))   # broken rows are reported one by one
+    names_columns = named and len(header) > 1 and all(map(_COLUMN.fullmatch, header))  # broken rows are reported one by one
     least = 0.5 if (body or broken) and not names_columns else 0
     if not 2 - named <= len(header) <= MOST_COLUMNS or not (body or broken or named) or equal < least:
         return None
@@ -173,7 +178,8 @@ def _records(
 ) -> Records:
     columns = zip(*(row for _, row in held), strict=True)
     batch = pa.RecordBatch.from_arrays(
-        [pa.array([cell or None for cell in column], pa.string()) for column in columns], names=names)
+        [pa.array([cell or None for cell in column], pa.string()) for column in columns], names=names
+    )
     return records_of_batch(connection, batch, pa.array([line for line, _ in held], pa.int64()), first)
 
 
@@ -230,4 +236,3 @@ def _rows(source: Iterator[str], dialect: CsvDialect) -> Iterator[tuple[int, lis
             reader = iter(dialect.rows(lines))
         yield line, row, "".join(lines.taken), fault
         line += len(lines.taken)
-

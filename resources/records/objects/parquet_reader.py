@@ -28,19 +28,52 @@ BATCH_BYTES = 16 << 20
 MAX_BATCH_ROWS = 20_000
 
 STRUCTURES = (
-    "messages", "request", "tools", "functions", "conversations", "conversation", "traj", "metadata",
-    "model_parameters", "preferred_output", "non_preferred_output", "preferred_completion", "non_preferred_completion",
-    "rejected_messages", "history", "choices", "usage", "data", "body",
-    "resourceSpans", "resourceLogs", "obj", "out", "usage_details", "cost_details", "tool_calls", "tool_definitions",
-    "input_ids", "token_ids",
-    "full_request", "full_response", "modelInput", "modelOutput", "identity", "requestMetadata",
+    "messages",
+    "request",
+    "tools",
+    "functions",
+    "conversations",
+    "conversation",
+    "traj",
+    "metadata",
+    "model_parameters",
+    "preferred_output",
+    "non_preferred_output",
+    "preferred_completion",
+    "non_preferred_completion",
+    "rejected_messages",
+    "history",
+    "choices",
+    "usage",
+    "data",
+    "body",
+    "resourceSpans",
+    "resourceLogs",
+    "obj",
+    "out",
+    "usage_details",
+    "cost_details",
+    "tool_calls",
+    "tool_definitions",
+    "input_ids",
+    "token_ids",
+    "full_request",
+    "full_response",
+    "modelInput",
+    "modelOutput",
+    "identity",
+    "requestMetadata",
 )
 """Columns in which a text that is JSON of a list or object is parsed."""
 BESIDE = {
-    "response": {"request", "call_type", "custom_id"}, "prompt": {"message_tree_id"},
+    "response": {"request", "call_type", "custom_id"},
+    "prompt": {"message_tree_id"},
     "labels": {"input_ids", "token_ids"},
-    "input": {"choices", "preferred_output", "preferred_completion", "schemaType"}, "output": {"schemaType"},
-    "params": {"custom_id"}, "result": {"custom_id"}, "error": {"modelInput", "key"},
+    "input": {"choices", "preferred_output", "preferred_completion", "schemaType"},
+    "output": {"schemaType"},
+    "params": {"custom_id"},
+    "result": {"custom_id"},
+    "error": {"modelInput", "key"},
 }
 """Columns in which such a text is parsed only if one of the columns on the right exists too; otherwise they hold what people
 wrote."""
@@ -115,12 +148,15 @@ def records_of_batch(connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatc
     """The rows of a batch as JSON objects, with their numbers. first: with the object's first records as a sample."""
     texts = [field.name for field in batch.schema if _is_text(field.type)]
     connection.register("batch", pa.Table.from_batches([batch]))
-    written = connection.sql(sql_text("reading/extraction/parquet_records"), params={
-        **_null_patterns(batch.schema),
-        "structures": [name for name in STRUCTURES if name in texts]
-        + [name for name, beside in BESIDE.items() if name in texts and beside & set(batch.schema.names)],
-        "conversations": [name for name in CONVERSATIONS if name in texts],
-    }).to_arrow_table()
+    written = connection.sql(
+        sql_text("reading/extraction/parquet_records"),
+        params={
+            **_null_patterns(batch.schema),
+            "structures": [name for name in STRUCTURES if name in texts]
+            + [name for name, beside in BESIDE.items() if name in texts and beside & set(batch.schema.names)],
+            "conversations": [name for name in CONVERSATIONS if name in texts],
+        },
+    ).to_arrow_table()
     connection.unregister("batch")
     raw = written["raw"].cast(pa.large_string()).combine_chunks()
     texts = raw.slice(0, SAMPLE).to_pylist() if first else []

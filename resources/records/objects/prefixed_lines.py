@@ -37,7 +37,7 @@ def is_prefixed(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     first = next((line for line in lines if line.strip()), "").lstrip()
-    if first[:1] in ('{', '"', "") or (first[0] == "[" and not re.match(r"\[[^\]\[\"]*[\dA-Z][^\]\[\"]*\]", first)):
+    if first[:1] in ("{", '"', "") or (first[0] == "[" and not re.match(r"\[[^\]\[\"]*[\dA-Z][^\]\[\"]*\]", first)):
         return False  # JSON itself
     return any(_record(line) or re.match(r"\S+ std(out|err) P \{", line) for line in lines)
 
@@ -47,7 +47,7 @@ def _record(line: str) -> dict | None:
     begins = (found.start() for found in re.finditer(r"\{", line[:LONGEST_PREFIX]))
     # a prefix may have braces, in pairs; else it is the begin of a record that does not parse
     prefixes = (line[:place] for place in begins if line.count("{", 0, place) == line.count("}", 0, place))
-    found = ((prefix, record_of(line[len(prefix):])) for prefix in prefixes if prefix.strip())
+    found = ((prefix, record_of(line[len(prefix) :])) for prefix in prefixes if prefix.strip())
     prefix, record = next((each for each in found if each[1] is not None), ("", None))
     if record is not None and not any(name in record for name in _TIMES):
         words = prefix.split()
@@ -77,14 +77,14 @@ def read_prefixed(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
         record = record_of(line) or _record(line)
         rows.append(row)
         # a line that breaks off stays as it is, from its first brace: it is no JSON
-        raws.append(json_text(record) if record else line[line.index('{"'):] if '{"' in line else '{"log_line": true}')
+        raws.append(json_text(record) if record else line[line.index('{"') :] if '{"' in line else '{"log_line": true}')
         size += len(raws[-1])
         if size >= TOGETHER:
             yield _records(rows, raws, sample)
             rows, raws, size, sample = [], [], 0, False
     for begun, text in open_pieces.values():  # the end is missing
         rows.append(begun)
-        raws.append(text[text.find("{"):])
+        raws.append(text[text.find("{") :])
     if rows:
         yield _records(rows, raws, sample)
     if damage:
@@ -93,5 +93,9 @@ def read_prefixed(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
 
 def _records(rows: list[int], raws: list[str], sample: bool) -> Records:
     parsed = [record for raw in raws if (record := record_of(raw)) and "log_line" not in record][:8] if sample else []
-    return Records(pa.array(rows, pa.int64()), pa.array(raws, pa.large_string()), parsed,
-                   any("chat.completion.chunk" in raw for raw in raws))
+    return Records(
+        pa.array(rows, pa.int64()),
+        pa.array(raws, pa.large_string()),
+        parsed,
+        any("chat.completion.chunk" in raw for raw in raws),
+    )

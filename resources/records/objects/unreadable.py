@@ -38,8 +38,12 @@ _CONTAINERS = (
 )
 _ARCHIVES = (b"PK\x03\x04", b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
 _UTF = (
-    (b"\xff\xfe\0\0", "UTF-32"), (b"\0\0\xfe\xff", "UTF-32"), (b"{\0\0\0", "UTF-32LE"), (b"[\0\0\0", "UTF-32LE"),
-    (b"\0\0\0{", "UTF-32BE"), (b"\0\0\0[", "UTF-32BE"),
+    (b"\xff\xfe\0\0", "UTF-32"),
+    (b"\0\0\xfe\xff", "UTF-32"),
+    (b"{\0\0\0", "UTF-32LE"),
+    (b"[\0\0\0", "UTF-32LE"),
+    (b"\0\0\0{", "UTF-32BE"),
+    (b"\0\0\0[", "UTF-32BE"),
 )
 """First bytes of a UTF-32 text: its mark, or JSON's opening. (resources/records/objects/decompress.py decodes UTF-16.)"""
 _SEPARATORS = ((",", "commas"), ("\t", "tabs"), (";", "semicolons"), ("|", "bars"))
@@ -99,15 +103,19 @@ def _kind_of_text(text: str) -> FileProblem:
     opening = text.lstrip()[:100].lower()
     if opening.startswith(("{", "[")):
         if _is_python(text):
-            return FileProblem("malformed_json", "the file holds Python's own notation, not JSON; write its records with json.dumps")
+            return FileProblem(
+                "malformed_json", "the file holds Python's own notation, not JSON; write its records with json.dumps"
+            )
         return FileProblem("malformed_json", "no line of the file is a whole JSON object; rewrite it with one object per line")
     if opening.startswith(("<!doctype html", "<html")):
         return _unknown("the file is an HTML page, such as a server's error or login; fetch the logs again")
     if opening.startswith("<"):
         return _unknown(f"the file is XML; write its records as {_JSON_LINES}")
     if separated := _separator(text):
-        return _unknown(f"the file looks like CSV with {separated}, but its first line does not name the columns; add a line "
-                        "of their names in front, and call the file .csv")
+        return _unknown(
+            f"the file looks like CSV with {separated}, but its first line does not name the columns; add a line "
+            "of their names in front, and call the file .csv"
+        )
     return _unknown("no line of the file is a JSON object; leave it out, or give it `format: text` to learn it as a text")
 
 
@@ -161,9 +169,16 @@ def _separator(text: str) -> str:
     if len(lines) < 2:
         return ""
     first = [re.sub(r'"(?:[^"]|"")*"', "", line) for line in lines[:2]]
-    return next((name for sign, name in _SEPARATORS
-                 if first[0].count(sign) and (first[0].count(sign) == first[1].count(sign) or '"' in first[1])
-                 and not first[0].strip().endswith(".")), "")
+    return next(
+        (
+            name
+            for sign, name in _SEPARATORS
+            if first[0].count(sign)
+            and (first[0].count(sign) == first[1].count(sign) or '"' in first[1])
+            and not first[0].strip().endswith(".")
+        ),
+        "",
+    )
 
 
 def _other(what: str, remedy: str) -> FileProblem:

@@ -33,23 +33,29 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(  # docker's or Kubernetes' time; the process; level, time, place
     r"(?:(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[\d.]*(?:Z|[+-]\d\d:?\d\d)) (?:std(?:out|err) [FP] )?)?"
     r"(?:\(\w+(?: pid=\d+)?\) )?"
-    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./]+\.py:\d+\] ")
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./]+\.py:\d+\] "
+)
 _TEXT = r"""(?:None|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+")"""
 _IDS = r"(?:None|\[[\d, ]*\]|\([\d, ]*\))"
 _PARAMETERS = r"(?:sampling_)?params(?:_list)?: (?P<params>.*)"
 _RECEIVED = re.compile(
     rf"Received request (?P<id>\S+): prompt: (?P<text>{_TEXT}), {_PARAMETERS}, prompt_token_ids: (?P<ids>{_IDS}), "
-    r"(?:prompt_embeds shape: .*?, )?lora_request: (?P<lora>.*?)(?:, prompt_adapter_request: .*)?\.$")
+    r"(?:prompt_embeds shape: .*?, )?lora_request: (?P<lora>.*?)(?:, prompt_adapter_request: .*)?\.$"
+)
 _DETAILS = re.compile(
-    rf"Request (?P<id>\S+) details: prompt: (?P<text>{_TEXT}), prompt_token_ids: (?P<ids>{_IDS}), prompt_embeds shape: .*\.$")
+    rf"Request (?P<id>\S+) details: prompt: (?P<text>{_TEXT}), prompt_token_ids: (?P<ids>{_IDS}), prompt_embeds shape: .*\.$"
+)
 _PARAMS = re.compile(rf"Received request (?P<id>\S+): {_PARAMETERS}, lora_request: (?P<lora>.*?)\.$")
 _GENERATED = re.compile(
     rf"Generated response (?P<id>\S+?)(?: \(streaming (?P<stream>delta|complete)\))?: output: (?P<text>{_TEXT})"
-    rf"(?:, output_token_ids: (?P<ids>{_IDS}))?, finish_reason: (?P<end>\S+)$")
+    rf"(?:, output_token_ids: (?P<ids>{_IDS}))?, finish_reason: (?P<end>\S+)$"
+)
 _BEGUN = re.compile(
-    r"(?:Received request|Request|Generated response) \S+?(?: details| \(streaming \w+\))?: (?:prompt|output|params): ")
+    r"(?:Received request|Request|Generated response) \S+?(?: details| \(streaming \w+\))?: (?:prompt|output|params): "
+)
 _PARAMETER = re.compile(
-    r"\b(temperature|top_p|top_k|min_p|max_tokens|seed|n|presence_penalty|frequency_penalty|repetition_penalty)=(-?[\d.e+-]+)(?=[,)])")
+    r"\b(temperature|top_p|top_k|min_p|max_tokens|seed|n|presence_penalty|frequency_penalty|repetition_penalty)=(-?[\d.e+-]+)(?=[,)])"
+)
 _STOP = re.compile(rf"\bstop=(\[(?:{_TEXT}(?:, )?)*\])")
 _LORA = re.compile(r"lora_name='([^']*)'")
 
@@ -76,8 +82,12 @@ def read_vllm_log(chunks: Iterator[bytes]) -> Iterator[Records | RecordProblem]:
         try:
             found = _record(line)
         except UnicodeEncodeError:
-            yield RecordProblem(number, "invalid_utf8", "the line is not UTF-8 text; it was skipped", line.encode(
-                "utf-8", "surrogateescape")[:RAW_BYTES])
+            yield RecordProblem(
+                number,
+                "invalid_utf8",
+                "the line is not UTF-8 text; it was skipped",
+                line.encode("utf-8", "surrogateescape")[:RAW_BYTES],
+            )
             continue
         _add(number, found, rows, waiting)
         if size >= TOGETHER:
@@ -117,21 +127,33 @@ def _record(line: str) -> dict[str, Any]:
     prefix = _PREFIX.match(line)
     if prefix is None:
         return {"vllm": "chatter"}
-    said, when = line[prefix.end():], prefix["iso"] or prefix["when"]
+    said, when = line[prefix.end() :], prefix["iso"] or prefix["when"]
     if _BEGUN.match(said) is None:
         return {"vllm": "chatter"}
     line.encode()
     if found := _GENERATED.match(said):
         if found["stream"] == "delta":
             return {"vllm": "delta"}
-        return {"vllm": "response", "id": _id(found["id"]), "time": when, "output": _text(found["text"]),
-                "output_token_ids": _ids(found["ids"]), "finish_reason": None if found["end"] == "None" else found["end"]}
+        return {
+            "vllm": "response",
+            "id": _id(found["id"]),
+            "time": when,
+            "output": _text(found["text"]),
+            "output_token_ids": _ids(found["ids"]),
+            "finish_reason": None if found["end"] == "None" else found["end"],
+        }
     for kind, pattern in (("request", _RECEIVED), ("details", _DETAILS), ("params", _PARAMS)):
         if found := pattern.match(said):
             given = found.groupdict()
-            return {"vllm": kind, "id": _id(found["id"]), "time": when, "prompt": _text(given.get("text")),
-                    "prompt_token_ids": _ids(given.get("ids")), "params": _parameters(given.get("params")),
-                    "lora": (_LORA.search(given.get("lora") or "") or [None, None])[1]}
+            return {
+                "vllm": kind,
+                "id": _id(found["id"]),
+                "time": when,
+                "prompt": _text(given.get("text")),
+                "prompt_token_ids": _ids(given.get("ids")),
+                "params": _parameters(given.get("params")),
+                "lora": (_LORA.search(given.get("lora") or "") or [None, None])[1],
+            }
     return {"vllm": "broken"}
 
 

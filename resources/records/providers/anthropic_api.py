@@ -54,14 +54,20 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
         "tools": tools,
         "params": params_of(request) | ({"left_out": list(dict.fromkeys(left_out))} if left_out else {}),
         "usage": {
-            "prompt": plus(*(usage.get(name) for name in (
-                "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))),
-            "completion": usage.get("output_tokens"), "cached": usage.get("cache_read_input_tokens"),
+            "prompt": plus(
+                *(usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+            ),
+            "completion": usage.get("output_tokens"),
+            "cached": usage.get("cache_read_input_tokens"),
             "reasoning": mapping(usage.get("output_tokens_details")).get("thinking_tokens"),
         },
-        "request_id": response.get("id"), "alias_id": response.get("request_id"),
-        "model": response.get("model") or request.get("model"), "error": response.get("error"),
-        "metadata": metadata, "session_id": session, "user_id": user,
+        "request_id": response.get("id"),
+        "alias_id": response.get("request_id"),
+        "model": response.get("model") or request.get("model"),
+        "error": response.get("error"),
+        "metadata": metadata,
+        "session_id": session,
+        "user_id": user,
     }
 
 
@@ -71,7 +77,8 @@ def is_request(request: dict[str, Any]) -> bool:
         return True
     blocks = [block for message in objects(request.get("messages")) for block in objects(message.get("content"))]
     return any("input_schema" in tool for tool in objects(request.get("tools"))) or any(
-        block.get("type") in BLOCKS for block in blocks)
+        block.get("type") in BLOCKS for block in blocks
+    )
 
 
 def turns_of(messages: Any, system: Any = None) -> list[Turn]:
@@ -153,7 +160,8 @@ def params_of(request: dict[str, Any]) -> dict[str, Any]:
     form = mapping(output.get("format") or request.get("output_format"))
     return given(
         **{name: request.get(name) for name in ("max_tokens", "temperature", "top_p", "top_k", "stream", "thinking")},
-        stop=request.get("stop_sequences"), reasoning_effort=output.get("effort"),
+        stop=request.get("stop_sequences"),
+        reasoning_effort=output.get("effort"),
         response_format={"type": "json_schema", "json_schema": {"schema": form["schema"]}} if "schema" in form else None,
         tool_choice=chosen_tool(choice.get("type"), choice.get("name")),
         parallel_tool_calls=False if choice.get("disable_parallel_tool_use") else None,

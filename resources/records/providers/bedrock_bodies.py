@@ -18,8 +18,13 @@ SPEAKERS = {"user": "user", "chatbot": "assistant", "system": "system", "tool": 
 PROMPTS = ("prompt", "inputText", "message")
 ANSWERS = ("text", "outputText", "generation", "completion")
 REASONS = ("stop_reason", "completionReason", "finish_reason")
-OTHER_KINDS = {"embedding": "embedding", "embeddings": "embedding", "embeddingsByType": "embedding", "images": "image",
-               "artifacts": "image"}
+OTHER_KINDS = {
+    "embedding": "embedding",
+    "embeddings": "embedding",
+    "embeddingsByType": "embedding",
+    "images": "image",
+    "artifacts": "image",
+}
 """Keys of responses that are no text, and what they are."""
 
 
@@ -47,27 +52,42 @@ def is_converse(request: dict[str, Any], response: dict[str, Any], operation: st
 def _openai(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     usage = mapping(response.get("usage"))
     return {
-        "messages": request["messages"], "tools": request.get("tools"),
+        "messages": request["messages"],
+        "tools": request.get("tools"),
         "params": {key: value for key, value in request.items() if key not in ("messages", "tools", "model")},
         "choices": [
-            {**choice, "finish_reason": finish_reason(choice.get("finish_reason", choice.get("stop_reason")),
-                                                      mapping(choice.get("message")))}
+            {
+                **choice,
+                "finish_reason": finish_reason(
+                    choice.get("finish_reason", choice.get("stop_reason")), mapping(choice.get("message"))
+                ),
+            }
             for choice in objects(response.get("choices"))
         ],
-        "request_id": response.get("id"), "error": response.get("error"),
-        "usage": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens"),
-                  "cached": mapping(usage.get("prompt_tokens_details")).get("cached_tokens"),
-                  "reasoning": mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")},
+        "request_id": response.get("id"),
+        "error": response.get("error"),
+        "usage": {
+            "prompt": usage.get("prompt_tokens"),
+            "completion": usage.get("completion_tokens"),
+            "cached": mapping(usage.get("prompt_tokens_details")).get("cached_tokens"),
+            "reasoning": mapping(usage.get("completion_tokens_details")).get("reasoning_tokens"),
+        },
         "latency_ms": mapping(response.get(METRICS)).get("invocationLatency"),
     }
 
 
 def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     prompt = next((request[key] for key in PROMPTS if isinstance(request.get(key), str)), None)
-    history = [{"role": SPEAKERS.get(str(turn.get("role")).lower()), "content": turn.get("message")}
-               for turn in objects(request.get("chat_history"))]
-    told = [*objects(response.get("outputs")), *objects(response.get("results")), *objects(response.get("generations")),
-            *objects(response.get("choices"))] or [response]
+    history = [
+        {"role": SPEAKERS.get(str(turn.get("role")).lower()), "content": turn.get("message")}
+        for turn in objects(request.get("chat_history"))
+    ]
+    told = [
+        *objects(response.get("outputs")),
+        *objects(response.get("results")),
+        *objects(response.get("generations")),
+        *objects(response.get("choices")),
+    ] or [response]
     choices = []
     for each in told:
         text = next((each[key] for key in ANSWERS if isinstance(each.get(key), str)), None)
@@ -78,8 +98,11 @@ def _completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, 
     config = mapping(request.get("textGenerationConfig"))
     params = {key: value for key, value in request.items() if key not in (*PROMPTS, "chat_history", "textGenerationConfig")}
     return {
-        "messages": [*history, {"role": "user", "content": prompt}] if history else None, "prompt": prompt, "choices": choices,
-        "params": {**params, **config}, "error": response.get("error"),
+        "messages": [*history, {"role": "user", "content": prompt}] if history else None,
+        "prompt": prompt,
+        "choices": choices,
+        "params": {**params, **config},
+        "error": response.get("error"),
         "usage": {
             "prompt": plus(response.get("prompt_token_count"), response.get("inputTextTokenCount")),
             "completion": plus(response.get("generation_token_count"), *(each.get("tokenCount") for each in told)),

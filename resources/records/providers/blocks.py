@@ -63,8 +63,11 @@ class Turn:
     def messages(self) -> list[dict[str, Any]]:
         """The turn as messages: results, then what was said, then instructions of the system."""
         spoken = bool(self.parts or self.calls or self.thoughts) or not (self.results or self.instructions)
-        return [*self.results, *([self.message()] if spoken else []),
-                *({"role": "system", "content": text} for text in self.instructions)]
+        return [
+            *self.results,
+            *([self.message()] if spoken else []),
+            *({"role": "system", "content": text} for text in self.instructions),
+        ]
 
     def message(self) -> dict[str, Any]:
         """What was said, as one message. Texts of an answer are joined; elsewhere several texts stay parts."""
@@ -83,10 +86,13 @@ class Turn:
 
     def followed_by(self, more: Turn) -> Turn:
         """The turn that goes on with `more`."""
-        return Turn(self.role, *(
-            [*getattr(self, name), *getattr(more, name)]
-            for name in ("parts", "thoughts", "calls", "results", "instructions", "left_out")
-        ))
+        return Turn(
+            self.role,
+            *(
+                [*getattr(self, name), *getattr(more, name)]
+                for name in ("parts", "thoughts", "calls", "results", "instructions", "left_out")
+            ),
+        )
 
 
 def content_of(parts: Sequence[dict[str, Any]]) -> Any:
@@ -164,8 +170,7 @@ def mapping(value: Any) -> dict[str, Any]:
 
 def bodies(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The two bodies of a record."""
-    return (body(record.get("request", record.get("full_request"))),
-            body(record.get("response", record.get("full_response"))))
+    return (body(record.get("request", record.get("full_request"))), body(record.get("response", record.get("full_response"))))
 
 
 def is_pair(record: dict[str, Any]) -> bool:

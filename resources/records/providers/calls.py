@@ -18,16 +18,54 @@ from resources.records.providers import anthropic_api, bedrock_bodies, gemini_ap
 from resources.records.providers.blocks import UnknownBlock, bodies, body, mapping, plus
 from resources.records.valid_json import json_text
 
-ENVELOPE = ("workload_id", "workload", "client_id", "client", "session_id", "trace_id", "request_id", "user_id", "user_hash",
-            "provider", "served_model_digest", "cache_hit", "latency_ms", "ttft_ms", "cost")
+ENVELOPE = (
+    "workload_id",
+    "workload",
+    "client_id",
+    "client",
+    "session_id",
+    "trace_id",
+    "request_id",
+    "user_id",
+    "user_hash",
+    "provider",
+    "served_model_digest",
+    "cache_hit",
+    "latency_ms",
+    "ttft_ms",
+    "cost",
+)
 """What a gateway writes next to request and response; as in openai_pairs."""
 TIMES = ("timestamp", "ts", "created_at", "logging_time", "processed_time")
-READ = ("request", "response", "full_request", "full_response", "error", "status", "model", "input", "output", "modelInput",
-        "modelOutput", "modelId", "requestId", "requestMetadata", "operation", "identity", "recordId", "errorCode",
-        "schemaType", "schemaVersion")
+READ = (
+    "request",
+    "response",
+    "full_request",
+    "full_response",
+    "error",
+    "status",
+    "model",
+    "input",
+    "output",
+    "modelInput",
+    "modelOutput",
+    "modelId",
+    "requestId",
+    "requestMetadata",
+    "operation",
+    "identity",
+    "recordId",
+    "errorCode",
+    "schemaType",
+    "schemaVersion",
+)
 """What else the providers' records have that is read."""
-CHATS = {"anthropic": anthropic_api.chat, "gemini": gemini_api.chat, "ollama": ollama_api.chat,
-         "completions": ollama_api.completion}
+CHATS = {
+    "anthropic": anthropic_api.chat,
+    "gemini": gemini_api.chat,
+    "ollama": ollama_api.chat,
+    "completions": ollama_api.completion,
+}
 _ROLE = re.compile(r":(?:assumed-role|role|user)/([^/]+)")
 
 
@@ -65,9 +103,13 @@ def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
             return {"code": "body_in_s3", "words": f"Bedrock wrote the {key} body to an object of its own ({key}BodyS3Path)"}
     if asked:
         request, response = body(asked.get("inputBodyJson")), body(said.get("outputBodyJson"))
-        logged = {"prompt": plus(asked.get("inputTokenCount"), asked.get("cacheReadInputTokenCount"),
-                                 asked.get("cacheWriteInputTokenCount")),
-                  "completion": said.get("outputTokenCount"), "cached": asked.get("cacheReadInputTokenCount")}
+        logged = {
+            "prompt": plus(
+                asked.get("inputTokenCount"), asked.get("cacheReadInputTokenCount"), asked.get("cacheWriteInputTokenCount")
+            ),
+            "completion": said.get("outputTokenCount"),
+            "cached": asked.get("cacheReadInputTokenCount"),
+        }
     elif "modelInput" in record:
         request, response = body(record["modelInput"]), body(record.get("modelOutput"))
     elif not bedrock_bodies.is_converse(request, response):
@@ -77,8 +119,10 @@ def _bedrock(record: dict[str, Any]) -> dict[str, Any]:
     usage = mapping(chat.get("usage"))
     role = _ROLE.search(str(mapping(record.get("identity")).get("arn")))
     chat |= {
-        "usage": {name: usage[name] if usage.get(name) is not None else logged.get(name)
-                  for name in ("prompt", "completion", "cached", "reasoning")},
+        "usage": {
+            name: usage[name] if usage.get(name) is not None else logged.get(name)
+            for name in ("prompt", "completion", "cached", "reasoning")
+        },
         "metadata": {**mapping(chat.get("metadata")), **mapping(record.get("requestMetadata"))},
         "model": chat.get("model") or str(record.get("modelId") or "").rpartition("/")[2] or None,
         "request_id": chat.get("request_id") or record.get("requestId"),

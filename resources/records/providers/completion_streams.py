@@ -36,8 +36,12 @@ def joined_chunks(chunks: list[dict[str, Any]]) -> tuple[dict[str, Any], Any] | 
 
 
 def _llama(chunks: list[dict[str, Any]]) -> tuple[dict[str, Any], Any]:
-    last = {key: value for chunk in chunks for key in ("generation_token_count", "stop_reason")
-            if (value := chunk.get(key)) is not None}
+    last = {
+        key: value
+        for chunk in chunks
+        for key in ("generation_token_count", "stop_reason")
+        if (value := chunk.get(key)) is not None
+    }
     asked = next((chunk["prompt_token_count"] for chunk in chunks if chunk.get("prompt_token_count") is not None), None)
     body = {"generation": _text(chunks, "generation"), "prompt_token_count": asked, **last}
     return body, last.get("stop_reason")
@@ -69,13 +73,23 @@ def _mistral(chunks: list[dict[str, Any]]) -> tuple[dict[str, Any], Any]:
 
 def _chat(chunks: list[dict[str, Any]]) -> tuple[dict[str, Any], Any]:
     """Chunks of OpenAI's API, or Mistral's with `message` and `stop_reason` instead of `delta` and `finish_reason`."""
-    answer = joined([
-        {**chunk, "choices": [
-            {**piece, "delta": piece.get("delta", piece.get("message")),
-             "finish_reason": piece.get("finish_reason", piece.get("stop_reason"))}
-            for piece in objects(chunk.get("choices"))]}
-        for chunk in chunks
-    ], done=True)
+    answer = joined(
+        [
+            {
+                **chunk,
+                "choices": [
+                    {
+                        **piece,
+                        "delta": piece.get("delta", piece.get("message")),
+                        "finish_reason": piece.get("finish_reason", piece.get("stop_reason")),
+                    }
+                    for piece in objects(chunk.get("choices"))
+                ],
+            }
+            for chunk in chunks
+        ],
+        done=True,
+    )
     return answer, all(choice.get("finish_reason") for choice in answer["choices"])
 
 

@@ -23,9 +23,18 @@ from resources.records.valid_json import json_text
 REQUESTS = ("request",), ("full_request",), ("input", "inputBodyJson"), ("modelInput",), ("model_parameters",), ("input",)
 RESPONSES = ("response",), ("full_response",), ("output", "outputBodyJson")
 HIDES = {
-    "cachedContent": "cachedContents/", "cached_content": "cachedContents/", "data_sources": r'^\[\{.*"type": ',
-    "dataSources": r'^\[\{.*"type": ', "promptVariables": r"^\{[^{]*\{", "preset": "@preset/", "container": "container_|skill",
-    "agent_id": '^"ag[:_]', "assistant_id": '^"asst_', "thread_id": "(?!)", "prompt_id": "(?!)", "prompt_variables": "(?!)",
+    "cachedContent": "cachedContents/",
+    "cached_content": "cachedContents/",
+    "data_sources": r'^\[\{.*"type": ',
+    "dataSources": r'^\[\{.*"type": ',
+    "promptVariables": r"^\{[^{]*\{",
+    "preset": "@preset/",
+    "container": "container_|skill",
+    "agent_id": '^"ag[:_]',
+    "assistant_id": '^"asst_',
+    "thread_id": "(?!)",
+    "prompt_id": "(?!)",
+    "prompt_variables": "(?!)",
 }
 """Keys of a request, or of its options, for a cache, a retrieval, a stored prompt, an agent, a thread or a container of the
 provider, and what the provider's own value holds: beside a conversation, any other value is the app's."""
@@ -41,11 +50,18 @@ ITEMS = "item_reference", "compaction"
 RETRIEVALS = "fileSearch", "file_search", "retrieval"
 HIDDEN = "encrypted_content", "redacted_thinking", "redactedContent", "thoughtSignature", "thought_signature"
 """Encrypted thoughts, which count as prompt tokens and have no text."""
-NEEDLES = "|".join((
-    *(rf'{key}\\*"' for key in (*HIDES, *ITEMS, *RETRIEVALS, *HIDDEN, "documents", "citations", "groundingMetadata")),
-    r'(previous_response_id|file_id|file_ur[il]|fileUri|s3Location|instructions)\\*"|"audio\\*"\s*:\s*\{',
-    r'\{\s*\\*"id\\*"\s*:\s*\\*"[^"\\]*\\*"\s*\}',
-    r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)', "file_search_call", "applied_edits", ":prompt/", "@preset/"))
+NEEDLES = "|".join(
+    (
+        *(rf'{key}\\*"' for key in (*HIDES, *ITEMS, *RETRIEVALS, *HIDDEN, "documents", "citations", "groundingMetadata")),
+        r'(previous_response_id|file_id|file_ur[il]|fileUri|s3Location|instructions)\\*"|"audio\\*"\s*:\s*\{',
+        r'\{\s*\\*"id\\*"\s*:\s*\\*"[^"\\]*\\*"\s*\}',
+        r'"(conversation|prompt|context)\\*"\s*:\s*(\\*"|\{|\[\s*\d)',
+        "file_search_call",
+        "applied_edits",
+        ":prompt/",
+        "@preset/",
+    )
+)
 
 
 def context_of(text: str) -> str | None:
@@ -68,29 +84,43 @@ def context_of(text: str) -> str | None:
 
 def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses: list[dict[str, Any]]) -> Iterator[str]:
     """Names of what is elsewhere, as the record has them."""
-    told = [*(request.get(key) for request in requests for key in ("messages", "input", "contents")), record.get("messages"),
-            record.get("input")]
-    items = [item for each in told for item in objects(
-        body(f'{{"list": {each}}}').get("list") if isinstance(each, str) else each)]
+    told = [
+        *(request.get(key) for request in requests for key in ("messages", "input", "contents")),
+        record.get("messages"),
+        record.get("input"),
+    ]
+    items = [
+        item for each in told for item in objects(body(f'{{"list": {each}}}').get("list") if isinstance(each, str) else each)
+    ]
     is_whole, said = any(item.get("content") or item.get("parts") for item in items), json.dumps(items)
     preset = ["preset"] * bool(ROUTED.search(json.dumps([record, *requests, *responses])))
     for request in requests:
         sure = ["cachedContent", "cached_content"] * ("contents" in request) + preset
         not_there = AGENTS if "model" in request else ()
         for each in (request, *objects([request.get(name) for name in OPTIONS])):
-            yield from (key for key, theirs in HIDES.items() if each.get(key) and key not in not_there and (
-                not is_whole or key in sure or re.search(theirs, json.dumps(each[key]), re.DOTALL)))
+            yield from (
+                key
+                for key, theirs in HIDES.items()
+                if each.get(key)
+                and key not in not_there
+                and (not is_whole or key in sure or re.search(theirs, json.dumps(each[key]), re.DOTALL))
+            )
             yield from ("documents" for text in _texts(each.get("documents")) if json.dumps(text)[1:-1] not in said)
         yield from (key for tool in objects(request.get("tools")) for key in RETRIEVALS if tool.get(key))
         if request.get("prompt") and "messages" not in request and isinstance(request.get("context"), list):
             yield from ["context"] * any(isinstance(token, int) for token in request["context"])  # Ollama's token ids
     for item in items:
-        kinds = [item.get("type") or ("item_reference" if set(item) == {"id"} else None),
-                 *(block.get("type") for block in objects(item.get("content")))]
+        kinds = [
+            item.get("type") or ("item_reference" if set(item) == {"id"} else None),
+            *(block.get("type") for block in objects(item.get("content"))),
+        ]
         yield from (kind for kind in kinds if kind in ITEMS)
         yield from _files(item)
-        if item.get("role") == "assistant" and body(item.get("audio")).get("id") and not (
-                item.get("content") or item["audio"].get("transcript")):
+        if (
+            item.get("role") == "assistant"
+            and body(item.get("audio")).get("id")
+            and not (item.get("content") or item["audio"].get("transcript"))
+        ):
             yield "audio"
     for each in [*requests, *responses]:
         if "messages" not in each and isinstance(each.get("conversation"), str | dict) and each["conversation"]:
@@ -103,12 +133,21 @@ def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses
         if ":prompt/" in str(named) or "@preset/" in str(named):
             yield "stored prompt"
     for response in responses:
-        yield from ("file_search" for item in objects(response.get("output"))
-                    if item.get("type") == "file_search_call" and not item.get("results"))
-        yield from ("citations" for choice in objects(response.get("choices"))
-                    if body(body(choice.get("message")).get("context")).get("citations"))
-        yield from ("groundingMetadata" for answer in objects(response.get("candidates"))
-                    if any(body(answer.get("groundingMetadata")).get(key) for key in ("groundingChunks", "webSearchQueries")))
+        yield from (
+            "file_search"
+            for item in objects(response.get("output"))
+            if item.get("type") == "file_search_call" and not item.get("results")
+        )
+        yield from (
+            "citations"
+            for choice in objects(response.get("choices"))
+            if body(body(choice.get("message")).get("context")).get("citations")
+        )
+        yield from (
+            "groundingMetadata"
+            for answer in objects(response.get("candidates"))
+            if any(body(answer.get("groundingMetadata")).get(key) for key in ("groundingChunks", "webSearchQueries"))
+        )
         if body(response.get("context_management")).get("applied_edits"):
             yield "context_management"
 
@@ -116,8 +155,13 @@ def _elsewhere(record: dict[str, Any], requests: list[dict[str, Any]], responses
 def _texts(documents: Any) -> list[str]:
     """The texts of documents that a request gives beside its messages."""
     given = documents if isinstance(documents, list) else []
-    found = [value for each in objects(given) for told in (each, body(each.get("data")))
-             for key, value in told.items() if key in DOCUMENT and isinstance(value, str)]
+    found = [
+        value
+        for each in objects(given)
+        for told in (each, body(each.get("data")))
+        for key, value in told.items()
+        if key in DOCUMENT and isinstance(value, str)
+    ]
     return [*found, *(each for each in given if isinstance(each, str) and " " in each)]
 
 

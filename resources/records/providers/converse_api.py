@@ -45,15 +45,20 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
         ],
         "tools": [
             function_tool(spec.get("name"), spec.get("description"), mapping(spec.get("inputSchema")).get("json"))
-            for spec in (mapping(tool.get("toolSpec")) for tool in objects(tools.get("tools"))) if spec
-        ] or None,
+            for spec in (mapping(tool.get("toolSpec")) for tool in objects(tools.get("tools")))
+            if spec
+        ]
+        or None,
         "params": params_of(request) | ({"left_out": list(dict.fromkeys(left_out))} if left_out else {}),
         "usage": {
-            "prompt": plus(usage.get("inputTokens"), read, wrote), "completion": usage.get("outputTokens"),
+            "prompt": plus(usage.get("inputTokens"), read, wrote),
+            "completion": usage.get("outputTokens"),
             "cached": read,
         },
-        "request_id": mapping(response.get("ResponseMetadata")).get("RequestId"), "model": request.get("modelId"),
-        "latency_ms": mapping(response.get("metrics")).get("latencyMs"), "error": response.get("error"),
+        "request_id": mapping(response.get("ResponseMetadata")).get("RequestId"),
+        "model": request.get("modelId"),
+        "latency_ms": mapping(response.get("metrics")).get("latencyMs"),
+        "error": response.get("error"),
         "metadata": mapping(request.get("requestMetadata")),
     }
 
@@ -119,8 +124,10 @@ def params_of(request: dict[str, Any]) -> dict[str, Any]:
     config, more = mapping(request.get("inferenceConfig")), mapping(request.get("additionalModelRequestFields"))
     choice = mapping(mapping(request.get("toolConfig")).get("toolChoice"))
     return given(
-        max_tokens=config.get("maxTokens", config.get("max_new_tokens")), temperature=config.get("temperature"),
-        top_p=config.get("topP", config.get("top_p")), top_k=config.get("topK", config.get("top_k", more.get("top_k"))),
+        max_tokens=config.get("maxTokens", config.get("max_new_tokens")),
+        temperature=config.get("temperature"),
+        top_p=config.get("topP", config.get("top_p")),
+        top_k=config.get("topK", config.get("top_k", more.get("top_k"))),
         stop=config.get("stopSequences"),
         thinking=more.get("thinking", more.get("reasoning_config", more.get("reasoningConfig"))),
         tool_choice=chosen_tool(next(iter(choice), None), mapping(choice.get("tool")).get("name")),

@@ -62,7 +62,8 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
         "tools": tools,
         "params": params_of(generation, choosing) | ({"left_out": list(dict.fromkeys(left_out))} if left_out else {}),
         "usage": usage_of(camel(mapping(response.get("usageMetadata")))),
-        "request_id": response.get("responseId"), "written_ts": response.get("createTime"),
+        "request_id": response.get("responseId"),
+        "written_ts": response.get("createTime"),
         "model": response.get("modelVersion") or request.get("model"),
         "metadata": mapping(request.get("labels") or config.get("labels")),
         **refusal_of(response, candidates),
@@ -145,8 +146,11 @@ def _json_schema(schema: Any) -> Any:
         return [_json_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: value.lower() if key == "type" and isinstance(value, str) else _json_schema(value)
-            for key, value in schema.items() if value is not None}
+    return {
+        key: value.lower() if key == "type" and isinstance(value, str) else _json_schema(value)
+        for key, value in schema.items()
+        if value is not None
+    }
 
 
 def params_of(generation: dict[str, Any], choosing: dict[str, Any]) -> dict[str, Any]:
@@ -155,13 +159,21 @@ def params_of(generation: dict[str, Any], choosing: dict[str, Any]) -> dict[str,
     form = {"type": "json_object"} if generation.get("responseMimeType") == "application/json" else None
     allowed = choosing.get("allowedFunctionNames")
     return given(
-        temperature=generation.get("temperature"), top_p=generation.get("topP"), top_k=generation.get("topK"),
-        max_tokens=generation.get("maxOutputTokens"), stop=generation.get("stopSequences"), n=generation.get("candidateCount"),
-        seed=generation.get("seed"), presence_penalty=generation.get("presencePenalty"),
-        frequency_penalty=generation.get("frequencyPenalty"), thinking=generation.get("thinkingConfig"),
+        temperature=generation.get("temperature"),
+        top_p=generation.get("topP"),
+        top_k=generation.get("topK"),
+        max_tokens=generation.get("maxOutputTokens"),
+        stop=generation.get("stopSequences"),
+        n=generation.get("candidateCount"),
+        seed=generation.get("seed"),
+        presence_penalty=generation.get("presencePenalty"),
+        frequency_penalty=generation.get("frequencyPenalty"),
+        thinking=generation.get("thinkingConfig"),
         response_format={"type": "json_schema", "json_schema": {"schema": schema}} if schema else form,
-        tool_choice=chosen_tool(str(choosing.get("mode") or "").rpartition(".")[2],
-                                allowed[0] if isinstance(allowed, list) and len(allowed) == 1 else None),
+        tool_choice=chosen_tool(
+            str(choosing.get("mode") or "").rpartition(".")[2],
+            allowed[0] if isinstance(allowed, list) and len(allowed) == 1 else None,
+        ),
     )
 
 
@@ -170,7 +182,8 @@ def usage_of(usage: dict[str, Any]) -> dict[str, Any]:
     return {
         "prompt": plus(usage.get("promptTokenCount"), usage.get("toolUsePromptTokenCount")),
         "completion": plus(usage.get("candidatesTokenCount"), usage.get("thoughtsTokenCount")),
-        "cached": usage.get("cachedContentTokenCount"), "reasoning": usage.get("thoughtsTokenCount"),
+        "cached": usage.get("cachedContentTokenCount"),
+        "reasoning": usage.get("thoughtsTokenCount"),
     }
 
 

@@ -12,8 +12,16 @@ from typing import Any
 from resources.records.providers.blocks import body, finish_reason, mapping, objects
 from resources.records.valid_json import json_text
 
-ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant", "HumanMessage": "user", "AIMessage": "assistant",
-         "SystemMessage": "system", "ToolMessage": "tool", "FunctionMessage": "tool"}
+ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "tool",
+}
 SESSIONS = ("thread_id", "session_id", "conversation_id")
 
 
@@ -32,16 +40,26 @@ def chat(record: dict[str, Any]) -> dict[str, Any]:
     choices = [{"message": message, "finish_reason": finish_reason(ended, message)} for message, ended in _answers(outputs)]
     usage = mapping(outputs.get("usage")) or mapping(outputs.get("usage_metadata"))
     return {
-        "messages": [_message(each) for each in asked] if isinstance(asked, list) else None, "prompt": prompt,
-        "choices": choices, "tools": params.get("tools") or inputs.get("tools"),
-        "params": {key: value for key, value in {**inputs, **params}.items() if key not in (
-            "messages", "tools", "model", "model_name", "prompts", "_type") and not isinstance(value, dict | list)},
+        "messages": [_message(each) for each in asked] if isinstance(asked, list) else None,
+        "prompt": prompt,
+        "choices": choices,
+        "tools": params.get("tools") or inputs.get("tools"),
+        "params": {
+            key: value
+            for key, value in {**inputs, **params}.items()
+            if key not in ("messages", "tools", "model", "model_name", "prompts", "_type")
+            and not isinstance(value, dict | list)
+        },
         "usage": {
             "prompt": _first(record.get("prompt_tokens"), usage.get("prompt_tokens"), usage.get("input_tokens")),
-            "completion": _first(record.get("completion_tokens"), usage.get("completion_tokens"), usage.get("output_tokens"))},
-        "request_id": record.get("id"), "alias_id": outputs.get("id"), "error": record.get("error") or None,
+            "completion": _first(record.get("completion_tokens"), usage.get("completion_tokens"), usage.get("output_tokens")),
+        },
+        "request_id": record.get("id"),
+        "alias_id": outputs.get("id"),
+        "error": record.get("error") or None,
         "model": _first(params.get("model"), params.get("model_name"), metadata.get("ls_model_name"), inputs.get("model")),
-        "written_ts": record.get("start_time"), "session_id": _first(*(metadata.get(name) for name in SESSIONS)),
+        "written_ts": record.get("start_time"),
+        "session_id": _first(*(metadata.get(name) for name in SESSIONS)),
         "metadata": {key: value for key, value in metadata.items() if key in ("user_id", "workload_id", "trace_id")},
     }
 
@@ -84,10 +102,21 @@ def _message(said: Any) -> dict[str, Any]:
     kind = str(said.get("role") or said.get("type")).removesuffix("Chunk")
     message = {"role": ROLES.get(kind, kind), "content": said.get("content")}
     if isinstance(message["content"], list):  # calls are in tool_calls, too
-        message["content"] = [part for part in message["content"] if mapping(part).get("type") not in (
-            "tool_use", "function_call", "thinking", "reasoning", "tool_call")] or None
+        message["content"] = [
+            part
+            for part in message["content"]
+            if mapping(part).get("type") not in ("tool_use", "function_call", "thinking", "reasoning", "tool_call")
+        ] or None
     calls = objects(said.get("tool_calls")) or objects(mapping(said.get("additional_kwargs")).get("tool_calls"))
     if calls:
-        message["tool_calls"] = [call if "function" in call else {"id": call.get("id"), "type": "function", "function": {
-            "name": call.get("name"), "arguments": json_text(call.get("args") or {})}} for call in calls]
+        message["tool_calls"] = [
+            call
+            if "function" in call
+            else {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call.get("name"), "arguments": json_text(call.get("args") or {})},
+            }
+            for call in calls
+        ]
     return message | {key: said[key] for key in ("tool_call_id", "name") if isinstance(said.get(key), str)}

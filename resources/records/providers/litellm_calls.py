@@ -21,8 +21,14 @@ def provider_chat_of(text: str) -> str:
     """The chat of a call of another API, as JSON text."""
     try:
         call = json.loads(text)
-        return json_text(_chat(str(call.get("call_type") or ""), call.get("messages"), mapping(call.get("parameters")),
-                               mapping(call.get("response"))))
+        return json_text(
+            _chat(
+                str(call.get("call_type") or ""),
+                call.get("messages"),
+                mapping(call.get("parameters")),
+                mapping(call.get("response")),
+            )
+        )
     except UnknownBlock as unknown:
         return json_text({"code": "unknown_block", "words": f"{unknown} is not known"})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):

@@ -32,8 +32,11 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     asked: dict[str, Any] = {"messages": request.get("messages")}
     if asked["messages"] is None:
         asked = _prompted(request)
-    told = response.get("message") if "message" in response else {
-        "role": "assistant", "content": response.get("response"), "thinking": response.get("thinking")}
+    told = (
+        response.get("message")
+        if "message" in response
+        else {"role": "assistant", "content": response.get("response"), "thinking": response.get("thinking")}
+    )
     message = {"role": "assistant", "content": mapping(told).get("content")}
     if thinking := mapping(told).get("thinking"):
         message["reasoning_content"] = thinking
@@ -44,11 +47,15 @@ def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     options = {OPTIONS.get(name, name): value for name, value in mapping(request.get("options")).items()}
     latency, first = response.get("total_duration"), response.get("prompt_eval_duration")
     return {
-        **asked, "choices": [{"message": message, "finish_reason": ended}] if mapping(told) else [],
-        "tools": request.get("tools"), "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
+        **asked,
+        "choices": [{"message": message, "finish_reason": ended}] if mapping(told) else [],
+        "tools": request.get("tools"),
+        "params": {**options, **{k: request[k] for k in ("stream", "format") if k in request}},
         "usage": {"prompt": response.get("prompt_eval_count"), "completion": response.get("eval_count")},
-        "model": response.get("model") or request.get("model"), "error": response.get("error"),
-        "written_ts": response.get("created_at"), "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
+        "model": response.get("model") or request.get("model"),
+        "error": response.get("error"),
+        "written_ts": response.get("created_at"),
+        "latency_ms": latency / 1e6 if isinstance(latency, int) else None,
         "ttft_ms": ((response.get("load_duration") or 0) + first) / 1e6 if isinstance(first, int) else None,
     }
 
@@ -57,13 +64,21 @@ def completion(request: dict[str, Any], response: dict[str, Any]) -> dict[str, A
     """A call of /v1/completions. Raises NotWhole for a request that does not hold the whole prompt as one text."""
     asked, usage = _prompted(request), mapping(response.get("usage"))
     prompt = asked["prompt"] if request.get("echo") is True else ""
-    choices = [{"index": choice.get("index"), "finish_reason": finish_reason(choice.get("finish_reason"), {}),
-                "message": {"role": "assistant", "content": str(choice.get("text")).removeprefix(prompt)}}
-               for choice in objects(response.get("choices"))]
+    choices = [
+        {
+            "index": choice.get("index"),
+            "finish_reason": finish_reason(choice.get("finish_reason"), {}),
+            "message": {"role": "assistant", "content": str(choice.get("text")).removeprefix(prompt)},
+        }
+        for choice in objects(response.get("choices"))
+    ]
     return {
-        **asked, "choices": choices, "error": response.get("error"),
+        **asked,
+        "choices": choices,
+        "error": response.get("error"),
         "params": {key: value for key, value in request.items() if key not in ("prompt", "model")},
-        "request_id": response.get("id"), "model": response.get("model") or request.get("model"),
+        "request_id": response.get("id"),
+        "model": response.get("model") or request.get("model"),
         "usage": {"prompt": usage.get("prompt_tokens"), "completion": usage.get("completion_tokens")},
         "written_ts": response.get("created"),
     }
@@ -93,8 +108,11 @@ def joined_chunks(found: list[dict[str, Any]]) -> tuple[dict[str, Any], bool]:
     answer = {key: value for chunk in found for key, value in chunk.items()}
     if "message" in found[0]:
         told = [mapping(chunk.get("message")) for chunk in found]
-        answer["message"] = {"role": "assistant", **_texts(told, "content", "thinking"),
-                             "tool_calls": [call for each in told for call in objects(each.get("tool_calls"))]}
+        answer["message"] = {
+            "role": "assistant",
+            **_texts(told, "content", "thinking"),
+            "tool_calls": [call for each in told for call in objects(each.get("tool_calls"))],
+        }
     else:
         answer |= _texts(found, "response", "thinking")
     return answer, answer.get("done") is True

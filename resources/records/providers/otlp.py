@@ -25,9 +25,16 @@ from resources.records.valid_json import json_text
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {
-    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "max_tokens": "max_tokens", "seed": "seed",
-    "stop_sequences": "stop", "choice.count": "n", "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty", "stream": "stream",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "max_tokens": "max_tokens",
+    "seed": "seed",
+    "stop_sequences": "stop",
+    "choice.count": "n",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "stream": "stream",
 }
 DETAILS, EVALUATION = "gen_ai.client.inference.operation.details", "gen_ai.evaluation.result"
 CONTENTS = ("gen_ai.choice", "gen_ai.content.prompt", "gen_ai.content.completion")
@@ -124,7 +131,8 @@ def _says(message: dict[str, Any] | None) -> bool:
     said = message or {}
     called = said.get("tool_calls")
     return bool(said.get("content") or said.get("reasoning_content")) or any(
-        call["function"].get("arguments") for call in (called if isinstance(called, list) else [])
+        call["function"].get("arguments")
+        for call in (called if isinstance(called, list) else [])
         if isinstance(call, dict) and isinstance(call.get("function"), dict)
     )
 
@@ -148,8 +156,10 @@ def _log_attributes(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span_events(span: dict[str, Any]) -> list[Event]:
-    return [(event.get("name"), _attributes(event.get("attributes")), event.get("timeUnixNano"))
-            for event in span.get("events") or []]
+    return [
+        (event.get("name"), _attributes(event.get("attributes")), event.get("timeUnixNano"))
+        for event in span.get("events") or []
+    ]
 
 
 def _is_inference(attributes: dict[str, Any]) -> bool:
@@ -193,11 +203,18 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},
         "prompt_tokens": first("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
         "completion_tokens": first(
-            "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
-        "cached_tokens": first("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
-                               "llm.token_count.prompt_details.cache_read"),
-        "reasoning_tokens": first("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
-                                  "llm.token_count.completion_details.reasoning"),
+            "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"
+        ),
+        "cached_tokens": first(
+            "gen_ai.usage.cache_read.input_tokens",
+            "gen_ai.usage.cache_read_input_tokens",
+            "llm.token_count.prompt_details.cache_read",
+        ),
+        "reasoning_tokens": first(
+            "gen_ai.usage.reasoning.output_tokens",
+            "gen_ai.usage.reasoning_tokens",
+            "llm.token_count.completion_details.reasoning",
+        ),
         "latency_ms": None if begun is None or ended is None else (ended - begun) / 1e6,
         "ttft_ms": ttft * 1000 if isinstance(ttft, int | float) else None,
         "error": (status.get("message") or first("error.message", "error.type") or "error") if failed else None,

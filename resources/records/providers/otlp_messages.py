@@ -44,8 +44,9 @@ def content_of(attributes: dict[str, Any], events: list[tuple[Any, dict[str, Any
     answers = []
     for message in _listed(said, "assistant"):
         spoken = [each for each in _messages(message) if each.get("role") != "tool"]
-        answers.append({"message": {**spoken[0], "role": "assistant"} if spoken else None,
-                        "finish_reason": message.get("finish_reason")})
+        answers.append(
+            {"message": {**spoken[0], "role": "assistant"} if spoken else None, "finish_reason": message.get("finish_reason")}
+        )
     return messages, answers
 
 
@@ -69,11 +70,17 @@ def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "reasoning":
             thoughts.append(str(part.get("content") or ""))
         elif kind == "tool_call":
-            calls.append({"id": part.get("id"), "type": "function", "function": {
-                "name": part.get("name"), "arguments": _text(part.get("arguments"), "{}")}})
+            calls.append(
+                {
+                    "id": part.get("id"),
+                    "type": "function",
+                    "function": {"name": part.get("name"), "arguments": _text(part.get("arguments"), "{}")},
+                }
+            )
         elif kind == "tool_call_response":
-            answers.append({"role": "tool", "tool_call_id": part.get("id"),
-                            "content": _text(part.get("response", part.get("result")), "")})
+            answers.append(
+                {"role": "tool", "tool_call_id": part.get("id"), "content": _text(part.get("response", part.get("result")), "")}
+            )
         elif isinstance(part, dict):
             contents.append(_reference(part))
     spoken: dict[str, Any] = {"role": message.get("role"), "content": None}
@@ -129,7 +136,8 @@ def tools_of(attributes: dict[str, Any]) -> list[Any] | None:
         return None
     return [
         {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
-        if isinstance(tool, dict) and "function" not in tool and "name" in tool else tool
+        if isinstance(tool, dict) and "function" not in tool and "name" in tool
+        else tool
         for tool in (structured(each) for each in offered)
     ]
 
@@ -163,8 +171,11 @@ def _numbered(attributes: dict[str, Any]) -> tuple[list, list]:
             if calls:
                 message.setdefault("content", None)
                 message["tool_calls"] = [
-                    {"id": call.get("id"), "type": "function",
-                     "function": {"name": call.get("name"), "arguments": _text(call.get("arguments"), "{}")}}
+                    {
+                        "id": call.get("id"),
+                        "type": "function",
+                        "function": {"name": call.get("name"), "arguments": _text(call.get("arguments"), "{}")},
+                    }
                     for _, call in sorted(calls.items())
                 ]
             if texts:
@@ -189,8 +200,14 @@ def _of_events(events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
             message = message if isinstance(message, dict) else {"content": attributes.get("content") or message}
             if attributes.get("tool_calls"):
                 message = {**message, "tool_calls": structured(attributes["tool_calls"])}
-            said.append({"role": "assistant", **message, "finish_reason": attributes.get("finish_reason"),
-                         "index": attributes.get("index")})
+            said.append(
+                {
+                    "role": "assistant",
+                    **message,
+                    "finish_reason": attributes.get("finish_reason"),
+                    "index": attributes.get("index"),
+                }
+            )
         elif match := ROLE_OF_EVENT.fullmatch(str(name)):
             message = {"role": attributes.get("role") or match[1], "content": attributes.get("content")}
             if attributes.get("tool_calls"):

@@ -38,11 +38,21 @@ def chat_of(text: str) -> str:
             asked.insert(0, {"role": "system", "content": given})
         elif isinstance(given, list):
             asked = _messages(_listed(given)) + asked
-        said = _messages([{"role": "assistant", **item} if item.get("type") == "message" else item
-                          for item in _listed(response.get("output"))])
+        said = _messages(
+            [
+                {"role": "assistant", **item} if item.get("type") == "message" else item
+                for item in _listed(response.get("output"))
+            ]
+        )
         answer = _one(said)
-        return json_text({"messages": asked or None, "message": answer, "finish_reason": _ended(response, answer),
-                          "usage": _usage(response.get("usage") or {})})
+        return json_text(
+            {
+                "messages": asked or None,
+                "message": answer,
+                "finish_reason": _ended(response, answer),
+                "usage": _usage(response.get("usage") or {}),
+            }
+        )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
 
@@ -63,22 +73,37 @@ def _messages(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if kind in ("function_call", "custom_tool_call"):
             custom = kind == "custom_tool_call"  # its input is a text, also where that is JSON
             arguments = json_text({"input": item.get("input") or ""}) if custom else item.get("arguments")
-            _spoken_on(messages, {"tool_calls": [{
-                "id": item.get("call_id") or item.get("id"), "type": "function",
-                "function": {"name": item.get("name"), "arguments": "{}" if arguments is None else arguments},
-            }]})
+            _spoken_on(
+                messages,
+                {
+                    "tool_calls": [
+                        {
+                            "id": item.get("call_id") or item.get("id"),
+                            "type": "function",
+                            "function": {"name": item.get("name"), "arguments": "{}" if arguments is None else arguments},
+                        }
+                    ]
+                },
+            )
         elif kind in ("function_call_output", "custom_tool_call_output"):
             output = item.get("output")
             content = output if isinstance(output, str) else _content(output)
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
         elif kind == "reasoning":
-            thought = "\n".join(part["text"] for key in ("content", "summary") for part in item.get(key) or []
-                                if isinstance(part.get("text"), str))
+            thought = "\n".join(
+                part["text"]
+                for key in ("content", "summary")
+                for part in item.get(key) or []
+                if isinstance(part.get("text"), str)
+            )
             if thought:
                 _spoken_on(messages, {"reasoning_content": thought})
         elif item.get("role") == "assistant":
-            refusals = [part["refusal"] for part in item.get("content") or []
-                        if isinstance(part, dict) and isinstance(part.get("refusal"), str)]
+            refusals = [
+                part["refusal"]
+                for part in item.get("content") or []
+                if isinstance(part, dict) and isinstance(part.get("refusal"), str)
+            ]
             said = {"content": _content(item.get("content"))}
             _spoken_on(messages, said | {"refusal": "\n".join(refusals)} if refusals else said)
         elif item.get("role") is not None:
@@ -133,7 +158,8 @@ def _one(said: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:
     return {
-        "input_tokens": usage.get("input_tokens"), "output_tokens": usage.get("output_tokens"),
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
         "cached_tokens": (usage.get("input_tokens_details") or {}).get("cached_tokens"),
         "reasoning_tokens": (usage.get("output_tokens_details") or {}).get("reasoning_tokens"),
     }
@@ -149,13 +175,23 @@ def _ended(response: dict[str, Any], answer: dict[str, Any] | None) -> str | Non
     return "tool_calls" if answer.get("tool_calls") else "stop"
 
 
-NEEDLES = ("response.created", "response.in_progress", "response.output", "response.completed", "response.incomplete",
-           "response.failed", "response.function_call")
+NEEDLES = (
+    "response.created",
+    "response.in_progress",
+    "response.output",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.function_call",
+)
 """A record without any of these holds no such stream."""
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
-PIECES = {"output_text": ("content", "output_text", "text"), "refusal": ("content", "refusal", "refusal"),
-          "reasoning_text": ("content", "reasoning_text", "text"),
-          "reasoning_summary_text": ("summary", "summary_text", "text")}
+PIECES = {
+    "output_text": ("content", "output_text", "text"),
+    "refusal": ("content", "refusal", "refusal"),
+    "reasoning_text": ("content", "reasoning_text", "text"),
+    "reasoning_summary_text": ("summary", "summary_text", "text"),
+}
 """For the name of a delta: the list of its item, the type of the part in it, and the part's key."""
 WHOLE = {"function_call_arguments": ("function_call", "arguments"), "custom_tool_call_input": ("custom_tool_call", "input")}
 """For the name of a delta: the type of its item, and the item's key."""

@@ -22,8 +22,19 @@ from resources.records.providers.responses_api import is_event, joined_response
 from resources.records.streams import events, with_failure
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
-NEEDLES = ("message_start", "messageStart", "contentBlockDelta", 'BodyJson":[', 'BodyJson": [',
-           'esponse":[', 'esponse": [', '"data: {', '"data:{', r'\"done\":', *RESPONSES)
+NEEDLES = (
+    "message_start",
+    "messageStart",
+    "contentBlockDelta",
+    'BodyJson":[',
+    'BodyJson": [',
+    'esponse":[',
+    'esponse": [',
+    '"data: {',
+    '"data:{',
+    r"\"done\":",
+    *RESPONSES,
+)
 """A record without any of these holds no streamed answer of these providers."""
 
 
@@ -87,8 +98,10 @@ def _anthropic(found: list[dict[str, Any]]) -> dict[str, Any]:
             _add_delta(opened[index], _object(event.get("delta")))
         elif kind == "message_delta":
             answer |= {key: value for key, value in _object(event.get("delta")).items() if value is not None}
-            answer["usage"] = {**_object(answer.get("usage")), **{
-                key: value for key, value in _object(event.get("usage")).items() if value is not None}}
+            answer["usage"] = {
+                **_object(answer.get("usage")),
+                **{key: value for key, value in _object(event.get("usage")).items() if value is not None},
+            }
         elif kind == "error":
             answer["error"] = event.get("error") or {"message": "error"}
     answer["content"] = [_with_input(block) for block in blocks]
@@ -194,8 +207,13 @@ def _gemini(found: list[dict[str, Any]]) -> dict[str, Any]:
 def _add_part(parts: list[Any], part: Any) -> None:
     """Adds a part; text goes on from the text before it."""
     last = parts[-1] if parts else None
-    if isinstance(part, dict) and isinstance(last, dict) and isinstance(part.get("text"), str) and isinstance(
-            last.get("text"), str) and bool(part.get("thought")) == bool(last.get("thought")):
+    if (
+        isinstance(part, dict)
+        and isinstance(last, dict)
+        and isinstance(part.get("text"), str)
+        and isinstance(last.get("text"), str)
+        and bool(part.get("thought")) == bool(last.get("thought"))
+    ):
         parts[-1] = {**last, **part, "text": last["text"] + part["text"]}
     else:
         parts.append(part)

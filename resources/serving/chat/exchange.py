@@ -67,17 +67,35 @@ def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: s
     with suppress(ActorError):
         meta["user"] = Actor.of_command("").name
     lead = int(question.messages[0].role == "system")
-    seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0):]]
+    seen = [*question.messages[:lead], *question.messages[lead + done.get("dropped", 0) :]]
     question = question.model_copy(update={"messages": seen})
     request = {"model": exchange.speaker.workload, **question.model_dump(exclude={"draft"}), **meta}
-    choice = {"index": 0, "message": {"role": "assistant", "content": exchange.text},
-              "finish_reason": FINISHED.get(done.get("done"), "stop")}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": exchange.text},
+        "finish_reason": FINISHED.get(done.get("done"), "stop"),
+    }
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
-    answer = {"id": exchange.id, "object": "chat.completion", "created": int(exchange.at), "model": exchange.speaker.workload,
-              "choices": [choice], "usage": usage}
-    record = envelope(request, answer, {
-        "at": exchange.at, "request_id": exchange.id, "status": 200, "release": exchange.speaker.release or None,
-        "digest": exchange.speaker.digest or None, "client": "millrace chat"})  # no latency: it is not a server's
+    answer = {
+        "id": exchange.id,
+        "object": "chat.completion",
+        "created": int(exchange.at),
+        "model": exchange.speaker.workload,
+        "choices": [choice],
+        "usage": usage,
+    }
+    record = envelope(
+        request,
+        answer,
+        {
+            "at": exchange.at,
+            "request_id": exchange.id,
+            "status": 200,
+            "release": exchange.speaker.release or None,
+            "digest": exchange.speaker.digest or None,
+            "client": "millrace chat",
+        },
+    )  # no latency: it is not a server's
     said = {"id": exchange.id, "name": "thumbs", "value": value, "source": "millrace chat", "comment": comment or None}
     thumb = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), **feedback_record(json.dumps(said).encode())}
     day = datetime.fromtimestamp(exchange.at, UTC).date()

@@ -32,8 +32,10 @@ HOSTS = ("127.0.0.1", "localhost")
 HOST = HOSTS[0]
 MOST_KEPT = 1_000
 """Answers that may still be rated."""
-POLICY = ("default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; "
-          "form-action 'none'; frame-ancestors 'none'")
+POLICY = (
+    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
 
 
 class _Page:
@@ -45,16 +47,24 @@ class _Page:
 
     @property
     def answers(self) -> dict[str, Handler]:
-        places = {"GET /": self._page, "GET /about": self._about, "POST /chat": self._chat, "POST /stop": self._stop,
-                  "POST /feedback": self._feedback}
+        places = {
+            "GET /": self._page,
+            "GET /about": self._about,
+            "POST /chat": self._chat,
+            "POST /stop": self._stop,
+            "POST /feedback": self._feedback,
+        }
         return {place: self._guarded(handler) for place, handler in places.items()}
 
     def _guarded(self, handler: Handler) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             hosts = {f"{host}:{self.front.port}" for host in HOSTS}
             origin, origins = request.headers.get("Origin"), {f"http://{host}" for host in hosts}
-            if request.headers.get("Host") not in hosts or (origin or f"http://{HOST}:{self.front.port}") not in origins \
-                    or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            if (
+                request.headers.get("Host") not in hosts
+                or (origin or f"http://{HOST}:{self.front.port}") not in origins
+                or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+            ):
                 return _refused(403, "this address answers only its own page")
             if request.method == "POST" and request.content_type != "application/json":
                 return _refused(415, "the body is JSON")
@@ -68,16 +78,36 @@ class _Page:
     async def _page(self, _: web.Request) -> web.StreamResponse:
         nonce = secrets.token_urlsafe(16)
         text = Template(PAGE.read_text(encoding="utf-8")).render(nonce=nonce)
-        return web.Response(text=text, content_type="text/html", headers={
-            "Content-Security-Policy": POLICY.format(nonce=nonce), "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
+        return web.Response(
+            text=text,
+            content_type="text/html",
+            headers={
+                "Content-Security-Policy": POLICY.format(nonce=nonce),
+                "X-Content-Type-Options": "nosniff",
+                "Referrer-Policy": "no-referrer",
+                "Cache-Control": "no-store",
+            },
+        )
 
     async def _about(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response({"system": self.system, "sampling": dict(self.sampling), "speakers": [
-            {"name": talk.speaker.name, "temperature": talk.temperature, "top_p": talk.top_p, "positions": talk.positions,
-             "drafting": talk.speaker.drafting.label, "drafts": talk.speaker.drafting.method != "none",
-             "not_kept": why_not_ratable(self.lake, talk.speaker)}
-            for talk in self.talks]})
+        return web.json_response(
+            {
+                "system": self.system,
+                "sampling": dict(self.sampling),
+                "speakers": [
+                    {
+                        "name": talk.speaker.name,
+                        "temperature": talk.temperature,
+                        "top_p": talk.top_p,
+                        "positions": talk.positions,
+                        "drafting": talk.speaker.drafting.label,
+                        "drafts": talk.speaker.drafting.method != "none",
+                        "not_kept": why_not_ratable(self.lake, talk.speaker),
+                    }
+                    for talk in self.talks
+                ],
+            }
+        )
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         said = dict(await request.json())
@@ -142,8 +172,9 @@ def _refused(status: int, why: str) -> web.Response:
 
 
 @contextmanager
-def chat_page(lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any],
-              port: int = 0) -> Iterator[Front]:
+def chat_page(
+    lake: LakeLayout | None, talks: Sequence[Talking], system: str, sampling: Mapping[str, Any], port: int = 0
+) -> Iterator[Front]:
     """The page, for as long as the block runs; port 0: a free one. sampling: what the page begins with, instead of what the
     model is served with. Raises ChatError if the port is taken."""
     page = _Page(lake, talks, system, sampling)

@@ -1,7 +1,7 @@
 """What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id.
 
-    found = find_speaker(lake, "code-assistant")          # the champion, else the candidate; also "candidate", "3f2a91",
-    found.model, found.drafting, found.system             # "code-assistant/sft_model", "./model", "org/model" (in the cache)
+found = find_speaker(lake, "code-assistant")          # the champion, else the candidate; also "candidate", "3f2a91",
+found.model, found.drafting, found.system             # "code-assistant/sft_model", "./model", "org/model" (in the cache)
 """
 
 from __future__ import annotations
@@ -65,15 +65,19 @@ def find_speaker(lake: LakeLayout | None, text: str) -> Speaker:
         return found
     if (cached := _cached(text)) is not None:
         return Speaker(text, cached)
-    there = f"alias ({', '.join('/'.join(each) for each in _aliases(lake)) or 'none yet'}), release or model of {lake.place}" \
-        if lake else "directory of a model (for what a lake has, name it with --lake)"
+    there = (
+        f"alias ({', '.join('/'.join(each) for each in _aliases(lake)) or 'none yet'}), release or model of {lake.place}"
+        if lake
+        else "directory of a model (for what a lake has, name it with --lake)"
+    )
     raise ChatError(f"{text!r} is no {there}, and no Hugging Face id in the cache")
 
 
 def _in_lake(lake: LakeLayout, text: str) -> Speaker | None:
     aliases = _aliases(lake)
     meant = [(text, alias) for alias in ("champion", "candidate") if (text, alias) in aliases][:1] or [
-        each for each in aliases if text in (each[1], "/".join(each))]
+        each for each in aliases if text in (each[1], "/".join(each))
+    ]
     if len(meant) > 1:
         raise ChatError(f"{text!r} is an alias of several workloads: name one of {', '.join('/'.join(each) for each in meant)}")
     for workload, alias in meant:
@@ -90,8 +94,11 @@ def _in_lake(lake: LakeLayout, text: str) -> Speaker | None:
 
 def _aliases(lake: LakeLayout) -> dict[tuple[str, str], str]:
     """The version of each workload's aliases."""
-    return {(workload, alias): version for workload in workloads_with_endpoints(lake)
-            for alias, version in Endpoint(lake, workload).read().all().items()}
+    return {
+        (workload, alias): version
+        for workload in workloads_with_endpoints(lake)
+        for alias, version in Endpoint(lake, workload).read().all().items()
+    }
 
 
 def _of_release(lake: LakeLayout, directory: Path, alias: str = "") -> Speaker:
@@ -108,8 +115,17 @@ def _of_release(lake: LakeLayout, directory: Path, alias: str = "") -> Speaker:
     for place in places:
         lake.mirror.fetch(place)
     system, share = _system_prompt(lake, places[0])
-    return Speaker(f"{alias}{directory.name} of {release.workload}", places[0], drafting, drafter, release.workload,
-                   directory.name, release.target.digest, system, share)
+    return Speaker(
+        f"{alias}{directory.name} of {release.workload}",
+        places[0],
+        drafting,
+        drafter,
+        release.workload,
+        directory.name,
+        release.target.digest,
+        system,
+        share,
+    )
 
 
 def _of_model(lake: LakeLayout | None, directory: Path, text: str) -> Speaker:
@@ -121,8 +137,14 @@ def _of_model(lake: LakeLayout | None, directory: Path, text: str) -> Speaker:
     except ManifestError as error:
         raise ChatError(str(error)) from error
     system, share = _system_prompt(lake, directory)
-    return Speaker(f"{manifest.name}@{manifest.version}", directory, workload=manifest.name.partition("/")[0],
-                   digest=manifest.digest, system=system, share=share)
+    return Speaker(
+        f"{manifest.name}@{manifest.version}",
+        directory,
+        workload=manifest.name.partition("/")[0],
+        digest=manifest.digest,
+        system=system,
+        share=share,
+    )
 
 
 def _system_prompt(lake: LakeLayout, model: Path) -> tuple[str, float]:

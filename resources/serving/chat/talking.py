@@ -100,8 +100,10 @@ class Talking:
         return json.loads(line)
 
     def _ended(self) -> str:
-        return (f"the process of {self.speaker.name} ended (exit code {self._process.poll()}); if it was killed, this machine "
-                "may have too little memory for the model")
+        return (
+            f"the process of {self.speaker.name} ended (exit code {self._process.poll()}); if it was killed, this machine "
+            "may have too little memory for the model"
+        )
 
 
 @contextmanager
@@ -109,8 +111,14 @@ def talking(speaker: Speaker) -> Iterator[Talking]:
     """A process that loads the model, for as long as the block runs. It is in a session of its own: Ctrl-C stops an answer, and
     not the model. Its standard error is not read, because a library's message may quote what was said."""
     process = subprocess.Popen(
-        python_module("model_ops.serving.talk", *speaker.words), env=child_environment(HF_HUB_OFFLINE="1"), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        python_module("model_ops.serving.talk", *speaker.words),
+        env=child_environment(HF_HUB_OFFLINE="1"),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         yield Talking(speaker, process)
     finally:

@@ -18,7 +18,8 @@ GOLDEN = Path(__file__).with_name("graph.json")
 SMALLEST = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs/}}\nfirst_day: 2026-06-01\n"
 RECIPES = {
     "smallest": SMALLEST,
-    "everything": SMALLEST + """
+    "everything": SMALLEST
+    + """
 evals: {held: {uri: evals.jsonl}}
 seeds: {handmade: {uri: seeds.jsonl}}
 curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_quality: 4}
@@ -46,15 +47,27 @@ def graph_of(recipe: str) -> dict[str, Any]:
         repository, assets = graph.get_repository_def(), graph.resolve_asset_graph()
         return {
             "assets": {_name(key): _asset(assets, key) for key in sorted(assets.get_all_asset_keys(), key=_name)},
-            "checks": {f"{_name(key.asset_key)}:{key.name}": _check(assets, key)
-                       for key in sorted(assets.asset_check_keys, key=lambda key: (_name(key.asset_key), key.name))},
-            "jobs": {job.name: _steps(job) for job in sorted(repository.get_all_jobs(), key=lambda job: job.name)
-                     if not job.name.startswith("__")},
-            "schedules": {schedule.name: {"cron": schedule.cron_schedule, "job": schedule.job_name}
-                          for schedule in sorted(repository.schedule_defs, key=lambda schedule: schedule.name)},
-            "sensors": {sensor.name: {"kind": sensor.sensor_type.value, "seconds": sensor.minimum_interval_seconds,
-                                      "jobs": sorted(target.job_name for target in sensor.targets)}
-                        for sensor in sorted(repository.sensor_defs, key=lambda sensor: sensor.name)},
+            "checks": {
+                f"{_name(key.asset_key)}:{key.name}": _check(assets, key)
+                for key in sorted(assets.asset_check_keys, key=lambda key: (_name(key.asset_key), key.name))
+            },
+            "jobs": {
+                job.name: _steps(job)
+                for job in sorted(repository.get_all_jobs(), key=lambda job: job.name)
+                if not job.name.startswith("__")
+            },
+            "schedules": {
+                schedule.name: {"cron": schedule.cron_schedule, "job": schedule.job_name}
+                for schedule in sorted(repository.schedule_defs, key=lambda schedule: schedule.name)
+            },
+            "sensors": {
+                sensor.name: {
+                    "kind": sensor.sensor_type.value,
+                    "seconds": sensor.minimum_interval_seconds,
+                    "jobs": sorted(target.job_name for target in sensor.targets),
+                }
+                for sensor in sorted(repository.sensor_defs, key=lambda sensor: sensor.name)
+            },
         }
 
 
@@ -65,9 +78,11 @@ def _name(key: dg.AssetKey) -> str:
 def _asset(assets: Any, key: dg.AssetKey) -> dict[str, Any]:
     asset = assets.get(key)
     return {
-        "reads": sorted(map(_name, asset.parent_keys)), "group": asset.group_name,
+        "reads": sorted(map(_name, asset.parent_keys)),
+        "group": asset.group_name,
         "partitions": type(asset.partitions_def).__name__ if asset.partitions_def else None,
-        "pools": sorted(asset.pools or ()), "freshness": asset.freshness_policy is not None,
+        "pools": sorted(asset.pools or ()),
+        "freshness": asset.freshness_policy is not None,
     }
 
 

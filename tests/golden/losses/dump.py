@@ -39,13 +39,30 @@ def path_of(case: str) -> Path:
 
 def losses(case: str, **changes: object) -> list[list[float]]:
     """[loss, gradient norm] of every step."""
-    settings = TrainingSettings(**{"steps": 25, "learning_rate": 3e-3, "tokens_per_step": 1_024, "max_length": 128,
-                                   "precision": "float32", "weight_decay": 0.1, **CASES[case], **changes}).resolved()
+    settings = TrainingSettings(
+        **{
+            "steps": 25,
+            "learning_rate": 3e-3,
+            "tokens_per_step": 1_024,
+            "max_length": 128,
+            "precision": "float32",
+            "weight_decay": 0.1,
+            **CASES[case],
+            **changes,
+        }
+    ).resolved()
     model = tiny("qwen3", hidden=32, layers=2, vocab=131, tie_word_embeddings=True)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        train(model, PackedPlan(documents(80, 100, 131), settings), next_token_loss, settings, Path(folder) / ".work",
-              Progress(), "golden")
+        train(
+            model,
+            PackedPlan(documents(80, 100, 131), settings),
+            next_token_loss,
+            settings,
+            Path(folder) / ".work",
+            Progress(),
+            "golden",
+        )
         lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
     return [[line["loss"], line["grad_norm"]] for line in map(json.loads, lines)]
 

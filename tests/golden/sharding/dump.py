@@ -26,25 +26,69 @@ from model_ops.parallel.sharding import plan_sharding
 HERE = Path(__file__).parent
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama-8b": ("llama", {
-        "hidden_size": 4_096, "intermediate_size": 14_336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 128_256, "tie_word_embeddings": False}),
-    "qwen3-30b-a3b": ("qwen3_moe", {
-        "hidden_size": 2_048, "intermediate_size": 6_144, "moe_intermediate_size": 768, "num_experts": 128, "head_dim": 128,
-        "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4,
-        "vocab_size": 151_936, "tie_word_embeddings": False}),
-    "gpt-oss-20b": ("gpt_oss", {
-        "hidden_size": 2_880, "intermediate_size": 2_880, "num_hidden_layers": 24, "num_attention_heads": 64, "head_dim": 64,
-        "num_key_value_heads": 8, "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201_088}),
+    "llama-8b": (
+        "llama",
+        {
+            "hidden_size": 4_096,
+            "intermediate_size": 14_336,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "vocab_size": 128_256,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "qwen3-30b-a3b": (
+        "qwen3_moe",
+        {
+            "hidden_size": 2_048,
+            "intermediate_size": 6_144,
+            "moe_intermediate_size": 768,
+            "num_experts": 128,
+            "head_dim": 128,
+            "num_experts_per_tok": 8,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "vocab_size": 151_936,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "gpt-oss-20b": (
+        "gpt_oss",
+        {
+            "hidden_size": 2_880,
+            "intermediate_size": 2_880,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 64,
+            "head_dim": 64,
+            "num_key_value_heads": 8,
+            "num_local_experts": 32,
+            "num_experts_per_tok": 4,
+            "vocab_size": 201_088,
+        },
+    ),
 }
 
 MESHES: dict[str, list[MeshSettings]] = {
-    "llama-8b": [MeshSettings(), MeshSettings(dp_shard=8), MeshSettings(dp_shard=16, tp=4),
-                 MeshSettings(dp_replicate=4, dp_shard=16, cp=2, tp=8)],
-    "qwen3-30b-a3b": [MeshSettings(), MeshSettings(dp_shard=2, ep=4), MeshSettings(dp_shard=4, ep=8, tp=2),
-                      MeshSettings(dp_replicate=4, dp_shard=4, ep=8, tp=8)],
-    "gpt-oss-20b": [MeshSettings(), MeshSettings(ep=8), MeshSettings(dp_shard=4, tp=16),
-                    MeshSettings(dp_shard=16, cp=2, ep=8, tp=4)],
+    "llama-8b": [
+        MeshSettings(),
+        MeshSettings(dp_shard=8),
+        MeshSettings(dp_shard=16, tp=4),
+        MeshSettings(dp_replicate=4, dp_shard=16, cp=2, tp=8),
+    ],
+    "qwen3-30b-a3b": [
+        MeshSettings(),
+        MeshSettings(dp_shard=2, ep=4),
+        MeshSettings(dp_shard=4, ep=8, tp=2),
+        MeshSettings(dp_replicate=4, dp_shard=4, ep=8, tp=8),
+    ],
+    "gpt-oss-20b": [
+        MeshSettings(),
+        MeshSettings(ep=8),
+        MeshSettings(dp_shard=4, tp=16),
+        MeshSettings(dp_shard=16, cp=2, ep=8, tp=4),
+    ],
 }
 """For 1, 8, 64 and 1,024 devices."""
 
@@ -62,8 +106,10 @@ def planned(name: str, mesh: MeshSettings) -> dict[str, Any]:
     """What the rules say, for the first process; no process group at all."""
     model = shape_model(name)
     plan = plan_sharding({key: tuple(value.shape) for key, value in model.named_parameters()}, model.config, mesh)
-    return {key: {"shape": list(sharding.shape), "placements": sharding.placements, "local": list(sharding.local_shape)}
-            for key, sharding in plan.items()}
+    return {
+        key: {"shape": list(sharding.shape), "placements": sharding.placements, "local": list(sharding.local_shape)}
+        for key, sharding in plan.items()
+    }
 
 
 def placed(name: str, mesh: MeshSettings, rank: int) -> dict[str, Any]:

@@ -21,9 +21,21 @@ from model_ops.operations import generate
 def server():
     """A completions server: `server.behave(body) -> (status, reply)`; `server.asked` holds the requests."""
 
-    served = SimpleNamespace(listed={"id": "tutor"}, behave=lambda body: (200, {"choices": [{
-        "token_ids": [len(body["prompt"]) % 7 + 3, 9, 2][:body["max_tokens"]], "prompt_token_ids": body["prompt"],
-        "finish_reason": "stop" if body["max_tokens"] > 2 else "length"}]}))
+    served = SimpleNamespace(
+        listed={"id": "tutor"},
+        behave=lambda body: (
+            200,
+            {
+                "choices": [
+                    {
+                        "token_ids": [len(body["prompt"]) % 7 + 3, 9, 2][: body["max_tokens"]],
+                        "prompt_token_ids": body["prompt"],
+                        "finish_reason": "stop" if body["max_tokens"] > 2 else "length",
+                    }
+                ]
+            },
+        ),
+    )
     with loopback(lambda body, number: served.behave(body), lambda path: (200, {"data": [served.listed]})) as (address, seen):
         served.base_url, served.asked = f"{address}/v1/", seen
         yield served
@@ -35,15 +47,27 @@ def settings_of(server, **changes):
 
 def test_a_request_says_what_the_log_said(server, monkeypatch):
     monkeypatch.setenv("TUTOR_KEY", "k1")
-    sampling = sampling_of({"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0,
-                            "max_tokens": 7, "user": "x"}, Sampling())
+    sampling = sampling_of(
+        {"temperature": 0.4, "top_k": 20, "presence_penalty": 1.0, "frequency_penalty": 0, "max_tokens": 7, "user": "x"},
+        Sampling(),
+    )
     with CompletionsEndpoint(settings_of(server, api_key_env="TUTOR_KEY")) as endpoint:
         endpoint.check()
         assert endpoint.answer([5, 6, 7], sampling, 7) == CompletionTokens([6, 9, 2], "stop")
         assert endpoint.answer([5, 6, 7], Sampling(), 2) == CompletionTokens([6, 9], "length")
     first, second = (request["body"] for request in server.asked)
-    assert first == {"model": "tutor", "prompt": [5, 6, 7], "max_tokens": 7, "temperature": 0.4, "top_p": 1.0, "top_k": 20,
-                     "min_p": 0.0, "repetition_penalty": 1, "presence_penalty": 1.0, "return_token_ids": True}
+    assert first == {
+        "model": "tutor",
+        "prompt": [5, 6, 7],
+        "max_tokens": 7,
+        "temperature": 0.4,
+        "top_p": 1.0,
+        "top_k": 20,
+        "min_p": 0.0,
+        "repetition_penalty": 1,
+        "presence_penalty": 1.0,
+        "return_token_ids": True,
+    }
     assert server.asked[0]["headers"]["Authorization"] == "Bearer k1"
     # a server takes what is not said from its generation_config.json
     assert (second["top_k"], second["min_p"], second["repetition_penalty"]) == (-1, 0.0, 1)
@@ -56,9 +80,15 @@ def test_no_more_is_asked_for_than_the_server_has_room_for(server, tmp_path):
     whole, longest = server.behave, 40
     server.listed = {"id": "tutor", "max_model_len": longest}
     server.behave = lambda body: whole(body) if len(body["prompt"]) + body["max_tokens"] <= longest else (400, {})
-    metrics = generate.run(Job(operation="generate", output=tmp_path / "out",
-                               inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-                               settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()}), Progress())
+    metrics = generate.run(
+        Job(
+            operation="generate",
+            output=tmp_path / "out",
+            inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+            settings={"max_new_tokens": 30, "endpoint": settings_of(server).model_dump()},
+        ),
+        Progress(),
+    )
     rows = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert rows and metrics["prompts_too_long"] > 0 and all(len(row["prompt_token_ids"]) < longest for row in rows)
 
@@ -77,7 +107,10 @@ def test_a_busy_server_is_asked_again_and_others_are_refused_in_words(server):
             replies[:] = [reply]
             with pytest.raises(ModelError, match=reason):
                 endpoint.answer([1], Sampling(), 4)
-    with CompletionsEndpoint(settings_of(server, model="other")) as endpoint, pytest.raises(ModelError, match="serves tutor, not"):
+    with (
+        CompletionsEndpoint(settings_of(server, model="other")) as endpoint,
+        pytest.raises(ModelError, match="serves tutor, not"),
+    ):
         endpoint.check()
     with pytest.raises(ModelError, match="the environment variable NO_SUCH_KEY holds no key"):
         CompletionsEndpoint(settings_of(server, api_key_env="NO_SUCH_KEY"))
@@ -92,9 +125,12 @@ def test_a_dataset_is_answered_by_the_endpoint_and_continued_where_it_failed(ser
     write_dataset(tmp_path / "dataset", rows=9)
     whole = server.behave
     server.behave = lambda body: whole(body) if len(server.asked) < 7 else (400, {})
-    job = Job(operation="generate", output=tmp_path / "out",
-              inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
-              settings={"endpoint": settings_of(server, concurrency=2).model_dump()})
+    job = Job(
+        operation="generate",
+        output=tmp_path / "out",
+        inputs={"target": tmp_path / "target", "dataset": tmp_path / "dataset"},
+        settings={"endpoint": settings_of(server, concurrency=2).model_dump()},
+    )
     with pytest.raises(ModelError, match="HTTP 400"):
         generate.run(job, Progress())
     server.behave = whole
@@ -110,8 +146,11 @@ def test_parameters_as_logs_have_them():
     defaults = Sampling(temperature=0.6, truncation=Truncation(top_p=0.95))
     for params in (None, "", "not json", "[]", '{"temperature": null}', '{"temperature": "hot"}', '{"temperature": true}'):
         assert sampling_of(params, defaults) == defaults, params
-    found = sampling_of('{"temperature": 0, "top_p": 1, "top_k": -1, "stop": ["x"], "n": 2, "logit_bias": {}, '
-                        '"response_format": {"type": "json_object"}, "tool_choice": "auto", "max_completion_tokens": 9}', defaults)
+    found = sampling_of(
+        '{"temperature": 0, "top_p": 1, "top_k": -1, "stop": ["x"], "n": 2, "logit_bias": {}, '
+        '"response_format": {"type": "json_object"}, "tool_choice": "auto", "max_completion_tokens": 9}',
+        defaults,
+    )
     assert found.temperature == 0 and found.truncation == Truncation() and found.max_tokens == 9
     assert found.other_names == ["response_format", "stop"]
     assert sampling_of({"top_p": 0, "temperature": 1e-7}, defaults).temperature == 0

@@ -18,8 +18,26 @@ from model_ops.drafting.acceptance import (
 
 
 def row(row_id, forwards, accepted_at, **labels):
-    plain = AcceptanceRow("eagle3", 1.0, len(accepted_at), str(row_id), "tutor", "", 50, 1, False, False, 40, "length",
-                          False, forwards, forwards, forwards * len(accepted_at), sum(accepted_at), accepted_at)
+    plain = AcceptanceRow(
+        "eagle3",
+        1.0,
+        len(accepted_at),
+        str(row_id),
+        "tutor",
+        "",
+        50,
+        1,
+        False,
+        False,
+        40,
+        "length",
+        False,
+        forwards,
+        forwards,
+        forwards * len(accepted_at),
+        sum(accepted_at),
+        accepted_at,
+    )
     return replace(plain, **labels)
 
 
@@ -40,7 +58,9 @@ def test_the_interval_of_tau_covers_it_as_often_as_it_says(prompts, spread):
     generator, hits = np.random.default_rng(prompts), 0
     for _ in range(TRIALS):
         forwards = generator.integers(20, 80, prompts).astype(float)
-        accepted = generator.binomial(forwards.astype(int), generator.uniform(0.4 - spread, 0.4 + spread, prompts)).astype(float)
+        accepted = generator.binomial(forwards.astype(int), generator.uniform(0.4 - spread, 0.4 + spread, prompts)).astype(
+            float
+        )
         low, high = tau_interval(forwards, accepted, 2.0)
         hits += low <= 1.4 <= high
     assert 0.92 <= hits / TRIALS <= 0.97
@@ -59,9 +79,11 @@ def test_an_interval_over_prompts_of_equal_length_is_that_of_the_textbook():
 
 
 def test_totals_positions_and_groups():
-    rows = [row("a", 10, [6, 2], workload="tutor", prompt_tokens=100),
-            row("b", 30, [9, 3], workload="airline", prompt_tokens=300, turns=5, has_tools=True),
-            row("c", 0, [0, 0], workload="airline", prompt_tokens=2_048, drafts=0, drafted=0)]
+    rows = [
+        row("a", 10, [6, 2], workload="tutor", prompt_tokens=100),
+        row("b", 30, [9, 3], workload="airline", prompt_tokens=300, turns=5, has_tools=True),
+        row("c", 0, [0, 0], workload="airline", prompt_tokens=2_048, drafts=0, drafted=0),
+    ]
     summary = summarize(rows)
     assert summary["tau"] == 1.5 and summary["accepted_by_position"] == [15 / 40, 5 / 40]
     assert summary["acceptance_rate"] == 20 / 80 and summary["tau_of_drafts"] == 1.5
@@ -72,12 +94,20 @@ def test_totals_positions_and_groups():
     assert set(summary["tau_by"]["turns"]) == {"1", "4 or more"}
     assert summary["tau_by"]["tools"]["tools offered"]["prompts"] == 1
     assert [length_bucket(n) for n in (1, 127, 128, 255, 256, 9_000)] == [
-        "1-127", "1-127", "128-255", "128-255", "256-511", "8192-16383"]
+        "1-127",
+        "1-127",
+        "128-255",
+        "128-255",
+        "256-511",
+        "8192-16383",
+    ]
 
 
 def drafts(generator, difficulty, chance):
     """Rows of prompts of which some are easier than others for any drafter."""
-    return [row(place, 60, [int(generator.binomial(60, min(1, max(0, chance * ease))))]) for place, ease in enumerate(difficulty)]
+    return [
+        row(place, 60, [int(generator.binomial(60, min(1, max(0, chance * ease))))]) for place, ease in enumerate(difficulty)
+    ]
 
 
 def test_a_paired_gain_is_sharper_than_two_intervals_and_covers_the_truth():
@@ -101,8 +131,10 @@ def test_a_gain_over_few_trainings_covers_the_truth(trainings, prompts):
     """Mean rates of 0.4 and 0.44. Two trainings of one drafter differ by more than sampling does (0.08, standard deviation)."""
     generator, hits, trials = np.random.default_rng(trainings), 0, 400
     for _ in range(trials):
-        sides = [[drafts(generator, np.ones(prompts), chance) for chance in mean + generator.normal(0, 0.08, trainings)]
-                 for mean in (0.4, 0.44)]
+        sides = [
+            [drafts(generator, np.ones(prompts), chance) for chance in mean + generator.normal(0, 0.08, trainings)]
+            for mean in (0.4, 0.44)
+        ]
         gain = paired_gain(*sides)
         hits += gain.low <= 1.44 / 1.4 - 1 <= gain.high
     assert 0.92 <= hits / trials <= 0.985

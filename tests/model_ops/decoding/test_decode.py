@@ -30,6 +30,7 @@ class NoisyDrafter:
 
     def propose(self, count, temperature, uniforms):
         from model_ops.decoding.sampling import sample
+
         indices, probabilities, last = [], [], self.last
         for k in range(count):
             q = self.table[last]
@@ -37,8 +38,9 @@ class NoisyDrafter:
             probabilities.append(q)
             last = self.ids[indices[-1]]
         index = torch.stack(indices, 1)
-        return Proposal(self.ids[index], torch.ones_like(index, dtype=torch.bool), torch.stack(probabilities, 1), index,
-                        self.ids)
+        return Proposal(
+            self.ids[index], torch.ones_like(index, dtype=torch.bool), torch.stack(probabilities, 1), index, self.ids
+        )
 
     def advance(self, emitted, counts, captured=None):
         self.last = emitted.gather(1, counts[:, None] - 1).squeeze(1)
@@ -61,7 +63,7 @@ def greedy_truth(model, prompt, limit, eos):
         tokens.append(token)
         if token == eos:
             break
-    return tokens[len(prompt):]
+    return tokens[len(prompt) :]
 
 
 @pytest.mark.parametrize("drafter", [None, "ngram", "noisy"])
@@ -70,9 +72,20 @@ def test_greedy_text_is_the_targets_own(drafter):
     prompts = prompts_of(9)
     eos = greedy_truth(model, prompts[0], 6, None)[5]
     truth = [greedy_truth(model, prompt, 20, eos) for prompt in prompts]
-    made = {"ngram": lambda: LookupDrafter(NgramIndex), "noisy": lambda: NoisyDrafter(96, list(range(5, 60)))}.get(drafter, lambda: None)()
-    answers = decode(IncrementalModel(model), prompts, [str(i) for i in range(9)], eos_ids={eos}, temperature=0,
-                     max_new_tokens=20, drafter=made, num_speculative_tokens=3, batch_size=4)
+    made = {"ngram": lambda: LookupDrafter(NgramIndex), "noisy": lambda: NoisyDrafter(96, list(range(5, 60)))}.get(
+        drafter, lambda: None
+    )()
+    answers = decode(
+        IncrementalModel(model),
+        prompts,
+        [str(i) for i in range(9)],
+        eos_ids={eos},
+        temperature=0,
+        max_new_tokens=20,
+        drafter=made,
+        num_speculative_tokens=3,
+        batch_size=4,
+    )
     assert [answer.tokens for answer in answers] == truth
     assert [answer.finish_reason for answer in answers] == ["stop" if row[-1] == eos else "length" for row in truth]
     assert any(len(row) < 20 for row in truth) and any(len(row) == 20 for row in truth)

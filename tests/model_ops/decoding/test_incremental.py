@@ -14,9 +14,16 @@ from model_ops.quantization.quantized_model import load_quantized
 
 ARCHITECTURES = {
     "llama": {"attention_bias": True, "mlp_bias": True},
-    "llama-rope": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0,
-                                       "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                                       "original_max_position_embeddings": 64}},
+    "llama-rope": {
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 10_000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        }
+    },
     "llama-window": {"sliding_window": 6},  # a field that Llama does not have, whoever wrote it
     "mistral": {"sliding_window": 6},
     "mistral-wide": {"sliding_window": 12},  # as long as the prompt below
@@ -51,7 +58,7 @@ def test_ragged_prefill_and_decoding_equal_transformers(name):
         torch.testing.assert_close(captured[index, :start], boundary, atol=2e-4, rtol=1e-3)
     cache.lengths += torch.tensor(starts)
     # three tokens at once, of which two are taken back, then the same ones again: as a rejected draft would do
-    following = torch.tensor([row[start:start + 3] for row, start in zip(rows, starts, strict=True)])
+    following = torch.tensor([row[start : start + 3] for row, start in zip(rows, starts, strict=True)])
     wrong = following.clone()
     wrong[:, 1:] = 5
     runner.forward(wrong, cache)
@@ -59,7 +66,7 @@ def test_ragged_prefill_and_decoding_equal_transformers(name):
     hidden, _ = runner.forward(following[:, 1:], cache)
     cache.lengths += 2
     for index, start in enumerate(starts):
-        expected = truth[index][0][start + 1:start + 3]
+        expected = truth[index][0][start + 1 : start + 3]
         torch.testing.assert_close(runner.logits(hidden[index]), expected, atol=2e-4, rtol=1e-3)
     cache.keep(torch.tensor([2, 0]))
     hidden, _ = runner.forward(torch.tensor([[rows[2][10]], [rows[0][15]]]), cache)

@@ -30,13 +30,20 @@ def test_decoding_equals_plain_decoding_and_its_replay(kind, temperature):
     ids = [f"r{place}" for place in range(24)]
     open_of = {"ngram": lambda: NgramIndex, "suffix": lambda: SuffixCache().open}[kind]
     options = {"eos_ids": {2, 7, 9}, "temperature": temperature, "max_new_tokens": 23, "seed": 7}
-    drafted = decode(runner, prompts, ids, drafter=LookupDrafter(open_of()), num_speculative_tokens=3,
-                     batch_size=5 if kind == "ngram" else 1, **options)
+    drafted = decode(
+        runner,
+        prompts,
+        ids,
+        drafter=LookupDrafter(open_of()),
+        num_speculative_tokens=3,
+        batch_size=5 if kind == "ngram" else 1,
+        **options,
+    )
     plain = decode(runner, prompts, ids, beyond=3, batch_size=5, **options)
     open_index = open_of()
     for prompt, with_drafts, alone in zip(prompts, drafted, plain, strict=True):
         assert with_drafts.tokens == alone.tokens and with_drafts.finish_reason == alone.finish_reason
-        assert len(alone.beyond) == 3 and with_drafts.beyond == alone.beyond[:len(with_drafts.beyond)]
+        assert len(alone.beyond) == 3 and with_drafts.beyond == alone.beyond[: len(with_drafts.beyond)]
         counts = replay(open_index(prompt), alone.tokens, alone.beyond, 3)
         assert (with_drafts.forwards, with_drafts.drafts, with_drafts.drafted) == counts[:3]
         assert with_drafts.accepted_at == counts.accepted_at
@@ -58,8 +65,8 @@ def test_drafts_beyond_the_end_count_as_a_server_counts_them():
 def earliest_longest(tokens, count):
     for length in range(min(4, len(tokens)), 0, -1):
         for start in range(len(tokens) - length):
-            if tokens[start:start + length] == tokens[-length:]:
-                return tokens[start + length:start + length + count]
+            if tokens[start : start + length] == tokens[-length:]:
+                return tokens[start + length : start + length + count]
     return []
 
 
@@ -75,8 +82,9 @@ def tree_draft(sequences, context, count, options):
     """The definition, by counting every occurrence: (score, draft) of the best suffix, longer matches winning ties."""
     best = (0.0, [])
     for length in range(1, min(len(context), options.max_tree_depth)):
-        after = [(s, i + length) for s in sequences for i in range(len(s) - length + 1)
-                 if s[i:i + length] == context[-length:]]
+        after = [
+            (s, i + length) for s in sequences for i in range(len(s) - length + 1) if s[i : i + length] == context[-length:]
+        ]
         if not after:
             break
         limit = min(count, int(length * options.max_spec_factor + 1e-6), options.max_tree_depth - length)
@@ -107,10 +115,12 @@ def test_suffix_drafts_follow_their_definition(data):
     """Against counting all occurrences in plain Python, over several requests that share what they answered. No product
     of shares comes near the probabilities at which drafts end, where float32 would decide."""
     tokens = st.integers(0, data.draw(st.sampled_from([1, 3, 9])))
-    options = SuffixOptions(max_tree_depth=data.draw(st.sampled_from([3, 6, 24])),
-                            max_cached_requests=data.draw(st.sampled_from([0, 2, 100])),
-                            max_spec_factor=data.draw(st.sampled_from([0.5, 1.0, 2.0])),
-                            min_token_prob=data.draw(st.sampled_from([0.0511, 0.1513, 0.4111])))
+    options = SuffixOptions(
+        max_tree_depth=data.draw(st.sampled_from([3, 6, 24])),
+        max_cached_requests=data.draw(st.sampled_from([0, 2, 100])),
+        max_spec_factor=data.draw(st.sampled_from([0.5, 1.0, 2.0])),
+        min_token_prob=data.draw(st.sampled_from([0.0511, 0.1513, 0.4111])),
+    )
     cache, answers = SuffixCache(options), []
     for _ in range(data.draw(st.integers(1, 4))):
         prompt = data.draw(st.lists(tokens, min_size=1, max_size=12))
@@ -120,9 +130,9 @@ def test_suffix_drafts_follow_their_definition(data):
             step = data.draw(st.lists(tokens, min_size=1, max_size=5))
             index.extend(step)
             answer += step
-            context, count = [*prompt, *answer][-options.max_tree_depth:], data.draw(st.integers(1, 6))
+            context, count = [*prompt, *answer][-options.max_tree_depth :], data.draw(st.integers(1, 6))
             own = tree_draft([prompt + answer], context, count, options)
-            kept = answers[-options.max_cached_requests:] if options.max_cached_requests else []
+            kept = answers[-options.max_cached_requests :] if options.max_cached_requests else []
             other = tree_draft(kept, context, count, options)
             found = index.propose(count)
             assert found in (own[1], other[1])

@@ -18,8 +18,16 @@ PROMPTS = [[3, 9, 4, 70, 8], [5], [6, 6, 31], [40, 41, 42, 43, 44, 45, 46]]
 def test_the_target_itself_as_drafter_is_never_rejected(temperature):
     runner = IncrementalModel(tiny_model(layers=2, eos_token_id=None))
     drafter = ModelDrafter(IncrementalModel(tiny_model(layers=2, eos_token_id=None)), 96)
-    answers = decode(runner, PROMPTS, list("abcd"), eos_ids=set(), temperature=temperature, max_new_tokens=21,
-                     drafter=drafter, num_speculative_tokens=3)
+    answers = decode(
+        runner,
+        PROMPTS,
+        list("abcd"),
+        eos_ids=set(),
+        temperature=temperature,
+        max_new_tokens=21,
+        drafter=drafter,
+        num_speculative_tokens=3,
+    )
     assert all(answer.accepted == answer.drafted == 15 and answer.forwards == 5 for answer in answers)
 
 
@@ -48,7 +56,7 @@ def test_greedy_text_is_the_targets_and_drafts_are_the_drafters_own():
                 assert int(small(torch.tensor([text])).logits[0, -1, :96].argmax()) == draft
             text.append(draft)
         accepted = 0
-        while accepted < 3 and answer.tokens[place + accepted:place + accepted + 1] == drafts[accepted:accepted + 1]:
+        while accepted < 3 and answer.tokens[place + accepted : place + accepted + 1] == drafts[accepted : accepted + 1]:
             accepted += 1
         place += accepted + 1
     assert len(seen) == answer.forwards and 0 < answer.accepted < answer.drafted

@@ -49,16 +49,20 @@ class Oracle:
         self.left = list(answer)
 
     def extend(self, tokens):
-        self.left = self.left[len(tokens):]
+        self.left = self.left[len(tokens) :]
 
     def propose(self, count):
         return self.left[:count]
 
 
-@pytest.mark.parametrize("options", [
-    {"temperature": 0.0, "penalties": Penalties(repetition=1.3, frequency=0.4, presence=0.2)},
-    {"temperature": 1.0, "penalties": Penalties(frequency=1.5), "truncation": Truncation(top_k=20)},
-], ids=["greedy", "sampled"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.0, "penalties": Penalties(repetition=1.3, frequency=0.4, presence=0.2)},
+        {"temperature": 1.0, "penalties": Penalties(frequency=1.5), "truncation": Truncation(top_k=20)},
+    ],
+    ids=["greedy", "sampled"],
+)
 def test_a_deterministic_drafter_changes_no_token(runner, options):
     given = {"eos_ids": [2], "max_new_tokens": 24, "seed": 3, **options}
     names = ["a", "b", "c"]

@@ -45,8 +45,7 @@ def test_what_is_emitted_first_is_distributed_as_the_target(target_ids):
     proposed = q.expand(rows, -1, -1)
     index = torch.stack([sample(proposed[:, k], uniforms[:, k, 0]) for k in range(2)], dim=1)
     drafts = ids[index]
-    accepted, token = verify_draws(p.expand(rows, -1, -1), drafts, proposed, ids, index, uniforms[:, :2, 1],
-                                   uniforms[:, :, 2])
+    accepted, token = verify_draws(p.expand(rows, -1, -1), drafts, proposed, ids, index, uniforms[:, :2, 1], uniforms[:, :, 2])
     first = torch.where(accepted > 0, drafts[:, 0], token)
     torch.testing.assert_close(first.bincount(minlength=6) / rows, p[0], atol=0.01, rtol=0)
     # given that the first draft stood, the second emitted token follows p at its own position
@@ -60,8 +59,7 @@ def test_what_is_emitted_first_is_distributed_as_the_target(target_ids):
 def test_a_perfect_drafter_is_always_accepted():
     p = torch.randn(5, 3, 8).softmax(-1)
     index = torch.tensor([[1, 2]] * 5)
-    accepted, token = verify_draws(p, index, p[:, :2].clone(), torch.arange(8), index, torch.rand(5, 2),
-                                   torch.rand(5, 3))
+    accepted, token = verify_draws(p, index, p[:, :2].clone(), torch.arange(8), index, torch.rand(5, 2), torch.rand(5, 3))
     assert accepted.tolist() == [2] * 5 and ((token >= 0) & (token < 8)).all()
 
 

@@ -11,8 +11,15 @@ def test_token_ids_go_in_and_come_out_and_only_this_runs_drafts_are_counted():
     with fake_vllm(latency_s=0.02) as (url, seen), ServedModel(url + "/v1/", api_key="secret") as server:
         measured = measure_served(server, [[1, 2], [3]], concurrency=1, max_tokens=6, temperature=1.0, seed=10, ignore_eos=True)
     assert [request["path"] for request in seen] == ["/v1/completions"] * 2
-    assert seen[0]["body"] == {"model": "m", "temperature": 1.0, "max_tokens": 6, "seed": 10, "ignore_eos": True,
-                               "prompt": [1, 2], "return_token_ids": True}
+    assert seen[0]["body"] == {
+        "model": "m",
+        "temperature": 1.0,
+        "max_tokens": 6,
+        "seed": 10,
+        "ignore_eos": True,
+        "prompt": [1, 2],
+        "return_token_ids": True,
+    }
     assert seen[1]["body"]["seed"] == 11 and seen[1]["headers"]["Authorization"] == "Bearer secret"
     assert measured.replies[0].token_ids == [5] * 6 and measured.tokens == 12
     counted = measured.acceptance
@@ -37,16 +44,22 @@ def test_what_cannot_be_measured_is_said_in_one_sentence():
         ServedModel("localhost:8000")
     with pytest.raises(ModelError, match="is the server running"), ServedModel("http://127.0.0.1:9") as server:
         measure_served(server, [[1]], concurrency=1, max_tokens=2)
-    with (fake_vllm(status=500) as (url, _), ServedModel(url) as server,
-          pytest.raises(ModelError, match="HTTP 500")):
+    with fake_vllm(status=500) as (url, _), ServedModel(url) as server, pytest.raises(ModelError, match="HTTP 500"):
         measure_served(server, [[1]], concurrency=1, max_tokens=2)
 
 
 def test_counters_add_up_over_engines():
-    lines = [f'vllm:spec_decode_num_{name}_total{{engine="{engine}"{more}}} {value}'
-             for engine in (0, 1) for name, more, value in (
-                 ("drafts", "", 4), ("draft_tokens", "", 1.2e1), ("accepted_tokens", "", 5),
-                 ("accepted_tokens_per_pos", ',position="1"', 2), ("accepted_tokens_per_pos", ',position="0"', 3))]
+    lines = [
+        f'vllm:spec_decode_num_{name}_total{{engine="{engine}"{more}}} {value}'
+        for engine in (0, 1)
+        for name, more, value in (
+            ("drafts", "", 4),
+            ("draft_tokens", "", 1.2e1),
+            ("accepted_tokens", "", 5),
+            ("accepted_tokens_per_pos", ',position="1"', 2),
+            ("accepted_tokens_per_pos", ',position="0"', 3),
+        )
+    ]
     counted = read_counters("\n".join(lines))
     assert (counted.drafts, counted.drafted, counted.accepted, counted.accepted_at) == (8, 24, 10, [6, 4])
     assert read_counters("vllm:num_requests_running 3\n") is None

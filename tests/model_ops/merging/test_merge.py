@@ -77,7 +77,7 @@ def test_ties_of_two_models_by_the_paper(models, tmp_path):
         trimmed = []
         for model, weight in zip(tuned, (1, 2), strict=True):
             change = (model[name].float() - base[name].float()).flatten()
-            order = change.abs().argsort(descending=True)[int(0.3 * len(change)):]
+            order = change.abs().argsort(descending=True)[int(0.3 * len(change)) :]
             change[order] = 0
             trimmed.append((weight, change))
         wanted = base[name].float().flatten().clone()
@@ -108,22 +108,30 @@ def test_a_search_takes_the_candidate_with_the_lowest_held_out_loss(models, tmp_
                 mine.data = ((mine.data + its.data) / 2).bfloat16().float()
         losses[share] = mean_loss(held_out_loss(model, documents))
     assert {tried[0]: tried[-1] for tried in told["search_tried"]} == pytest.approx(losses, rel=1e-5)
-    assert told["weights"][0] == min(losses, key=losses.get) and told["search_loss"] == min(told["search_loss"], *losses.values())
+    assert told["weights"][0] == min(losses, key=losses.get) and told["search_loss"] == min(
+        told["search_loss"], *losses.values()
+    )
     assert not (tmp_path / ".work" / "search" / "candidate").exists()
 
 
 def test_a_stopped_search_continues_and_measures_nothing_twice(models, tmp_path, monkeypatch):
     measured = []
-    monkeypatch.setattr("model_ops.operations.merge.held_out_loss",
-                        lambda model, documents: measured.append(1) or held_out_loss(model, documents))
+    monkeypatch.setattr(
+        "model_ops.operations.merge.held_out_loss",
+        lambda model, documents: measured.append(1) or held_out_loss(model, documents),
+    )
 
     class AfterTwo(Progress):
         def stop_if_requested(self):
             if len(measured) == 2:
                 raise Stopped
 
-    job = Job(operation="merge", output=tmp_path, settings={"weights": "search", "search_steps": 3},
-              inputs={"model": models / "sft", "base": models / "base", "dataset": models / "rows"})
+    job = Job(
+        operation="merge",
+        output=tmp_path,
+        settings={"weights": "search", "search_steps": 3},
+        inputs={"model": models / "sft", "base": models / "base", "dataset": models / "rows"},
+    )
     with pytest.raises(Stopped):
         merge.run(job, AfterTwo())
     told = merge.run(job, Progress())
@@ -138,10 +146,13 @@ def test_candidates_cover_the_simplex_once():
     assert scaled == [([1.0], 0.25), ([1.0], 0.5), ([1.0], 0.75), ([1.0], 1.0)]
 
 
-@pytest.mark.parametrize(("other", "said"), [
-    ("deeper", r"num_hidden_layers|has tensor model\.layers\.2\.\S+, and sft has none"),
-    ("wider", r"tensor model\.layers\.0\.mlp\.down_proj\.weight is \[32, 64\] in \S+ and \[32, 48\] in sft"),
-])
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("deeper", r"num_hidden_layers|has tensor model\.layers\.2\.\S+, and sft has none"),
+        ("wider", r"tensor model\.layers\.0\.mlp\.down_proj\.weight is \[32, 64\] in \S+ and \[32, 48\] in sft"),
+    ],
+)
 def test_models_of_another_shape_are_refused_with_the_tensor(models, tmp_path, other, said):
     with pytest.raises(ModelError, match=said):
         run(models, tmp_path / "out", models=["sft", str(models / other)])
@@ -181,8 +192,15 @@ def test_a_tied_head_that_a_file_stores_nevertheless_stays_tied(models, tmp_path
 def test_an_untied_head_is_merged_like_any_tensor(models, tmp_path):
     for seed, name in enumerate("ab"):
         save_model(tiny_model(layers=2, vocab_size=300, tied=False, seed=seed), load_tokenizer(models / "sft"), tmp_path / name)
-    merge.run(Job(operation="merge", output=tmp_path / "out", inputs={"model": tmp_path / "a"},
-                  settings={"models": ["sft", str(tmp_path / "b")]}), Progress())
+    merge.run(
+        Job(
+            operation="merge",
+            output=tmp_path / "out",
+            inputs={"model": tmp_path / "a"},
+            settings={"models": ["sft", str(tmp_path / "b")]},
+        ),
+        Progress(),
+    )
     a, b, merged = (weights(tmp_path / name)["lm_head.weight"] for name in ("a", "b", "out"))
     assert torch.equal(merged, ((a.float() + b.float()) / 2).bfloat16())
 
@@ -203,24 +221,31 @@ def test_values_that_are_not_finite_and_quantized_models_are_refused(models, tmp
 
 def test_a_search_without_held_out_rows_is_refused(models, tmp_path):
     write_dataset(tmp_path / "rows", splits=("train",))
-    job = Job(operation="merge", output=tmp_path / "out", settings={"weights": "search"},
-              inputs={"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"})
+    job = Job(
+        operation="merge",
+        output=tmp_path / "out",
+        settings={"weights": "search"},
+        inputs={"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
+    )
     with pytest.raises(ModelError, match=r"raise datasets\.sft\.validation_share"):
         merge.run(job, Progress())
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"method": "ties", "models": ["sft", "base"]}, "take base out of models"),
-    ({"method": "slerp", "models": ["sft", "base", "x"]}, "slerp is between two models, and models lists 3"),
-    ({"models": ["sft"]}, "linear is a mean of several models"),
-    ({"models": ["sft", "sft"]}, "lists a model twice"),
-    ({"weights": [1]}, "weights has 1 numbers for 2 models"),
-    ({"weights": [1, -1]}, "add up to 0"),
-    ({"method": "slerp", "weights": [2, -1]}, "a weight is below 0"),
-    ({"scale": 0.5}, "linear has no scale"),
-    ({"density": 0.5}, "linear has no density"),
-    ({"weights": "search", "models": list("abcdef"), "search_steps": 10}, "search would try 3003 merges"),
-])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"method": "ties", "models": ["sft", "base"]}, "take base out of models"),
+        ({"method": "slerp", "models": ["sft", "base", "x"]}, "slerp is between two models, and models lists 3"),
+        ({"models": ["sft"]}, "linear is a mean of several models"),
+        ({"models": ["sft", "sft"]}, "lists a model twice"),
+        ({"weights": [1]}, "weights has 1 numbers for 2 models"),
+        ({"weights": [1, -1]}, "add up to 0"),
+        ({"method": "slerp", "weights": [2, -1]}, "a weight is below 0"),
+        ({"scale": 0.5}, "linear has no scale"),
+        ({"density": 0.5}, "linear has no density"),
+        ({"weights": "search", "models": list("abcdef"), "search_steps": 10}, "search would try 3003 merges"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         MergeSettings(**values)

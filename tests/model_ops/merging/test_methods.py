@@ -43,10 +43,11 @@ def test_task_arithmetic_adds_weighted_differences():
 
 def test_ties_keeps_the_largest_elects_signs_and_averages_what_agrees():
     base = torch.tensor([1.0, 1.0, 1.0, 1.0])
-    first = base + torch.tensor([4.0, 3.0, 0.1, -2.0])      # the largest half: 4, 3
-    second = base + torch.tensor([-1.0, 2.0, 0.2, -3.0])    # the largest half: 2, -3
-    merged = from_base(base, [first, second], [1.0, 1.0], trim=lambda change, _: largest(change, 0.5), elect=True,
-                       normalize=True)
+    first = base + torch.tensor([4.0, 3.0, 0.1, -2.0])  # the largest half: 4, 3
+    second = base + torch.tensor([-1.0, 2.0, 0.2, -3.0])  # the largest half: 2, -3
+    merged = from_base(
+        base, [first, second], [1.0, 1.0], trim=lambda change, _: largest(change, 0.5), elect=True, normalize=True
+    )
     # place 0: only 4. place 1: mean of 3 and 2. place 2: nothing. place 3: only -3.
     torch.testing.assert_close(merged - base, torch.tensor([4.0, 2.5, 0.0, -3.0]))
 
@@ -72,8 +73,14 @@ def test_dare_has_the_difference_as_its_expectation():
     base, tuned = torch.zeros(50), torch.linspace(-1, 1, 50)
     merges = []
     for seed in range(4_000):
-        merges.append(from_base(base, [tuned], [1.0],
-                                trim=lambda change, index, seed=seed: random_share(change, 0.25, generator_of(seed, "w", index))))
+        merges.append(
+            from_base(
+                base,
+                [tuned],
+                [1.0],
+                trim=lambda change, index, seed=seed: random_share(change, 0.25, generator_of(seed, "w", index)),
+            )
+        )
     drawn = torch.stack(merges)
     # each value is x / 0.25 with probability 0.25: variance 3 x^2, so the mean of 4,000 lies within 5 standard errors
     assert ((drawn.mean(0) - tuned).abs() <= 5 * (3 * tuned**2 / 4_000).sqrt() + 1e-6).all()

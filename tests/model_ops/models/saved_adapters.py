@@ -18,8 +18,17 @@ def load_adapter(model, directory, kind=LoraLinear):
     names = [key.removeprefix(PREFIX).removesuffix(".lora_A.weight") for key in tensors if key.endswith(".lora_A.weight")]
     whole = {name.rpartition(".")[0] for name in adaptable_parameters(model)}
     names = [name for name in names if name.replace(WRAPPED, "") not in whole] + (config.get("target_parameters") or [])
-    add_adapters(model, LoraSettings(rank=config["r"], alpha=config["lora_alpha"], dropout=config["lora_dropout"],
-                                     rslora=config["use_rslora"], targets=names), kind=kind)
+    add_adapters(
+        model,
+        LoraSettings(
+            rank=config["r"],
+            alpha=config["lora_alpha"],
+            dropout=config["lora_dropout"],
+            rslora=config["use_rslora"],
+            targets=names,
+        ),
+        kind=kind,
+    )
     with torch.no_grad():
         for name, layer in {**adapted_layers(model), **_wrapped(adapted_parameters(model))}.items():
             for part, matrix in zip(PARTS, _matrices(layer), strict=True):

@@ -46,8 +46,7 @@ def test_packed_logits_and_gradients_are_those_of_each_document_alone(name):
     ours.square().sum().backward()
     theirs.square().sum().backward()
     for (parameter, one), other in zip(packed.named_parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()),
-                                   msg=parameter)
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()), msg=parameter)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -63,7 +62,7 @@ def test_a_wrong_call_leaks_and_would_be_seen(name):
     with_cache = eager.train()(ids, position_ids=positions, use_cache=True).logits[0]
     one_document = build(name)(ids, position_ids=positions, use_cache=False, document_lengths=[batch.tokens]).logits[0]
     for leaking in (with_mask, with_cache, one_document):
-        assert (leaking[:5] - theirs[:5]).abs().max() < 1e-3   # the first document sees no other either way
+        assert (leaking[:5] - theirs[:5]).abs().max() < 1e-3  # the first document sees no other either way
         assert (leaking[5:75] - theirs[5:75]).abs().max() > 0.01
         with pytest.raises(AssertionError):
             torch.testing.assert_close(leaking, theirs, rtol=1e-4, atol=1e-4)
@@ -87,16 +86,16 @@ def test_the_loss_is_the_plain_formula_on_unpacked_eager_logits(name):
     output.terms["loss"].sum.backward()
     total.backward()
     for (parameter, one), other in zip(packed.named_parameters(), eager.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()),
-                                   msg=parameter)
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()), msg=parameter)
 
 
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("precision", thorough_except(["bfloat16"], ["bfloat16", "float32"]))
 def test_a_few_steps_lower_the_loss(name, precision, tmp_path):
     model = build(name)
-    settings = TrainingSettings(steps=12, learning_rate=1e-2, tokens_per_step=300, max_length=256, precision=precision,
-                                warmup_share=0.0).resolved()
+    settings = TrainingSettings(
+        steps=12, learning_rate=1e-2, tokens_per_step=300, max_length=256, precision=precision, warmup_share=0.0
+    ).resolved()
     rows = documents()
     before = float(next_token_loss(model, to_batch(rows)).terms["loss"].sum.detach())
     result = train(model, PackedPlan(rows, settings), next_token_loss, settings, tmp_path / ".work", Progress(), name)

@@ -11,8 +11,16 @@ LENGTHS = [5, 70, 1, 33, 90, 34, 64, 3]
 
 def models():
     torch.manual_seed(3)
-    config = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-              "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48, "max_position_embeddings": 256}
+    config = {
+        "vocab_size": 61,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "intermediate_size": 48,
+        "max_position_embeddings": 256,
+    }
     packed = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="packed"))
     plain = Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="sdpa"))
     with torch.no_grad():
@@ -77,8 +85,7 @@ def test_bfloat16_products_are_no_worse_than_torchs_own():
 def test_a_batch_without_document_lengths_is_one_document_a_row():
     packed, plain = models()
     ids = torch.randint(61, (3, 20), generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(packed(ids, use_cache=False).logits, plain(ids, use_cache=False).logits,
-                               rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(packed(ids, use_cache=False).logits, plain(ids, use_cache=False).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_what_it_cannot_do_exactly_is_refused():

@@ -22,7 +22,7 @@ def plain(query, key, value, scaling, window, softcap, sinks):
     scores = scores.masked_fill(~seen, float("-inf"))
     if sinks is not None:
         scores = torch.cat([scores, sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
-    return scores.softmax(-1)[..., :query.shape[2]] @ value
+    return scores.softmax(-1)[..., : query.shape[2]] @ value
 
 
 def streams(longest, dtype=torch.float64):
@@ -31,8 +31,10 @@ def streams(longest, dtype=torch.float64):
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
 
 
-@pytest.mark.parametrize(("longest", "window", "softcap", "sinks"),
-                         list(itertools.product([1, 37, 64, 201], [None, 1, 16, 64], [None, 2.0], [False, True])))
+@pytest.mark.parametrize(
+    ("longest", "window", "softcap", "sinks"),
+    list(itertools.product([1, 37, 64, 201], [None, 1, 16, 64], [None, 2.0], [False, True])),
+)
 def test_outputs_and_gradients_equal_the_plain_formula(monkeypatch, longest, window, softcap, sinks):
     monkeypatch.setattr(module, "SMALLEST_BLOCK", 13)
     monkeypatch.setattr(module, "BLOCK_SCORES", {"cpu": 1})
@@ -42,8 +44,9 @@ def test_outputs_and_gradients_equal_the_plain_formula(monkeypatch, longest, win
     theirs = plain(*given, 0.4, window, softcap, sink if sinks else None)
     upstream = torch.randn_like(theirs)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    for one, other in zip(torch.autograd.grad(ours, wanted_from, upstream),
-                          torch.autograd.grad(theirs, wanted_from, upstream), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(ours, wanted_from, upstream), torch.autograd.grad(theirs, wanted_from, upstream), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 

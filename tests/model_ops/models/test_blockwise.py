@@ -20,8 +20,10 @@ CPU = torch.device("cpu")
 
 
 def rows(family):
-    return to_batches([Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
-                      64 if family in PACKED else 1)
+    return to_batches(
+        [Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
+        64 if family in PACKED else 1,
+    )
 
 
 def walked(model, family, layers):
@@ -44,8 +46,11 @@ def test_blocks_from_files_are_those_in_memory_bit_for_bit(family, tmp_path):
     wanted, seen = whole.state_dict(), set()
     for index in range(len(blockwise.blocks)):
         with blockwise.block(index):
-            held = {name: value for name, value in blockwise.module.state_dict().items()
-                    if name.startswith(f"{blockwise.prefix}.{index}.")}
+            held = {
+                name: value
+                for name, value in blockwise.module.state_dict().items()
+                if name.startswith(f"{blockwise.prefix}.{index}.")
+            }
             assert all(value.dtype == wanted[name].dtype and torch.equal(value, wanted[name]) for name, value in held.items())
             seen |= held.keys()
     assert seen == {name for name in wanted if name.startswith(f"{blockwise.prefix}.")}
@@ -69,13 +74,18 @@ def test_weights_are_held_for_the_embedding_and_one_block_at_a_time(tmp_path):
 def changed(directory, name, change):
     tensors = load_file(directory / "model.safetensors")
     tensors[name] = change(tensors[name])
-    save_file({name: value for name, value in tensors.items() if value is not None}, directory / "model.safetensors",
-              {"format": "pt"})
+    save_file(
+        {name: value for name, value in tensors.items() if value is not None}, directory / "model.safetensors", {"format": "pt"}
+    )
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda value: None, "lacks tensor model.layers.2.post_attention_layernorm.weight"),
-    (lambda value: value[:5].clone(), r"post_attention_layernorm.weight has shape \[5\], its config.json requires")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda value: None, "lacks tensor model.layers.2.post_attention_layernorm.weight"),
+        (lambda value: value[:5].clone(), r"post_attention_layernorm.weight has shape \[5\], its config.json requires"),
+    ],
+)
 def test_wrong_tensors_are_refused_before_weights_are_read(tmp_path, change, message):
     tiny_model(layers=3).save_pretrained(tmp_path)
     changed(tmp_path, "model.layers.2.post_attention_layernorm.weight", change)
@@ -83,13 +93,23 @@ def test_wrong_tensors_are_refused_before_weights_are_read(tmp_path, change, mes
         load_blockwise(tmp_path, torch.float32, CPU)
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("model.layers.1.mlp.up_proj.weight", r"model.layers.1.mlp.up_proj.weight holds values that are not finite"),
-    ("model.embed_tokens.weight", r"model.layers.0.self_attn.q_proj reads values that are not finite on the calibration rows")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.layers.1.mlp.up_proj.weight", r"model.layers.1.mlp.up_proj.weight holds values that are not finite"),
+        (
+            "model.embed_tokens.weight",
+            r"model.layers.0.self_attn.q_proj reads values that are not finite on the calibration rows",
+        ),
+    ],
+)
 def test_values_that_are_not_finite_name_the_layer(tmp_path, name, message):
     tiny_model(layers=3).save_pretrained(tmp_path)
     changed(tmp_path, name, lambda value: value.index_fill(0, torch.arange(3, 40), torch.nan))
     with pytest.raises(ModelError, match=message):
-        for block in walk(load_blockwise(tmp_path, torch.float32, CPU), rows("qwen3"), {
-                f"model.layers.{index}.self_attn.q_proj" for index in range(3)}):
+        for block in walk(
+            load_blockwise(tmp_path, torch.float32, CPU),
+            rows("qwen3"),
+            {f"model.layers.{index}.self_attn.q_proj" for index in range(3)},
+        ):
             block.inputs()

@@ -33,8 +33,11 @@ def test_products_under_autocast_are_bfloat16_and_gradients_float32(name, monkey
     ids = torch.randint(61, (1, 30), generator=torch.Generator().manual_seed(0))
     exact = outputs(build(name), ids)
     product = experts.grouped_product
-    monkeypatch.setattr(experts, "grouped_product", lambda rows, weight, ends: (
-        seen.append((rows.dtype, weight.dtype)), product(rows, weight, ends))[1])
+    monkeypatch.setattr(
+        experts,
+        "grouped_product",
+        lambda rows, weight, ends: (seen.append((rows.dtype, weight.dtype)), product(rows, weight, ends))[1],
+    )
     with torch.autocast("cpu", torch.bfloat16):
         rounded = outputs(model, ids)
     assert set(seen) == {(torch.bfloat16, torch.bfloat16)}

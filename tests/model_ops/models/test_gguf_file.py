@@ -31,9 +31,17 @@ def q8_0(values):
 def written(request, tmp_path_factory):
     """(model_type, source directory, file)."""
     root = tmp_path_factory.mktemp(request.param)
-    write_target(root / "model", layers=2, model_type=request.param, tied=request.param == "qwen2", hidden_size=64,
-                 # transformers ignores a file's width of heads for qwen3 and takes 128
-                 intermediate_size=96, head_dim=128 if request.param == "qwen3" else 16, **({"sliding_window": None} if request.param == "mistral" else {}))
+    write_target(
+        root / "model",
+        layers=2,
+        model_type=request.param,
+        tied=request.param == "qwen2",
+        hidden_size=64,
+        # transformers ignores a file's width of heads for qwen3 and takes 128
+        intermediate_size=96,
+        head_dim=128 if request.param == "qwen3" else 16,
+        **({"sliding_window": None} if request.param == "mistral" else {}),
+    )
     assert write_gguf(root / "model", root / gguf_file.FILE) == (root / gguf_file.FILE).stat().st_size
     return request.param, root / "model", root / gguf_file.FILE
 
@@ -46,8 +54,9 @@ def test_every_tensor_is_read_back_as_its_codes(written):
     state = {name: value.float().numpy() for name, value in model.state_dict().items()}
     up = found["blk.1.ffn_up.weight"]
     assert up.tensor_type == gguf.GGMLQuantizationType.Q8_0
-    np.testing.assert_allclose(gguf.quants.dequantize(up.data, up.tensor_type), q8_0(state["model.layers.1.mlp.up_proj.weight"]),
-                               rtol=0, atol=1e-7)
+    np.testing.assert_allclose(
+        gguf.quants.dequantize(up.data, up.tensor_type), q8_0(state["model.layers.1.mlp.up_proj.weight"]), rtol=0, atol=1e-7
+    )
     assert found["blk.0.attn_norm.weight"].tensor_type == gguf.GGMLQuantizationType.F32
     np.testing.assert_array_equal(found["blk.0.attn_norm.weight"].data, state["model.layers.0.input_layernorm.weight"])
     assert ("output.weight" in found) == (kind != "qwen2")
@@ -55,7 +64,7 @@ def test_every_tensor_is_read_back_as_its_codes(written):
     rows = gguf.quants.dequantize(query.data, query.tensor_type)
     wanted = q8_0(state["model.layers.0.self_attn.q_proj.weight"])
     if kind in ("llama", "mistral"):  # head 1, pair 3: rows 3 and 3 + 8 of 16 lie side by side
-        np.testing.assert_allclose(rows[16 + 6:16 + 8], wanted[[16 + 3, 16 + 11]], rtol=0, atol=1e-7)
+        np.testing.assert_allclose(rows[16 + 6 : 16 + 8], wanted[[16 + 3, 16 + 11]], rtol=0, atol=1e-7)
         np.testing.assert_allclose(rows, interleaved(torch.tensor(wanted), 4).numpy(), rtol=0, atol=1e-7)
     else:
         np.testing.assert_allclose(rows, wanted, rtol=0, atol=1e-7)
@@ -92,10 +101,17 @@ def test_the_tokenizer_is_the_same(written):
 def test_rotary_factors_of_llama_3_are_transformers_own(tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 500_000.0,
-            "original_max_position_embeddings": 64}
-    write_target(tmp_path / "m", layers=2, model_type="llama", hidden_size=64, intermediate_size=64, head_dim=16,
-                 rope_parameters=rope)
+    rope = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "rope_theta": 500_000.0,
+        "original_max_position_embeddings": 64,
+    }
+    write_target(
+        tmp_path / "m", layers=2, model_type="llama", hidden_size=64, intermediate_size=64, head_dim=16, rope_parameters=rope
+    )
     write_gguf(tmp_path / "m", tmp_path / gguf_file.FILE)
     found = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / gguf_file.FILE).tensors}["rope_freqs.weight"]
     frequencies, _ = ROPE_INIT_FUNCTIONS["llama3"](load_model(tmp_path / "m").config, "cpu")
@@ -117,16 +133,34 @@ def yarn_of_llama_cpp(field, width):
     return plain / factor * (1 - ramp) + plain * ramp, (1 + 0.1 * math.log(factor)) * field("scaling.attn_factor")
 
 
-@pytest.mark.parametrize("more", [
-    {}, {"attention_factor": 1.3}, {"attention_factor": 1.0, "factor": 2.0}, {"mscale": 0.7, "mscale_all_dim": 1.0}, {"mscale": 0.7},
-    {"factor": None}, {"beta_fast": 32, "beta_slow": 1, "truncate": True}, {"original_max_position_embeddings": 128}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"attention_factor": 1.3},
+        {"attention_factor": 1.0, "factor": 2.0},
+        {"mscale": 0.7, "mscale_all_dim": 1.0},
+        {"mscale": 0.7},
+        {"factor": None},
+        {"beta_fast": 32, "beta_slow": 1, "truncate": True},
+        {"original_max_position_embeddings": 128},
+    ],
+)
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_yarn_is_that_of_transformers(more, kind, tmp_path):
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     width = 128 if kind == "qwen3" else 16
-    write_target(tmp_path, layers=1, model_type=kind, hidden_size=64, intermediate_size=64, head_dim=width,
-                 max_position_embeddings=192, rope_parameters={**YARN, **more})
+    write_target(
+        tmp_path,
+        layers=1,
+        model_type=kind,
+        hidden_size=64,
+        intermediate_size=64,
+        head_dim=width,
+        max_position_embeddings=192,
+        rope_parameters={**YARN, **more},
+    )
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     assert fields[f"{kind}.rope.scaling.type"].contents() == "yarn"
@@ -137,8 +171,14 @@ def test_yarn_is_that_of_transformers(more, kind, tmp_path):
 
 
 def test_linear_scaling_is_written_as_its_factor(tmp_path):
-    write_target(tmp_path, layers=1, model_type="llama", hidden_size=64, intermediate_size=64,
-                 rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4})
+    write_target(
+        tmp_path,
+        layers=1,
+        model_type="llama",
+        hidden_size=64,
+        intermediate_size=64,
+        rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4},
+    )
     write_gguf(tmp_path, tmp_path / gguf_file.FILE)
     fields = gguf.GGUFReader(tmp_path / gguf_file.FILE).fields
     found = {name.removeprefix("llama.rope."): field.contents() for name, field in fields.items() if ".rope." in name}
@@ -146,13 +186,17 @@ def test_linear_scaling_is_written_as_its_factor(tmp_path):
     assert not any("orig" in name or "attn" in name for name in found)
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"model_type": "gemma2"}, "is a gemma2 model, and GGUF is written here for Llama 3, Mistral, Qwen2, Qwen3"),
-    ({"sliding_window": 32, "use_sliding_window": True}, "windows of 32 tokens"),
-    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "RoPE of kind longrope"),
-    ({"rope_parameters": YARN | {"beta_fast": 4}}, "YaRN with beta_fast 4, which llama.cpp does not read"),
-    ({"rope_parameters": YARN | {"beta_fast": 16, "beta_slow": 2}}, "beta_fast 16 and beta_slow 2"),
-    ({"rope_parameters": YARN | {"truncate": False}}, "truncate False")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "gemma2"}, "is a gemma2 model, and GGUF is written here for Llama 3, Mistral, Qwen2, Qwen3"),
+        ({"sliding_window": 32, "use_sliding_window": True}, "windows of 32 tokens"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "RoPE of kind longrope"),
+        ({"rope_parameters": YARN | {"beta_fast": 4}}, "YaRN with beta_fast 4, which llama.cpp does not read"),
+        ({"rope_parameters": YARN | {"beta_fast": 16, "beta_slow": 2}}, "beta_fast 16 and beta_slow 2"),
+        ({"rope_parameters": YARN | {"truncate": False}}, "truncate False"),
+    ],
+)
 def test_what_llama_cpp_computes_otherwise_is_refused(change, said, tmp_path):
     write_target(tmp_path, layers=2)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -194,11 +238,14 @@ def test_the_operation_writes_the_file_beside_the_scheme(tmp_path):
 
     write_target(tmp_path / "m", layers=2, hidden_size=64, intermediate_size=64, head_dim=16)
     settings = {"scheme": "w8a8", "gguf": True}
-    told = quantize.run(Job(operation="quantize", output=tmp_path / "q", inputs={"model": tmp_path / "m"}, settings=settings),
-                        Progress())
+    told = quantize.run(
+        Job(operation="quantize", output=tmp_path / "q", inputs={"model": tmp_path / "m"}, settings=settings), Progress()
+    )
     assert told["gguf_bytes"] == (tmp_path / "q" / gguf_file.FILE).stat().st_size and told["tensors_quantized"] == 14
     write_target(tmp_path / "other", layers=2, model_type="gemma", hidden_size=64, intermediate_size=64, head_dim=16)
     with pytest.raises(ModelError, match="GGUF is written here for"):
-        quantize.run(Job(operation="quantize", output=tmp_path / "none", inputs={"model": tmp_path / "other"}, settings=settings),
-                     Progress())
+        quantize.run(
+            Job(operation="quantize", output=tmp_path / "none", inputs={"model": tmp_path / "other"}, settings=settings),
+            Progress(),
+        )
     assert not (tmp_path / "none").exists()

@@ -7,18 +7,33 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from model_ops.jobs.errors import ModelError
 from model_ops.models.model_directory import load_model
 
-SMALL = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0}
+SMALL = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 APART = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256},
-    "olmo": {}, "qwen2_moe": {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "num_experts": 4},
+    "olmo": {},
+    "qwen2_moe": {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "num_experts": 4},
 }
 """Architectures outside the table in which attention alone keeps documents apart."""
-STATES = {"stablelm": {}, "nemotron": {}, "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8,
-                                                  "mamba_chunk_size": 16}}
+STATES = {
+    "stablelm": {},
+    "nemotron": {},
+    "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16},
+}
 """Architectures outside the table with a state, whose documents are computed as rows of their own."""
 REFUSED = {
-    "mamba": {"state_size": 8}, "bloom": {"n_layer": 2, "n_head": 4},
+    "mamba": {"state_size": 8},
+    "bloom": {"n_layer": 2, "n_head": 4},
     "gptj": {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "n_positions": 256},
 }
 

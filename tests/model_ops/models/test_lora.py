@@ -59,8 +59,9 @@ def test_the_fused_product_and_its_gradients_are_the_formulas(bias, dtype):
     torch.testing.assert_close(ours, theirs)
     upstream = torch.randn_like(theirs)
     wanted = (given, layer.lora_A, layer.lora_B)
-    for one, other in zip(torch.autograd.grad(ours, wanted, upstream), torch.autograd.grad(theirs, wanted, upstream),
-                          strict=True):
+    for one, other in zip(
+        torch.autograd.grad(ours, wanted, upstream), torch.autograd.grad(theirs, wanted, upstream), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
@@ -83,7 +84,7 @@ def test_dropout_reaches_the_adapter_alone():
 @pytest.mark.parametrize("name", EVERY)
 def test_adapters_learn_and_nothing_frozen_moves(name, tmp_path):
     model = build(name).bfloat16()
-    for module in model.modules():   # as load_model leaves them: only weights are in bfloat16
+    for module in model.modules():  # as load_model leaves them: only weights are in bfloat16
         for key, buffer in module._buffers.items():
             if buffer is not None and "inv_freq" in key:
                 module._buffers[key] = buffer.float()
@@ -182,5 +183,8 @@ def test_a_target_that_matches_nothing_is_named_with_names_that_exist():
 def test_targets_choose_by_the_end_of_names():
     model = build("qwen3")
     add_adapters(model, LoraSettings(targets=["self_attn.q_proj", "layers.1.mlp.up_proj"]))
-    assert list(adapted_layers(model)) == ["model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj",
-                                           "model.layers.1.mlp.up_proj"]
+    assert list(adapted_layers(model)) == [
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.1.self_attn.q_proj",
+        "model.layers.1.mlp.up_proj",
+    ]

@@ -86,8 +86,9 @@ def test_peft_reads_what_is_saved_and_both_merge_alike(family, tmp_path, tiny_to
     load_adapter(again, tmp_path / "adapter")
     assert torch.equal(spoken(again), spoken(ours))
     assert merge_adapters(again, torch.float32) < 1e-3
-    assert not any("lora_" in name for name in again.state_dict()) and set(again.state_dict()) == set(load_model(
-        tmp_path / "base").state_dict())
+    assert not any("lora_" in name for name in again.state_dict()) and set(again.state_dict()) == set(
+        load_model(tmp_path / "base").state_dict()
+    )
     torch.testing.assert_close(spoken(again), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -104,7 +105,8 @@ def test_experts_have_no_adapter_unless_named():
 def test_a_target_names_experts_with_their_module():
     model = tiny_model("qwen3_moe")
     assert sorted(adapted_names(model, ["experts.down_proj", "mlp.gate"])) == [
-        f"model.layers.{layer}.mlp.{last}" for layer in (0, 1) for last in ("experts.down_proj", "gate.weight")]
+        f"model.layers.{layer}.mlp.{last}" for layer in (0, 1) for last in ("experts.down_proj", "gate.weight")
+    ]
     with pytest.raises(ModelError, match=r"'down_proj' matches .*, which takes no adapter by this name; there are .*experts"):
         adapted_names(model, ["down_proj"])
 

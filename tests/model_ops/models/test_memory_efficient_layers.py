@@ -76,6 +76,7 @@ def test_a_module_that_only_looks_alike_stays_as_it_is():
 
 def test_layers_that_are_no_plain_linear_ones_are_still_called():
     """Adapters wrap the last matrix of an MLP; a hook on it must run as well."""
+
     class Doubled(nn.Linear):
         def forward(self, x):
             return 2 * super().forward(x)

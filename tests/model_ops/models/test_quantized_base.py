@@ -56,8 +56,13 @@ def imported(folder, wanted, exact=True):
     found = load_file(output / "model.safetensors")
     assert found.keys() == wanted.keys() and "quantization_config" not in (output / "config.json").read_text()
     for key, value in wanted.items():
-        torch.testing.assert_close(found[key].float(), value.to(found[key].dtype).float(), rtol=0 if exact else 1e-2,
-                                   atol=0 if exact else 1e-3, msg=key)
+        torch.testing.assert_close(
+            found[key].float(),
+            value.to(found[key].dtype).float(),
+            rtol=0 if exact else 1e-2,
+            atol=0 if exact else 1e-3,
+            msg=key,
+        )
     assert size <= numbers["dequantized_bytes"] == (output / "model.safetensors").stat().st_size < size + 100_000
     load_model(output)
 
@@ -76,8 +81,9 @@ def test_mxfp4(tmp_path, tokenizer):
         values = values * torch.exp2(scales.float() - 127)[..., None]
         wanted[key] = values.flatten(-2).transpose(1, 2)
 
-    wanted = rewritten(tmp_path / "base", "gpt_oss", tokenizer, {"quant_method": "mxfp4"}, change, hidden_size=64,
-                       intermediate_size=32)
+    wanted = rewritten(
+        tmp_path / "base", "gpt_oss", tokenizer, {"quant_method": "mxfp4"}, change, hidden_size=64, intermediate_size=32
+    )
     imported(tmp_path / "base", wanted)
 
 
@@ -105,6 +111,7 @@ def test_fp8_by_block_and_by_row(tmp_path, tokenizer, block):
 @pytest.mark.parametrize(("dtype", "groups"), [(torch.float8_e4m3fn, 1), (torch.int8, 1), (torch.int8, 4)])
 def test_compressed_tensors_by_row_and_by_group(tmp_path, tokenizer, dtype, groups):
     """What llm-compressor writes (FP8_DYNAMIC, W8A8, W8A16 with groups): weight and weight_scale [rows, groups]."""
+
     def change(key, tensors, wanted):
         if ".layers." not in key or not key.endswith("_proj.weight"):
             return
@@ -138,13 +145,22 @@ def test_bitsandbytes_nf4(tmp_path, tokenizer, double):
     def change(key, tensors, wanted):
         if not key.endswith("_proj.weight"):
             return
-        packed, state = functional.quantize_4bit(tensors[key].float(), blocksize=64, quant_type="nf4", compress_statistics=double)
+        packed, state = functional.quantize_4bit(
+            tensors[key].float(), blocksize=64, quant_type="nf4", compress_statistics=double
+        )
         tensors[key] = packed
         tensors.update({f"{key}.{name}": value for name, value in state.as_dict(packed=True).items()})
         wanted[key] = functional.dequantize_4bit(packed, state)
 
-    wanted = rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "bitsandbytes", "load_in_4bit": True}, change,
-                       hidden_size=64, intermediate_size=128)  # bitsandbytes' CPU kernel is wrong for rows of other lengths
+    wanted = rewritten(
+        tmp_path / "base",
+        "llama",
+        tokenizer,
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        change,
+        hidden_size=64,
+        intermediate_size=128,
+    )  # bitsandbytes' CPU kernel is wrong for rows of other lengths
     imported(tmp_path / "base", wanted, exact=False)
 
 
@@ -167,7 +183,9 @@ def test_the_projects_own_int8(tmp_path, tokenizer):
     plain.mkdir()
     save_model(build("qwen3_moe", "eager", vocab_size=300), tokenizer, plain)
     quantize_directory(plain, tmp_path / "base", Progress())
-    import_base.run(Job(operation="import_base", output=tmp_path / "again", settings={"model": str(tmp_path / "base")}), Progress())
+    import_base.run(
+        Job(operation="import_base", output=tmp_path / "again", settings={"model": str(tmp_path / "base")}), Progress()
+    )
     before, after = load_file(plain / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all((after[key].float() - before[key].float()).norm() <= 0.02 * before[key].float().norm() for key in before)
@@ -234,8 +252,18 @@ def test_what_the_library_writes_is_read(tmp_path, tokenizer, preset):
         wanted[key] = compressor.decompress(stored, scheme)["weight"].float()
 
     quantization = QuantizationConfig(config_groups={"group_0": scheme}, format=form.value).model_dump(mode="json")
-    wanted = rewritten(tmp_path / "base", "llama", tokenizer, quantization, change, hidden_size=128, intermediate_size=256,
-                       head_dim=32, num_attention_heads=4, num_key_value_heads=4)
+    wanted = rewritten(
+        tmp_path / "base",
+        "llama",
+        tokenizer,
+        quantization,
+        change,
+        hidden_size=128,
+        intermediate_size=256,
+        head_dim=32,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+    )
     imported(tmp_path / "base", wanted, exact=preset != "NVFP4")  # the library decompresses these in bfloat16 steps
 
 
@@ -243,9 +271,12 @@ def test_columns_out_of_order_are_refused_by_name(tmp_path, tokenizer):
     def change(key, tensors, wanted):
         if key.endswith("layers.0.mlp.up_proj.weight"):
             layer, (rows, width) = key.removesuffix(".weight"), tensors.pop(key).shape
-            tensors |= {f"{layer}.weight_packed": torch.zeros(rows, width // 8, dtype=torch.int32),
-                        f"{layer}.weight_scale": torch.ones(rows, 1), f"{layer}.weight_shape": torch.tensor([rows, width]),
-                        f"{layer}.weight_g_idx": torch.zeros(width, dtype=torch.int32)}
+            tensors |= {
+                f"{layer}.weight_packed": torch.zeros(rows, width // 8, dtype=torch.int32),
+                f"{layer}.weight_scale": torch.ones(rows, 1),
+                f"{layer}.weight_shape": torch.tensor([rows, width]),
+                f"{layer}.weight_g_idx": torch.zeros(width, dtype=torch.int32),
+            }
 
     rewritten(tmp_path / "base", "llama", tokenizer, {"quant_method": "compressed-tensors"}, change)
     with pytest.raises(ModelError, match=r"packs model\.layers\.0\.mlp\.up_proj\.weight in a way that is not read here"):

@@ -16,21 +16,32 @@ from model_ops.operations.import_base import run
 
 PLACES = {
     "a file": ({"chat_template.jinja": "A"}, {"default": "A"}),
-    "a file and others": ({"chat_template.jinja": "A", "additional_chat_templates/tool_use.jinja": "B"}, {"default": "A", "tool_use": "B"}),
-    "others alone": ({"additional_chat_templates/default.jinja": "A", "additional_chat_templates/rag.jinja": "C"}, {"default": "A", "rag": "C"}),
+    "a file and others": (
+        {"chat_template.jinja": "A", "additional_chat_templates/tool_use.jinja": "B"},
+        {"default": "A", "tool_use": "B"},
+    ),
+    "others alone": (
+        {"additional_chat_templates/default.jinja": "A", "additional_chat_templates/rag.jinja": "C"},
+        {"default": "A", "rag": "C"},
+    ),
     "a text of the config": ({"tokenizer_config.json": "A"}, {"default": "A"}),
-    "a list in the config": ({"tokenizer_config.json": [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "B"}]},
-                             {"default": "A", "tool_use": "B"}),
+    "a list in the config": (
+        {"tokenizer_config.json": [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "B"}]},
+        {"default": "A", "tool_use": "B"},
+    ),
     "a file before the config": ({"chat_template.jinja": "A", "tokenizer_config.json": "Z"}, {"default": "A"}),
     "a processor's": ({"chat_template.json": "A"}, {"default": "A"}),
     "the config before a processor's": ({"tokenizer_config.json": "A", "chat_template.json": "Z"}, {"default": "A"}),
-    "nowhere": ({}, {}), "a file of nothing": ({"chat_template.jinja": " \n"}, {}), "a config of null": ({"tokenizer_config.json": None}, {}),
+    "nowhere": ({}, {}),
+    "a file of nothing": ({"chat_template.jinja": " \n"}, {}),
+    "a config of null": ({"tokenizer_config.json": None}, {}),
 }
 
 
 @pytest.fixture
 def kept(tiny_model, tmp_path):
     """A model that keeps its templates elsewhere."""
+
     def make(files):
         folder = tmp_path / "model"
         shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("chat_template.jinja"))
@@ -40,6 +51,7 @@ def kept(tiny_model, tmp_path):
             old = json.loads(path.read_text()) if path.exists() else {}
             path.write_text(content if name.endswith(".jinja") else json.dumps({**old, "chat_template": content}))
         return folder
+
     return make
 
 
@@ -68,4 +80,6 @@ def test_an_imported_model_keeps_every_template(kept, tmp_path, place):
 
 def test_a_commit_of_named_templates_is_a_change_of_the_model():
     taken = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja", "config.json")
-    assert all(map(_is_taken, taken)) and not any(map(_is_taken, ("onnx/config.json", "original/additional_chat_templates/x.jinja")))
+    assert all(map(_is_taken, taken)) and not any(
+        map(_is_taken, ("onnx/config.json", "original/additional_chat_templates/x.jinja"))
+    )

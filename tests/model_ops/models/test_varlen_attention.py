@@ -31,8 +31,9 @@ def streams(batch=1, head_dim=16):
 
 def both(given, sinks, **options):
     """(output, gradients) of packed_attention in transformers' layout, [batch, heads, tokens, head_dim]."""
-    output, _ = packed_attention(torch.nn.Module(), *(stream.transpose(1, 2) for stream in given), scaling=0.3,
-                                 s_aux=sinks, **options)
+    output, _ = packed_attention(
+        torch.nn.Module(), *(stream.transpose(1, 2) for stream in given), scaling=0.3, s_aux=sinks, **options
+    )
     upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(9)).to(output)
     wanted = [*given, *([] if sinks is None else [sinks])]
     return [output, *torch.autograd.grad(output, wanted, upstream)]
@@ -118,11 +119,23 @@ def test_on_cuda_the_kernel_equals_the_cpu_path(monkeypatch, head_dim, window, w
 @pytest.mark.parametrize("family", ["qwen3", "gpt_oss"])
 def test_on_cuda_a_packed_model_under_autocast_takes_the_kernel(monkeypatch, family):
     """The whole model, whose rotary positions return float32 queries and keys, gives the CPU's float32 loss gradients."""
-    shape = {"vocab_size": 64, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-             "head_dim": 32, "intermediate_size": 64, "max_position_embeddings": 128, "attn_implementation": "packed"}
+    shape = {
+        "vocab_size": 64,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "attn_implementation": "packed",
+    }
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(**shape)) if family == "qwen3" else GptOssForCausalLM(
-        GptOssConfig(**shape, num_local_experts=2, num_experts_per_tok=1, sliding_window=8))
+    model = (
+        Qwen3ForCausalLM(Qwen3Config(**shape))
+        if family == "qwen3"
+        else GptOssForCausalLM(GptOssConfig(**shape, num_local_experts=2, num_experts_per_tok=1, sliding_window=8))
+    )
     ids = torch.randint(64, (1, sum(LENGTHS)))
     places = torch.cat([torch.arange(length) for length in LENGTHS])[None]
     calls, forward = [], varlen_kernel.varlen_forward

@@ -176,7 +176,9 @@ def assert_same_run(outcome, tolerance=5e-6, weights=1e-5):
     told = [name for name in one[-1] if name.startswith(("loss", "grad_norm", "alpha", "expected", "draft", "validation"))]
     assert {"loss", "alpha_1", "expected_tau", "validation_alpha_1"} <= {*told}
     for first, second in zip(one, many, strict=True):
-        assert {name: second.get(name) for name in told} == pytest.approx({name: first.get(name) for name in told}, abs=tolerance)
+        assert {name: second.get(name) for name in told} == pytest.approx(
+            {name: first.get(name) for name in told}, abs=tolerance
+        )
         assert first["target_tokens"] == second["target_tokens"]
     assert outcome["gap"] < weights
     metrics = outcome["metrics"]

@@ -58,5 +58,7 @@ def test_processes_end_together(tmp_path):
     found = forked_script(SCRIPT, [tmp_path / "runs"], tmp_path)
     assert found["two-0"] == found["two-1"] == found["cut-0"] == found["cut-1"]
     assert found["two-0"]["steps"] == found["one-0"]["steps"] == 15
-    assert found["costs"]["two"] == found["costs"]["cut"] == pytest.approx([2 * each for each in found["costs"]["one"]], rel=0.1)
+    assert (
+        found["costs"]["two"] == found["costs"]["cut"] == pytest.approx([2 * each for each in found["costs"]["one"]], rel=0.1)
+    )
     # not exactly: they pad their rows differently

@@ -16,15 +16,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("golden sharding")]
 IDS = [path_of(name, mesh).stem for name, mesh in CASES]
 
 
-@pytest.mark.parametrize(("name", "mesh"), [
-    pytest.param(*case, id=name, marks=() if name.startswith("llama") else pytest.mark.slow)
-    for case, name in zip(CASES, IDS, strict=True)])
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        pytest.param(*case, id=name, marks=() if name.startswith("llama") else pytest.mark.slow)
+        for case, name in zip(CASES, IDS, strict=True)
+    ],
+)
 def test_parameters_lie_where_the_golden_file_says(name, mesh):
     assert written(golden(name, mesh)) == path_of(name, mesh).read_text()
 
 
-@pytest.mark.parametrize(("name", "mesh"), [case for case in CASES if case[1].resolved().processes in (8, 1_024)],
-                         ids=[case for case in IDS if case.endswith(("-8", "-1024"))])
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [case for case in CASES if case[1].resolved().processes in (8, 1_024)],
+    ids=[case for case in IDS if case.endswith(("-8", "-1024"))],
+)
 def test_the_rules_predict_what_is_placed(name, mesh):
     assert planned(name, mesh) == placed(name, mesh, 0)
 

@@ -24,12 +24,15 @@ def test_dp_shard_takes_what_the_other_axes_leave():
     assert MeshSettings(tp=4, dp_shard=2).resolved().processes == 8
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"processes": 6, "tp": 4}, "6 processes are not a multiple of 4 (tp 4)"),
-    ({"processes": 2, "dp_replicate": 2, "tp": 2}, "2 processes are not a multiple of 4 (dp_replicate 2 x tp 2)"),
-    ({"processes": 8, "dp_shard": 3, "tp": 2}, "dp_shard 3 times 2 (tp 2) is 6, but processes is 8"),
-    ({"dp_shard": 0}, "dp_shard is a number of processes, or -1"),
-])
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"processes": 6, "tp": 4}, "6 processes are not a multiple of 4 (tp 4)"),
+        ({"processes": 2, "dp_replicate": 2, "tp": 2}, "2 processes are not a multiple of 4 (dp_replicate 2 x tp 2)"),
+        ({"processes": 8, "dp_shard": 3, "tp": 2}, "dp_shard 3 times 2 (tp 2) is 6, but processes is 8"),
+        ({"dp_shard": 0}, "dp_shard is a number of processes, or -1"),
+    ],
+)
 def test_a_mesh_that_cannot_be_is_one_sentence(values, sentence):
     with pytest.raises(ValidationError) as caught:
         MeshSettings(**values)
@@ -45,7 +48,9 @@ def test_drafters_are_copied_and_cut_and_nothing_else():
     assert speculator_settings(mesh={"dp_replicate": 2, "dp_shard": 4}).mesh.resolved().processes == 8
     assert speculator_settings(mesh={"dp_shard": -1}).mesh.dp_shard == -1
     for axis in ("cp", "ep", "tp"):
-        with pytest.raises(ValidationError, match=f"{axis} is 2, but drafters support only dp_shard and dp_replicate: set {axis} to 1"):
+        with pytest.raises(
+            ValidationError, match=f"{axis} is 2, but drafters support only dp_shard and dp_replicate: set {axis} to 1"
+        ):
             speculator_settings(mesh={axis: 2})
     with pytest.raises(ValidationError, match="this stage trains in one process; leave mesh out"):
         TinyBaseSettings(mesh={"dp_shard": 2})

@@ -49,18 +49,35 @@ def test_a_job_that_continues_on_another_machine_keeps_its_precision(machine, tm
     machine(began)
     precision_of(tmp_path)
     machine(here)
-    assert precision_of(tmp_path) == ({"precision": began}, [
-        f"precision: the run continues in {began}, in which it began; this machine is faster in {here}"])
+    assert precision_of(tmp_path) == (
+        {"precision": began},
+        [f"precision: the run continues in {began}, in which it began; this machine is faster in {here}"],
+    )
     assert precision_of(tmp_path / "another job") == ({"precision": here}, [])
 
 
-def test_a_stopped_training_continues_in_its_precision_and_its_metrics_say_so(machine, tiny_model, chats, tmp_path, monkeypatch):
+def test_a_stopped_training_continues_in_its_precision_and_its_metrics_say_so(
+    machine, tiny_model, chats, tmp_path, monkeypatch
+):
     def job(name):
         path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps({
-            "operation": "sft", "output": str(tmp_path / name), "inputs": {"model": str(tiny_model), "dataset": str(chats)},
-            "settings": {"steps": 4, "learning_rate": 1e-2, "tokens_per_step": 128, "max_length": 64, "checkpoint_every": 2},
-            "threads": torch.get_num_threads()}))
+        path.write_text(
+            json.dumps(
+                {
+                    "operation": "sft",
+                    "output": str(tmp_path / name),
+                    "inputs": {"model": str(tiny_model), "dataset": str(chats)},
+                    "settings": {
+                        "steps": 4,
+                        "learning_rate": 1e-2,
+                        "tokens_per_step": 128,
+                        "max_length": 64,
+                        "checkpoint_every": 2,
+                    },
+                    "threads": torch.get_num_threads(),
+                }
+            )
+        )
         return path
 
     def losses(name):
@@ -117,8 +134,15 @@ print(json.dumps({path.stem: json.loads(path.read_text()) for path in root.glob(
 
 def test_unlike_machines_of_a_mesh_agree(tmp_path):
     half, full = "bfloat16", "float32"
-    cases = [(None, half, half), (None, full, full), (None, half, full), (None, full, half), (half, full, full),
-             (full, half, half), (half, full, half)]
+    cases = [
+        (None, half, half),
+        (None, full, full),
+        (None, half, full),
+        (None, full, half),
+        (half, full, full),
+        (full, half, half),
+        (half, full, half),
+    ]
     (tmp_path / "runs").mkdir()
     found = forked_script(MESH, [tmp_path / "runs", json.dumps(cases)], tmp_path)
     agreed = [half, full, full, full, half, full, half]

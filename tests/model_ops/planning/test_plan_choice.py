@@ -34,9 +34,19 @@ KEPT = {"none": 200_000, "selective": 90_000, "full": 8_192}
 def needs(method="full", billions=8.0, length=4_096, per_step=131_072, **changes):
     block = int(billions * 1e9 / 32)
     trace = lambda tokens, checkpointing, tp: Line(KEPT[checkpointing] * tokens // tp)  # noqa: E731
-    made = Needs(name="m", method=method, counts=WeightCounts(32, block, block, 0, adapters=block // 200), hidden=2_048, heads=32,
-                 kv_heads=8, max_length=length, tokens_per_step=per_step, trace=trace, flops_per_token=6e9 * billions,
-                 forward_share=1 / 3)
+    made = Needs(
+        name="m",
+        method=method,
+        counts=WeightCounts(32, block, block, 0, adapters=block // 200),
+        hidden=2_048,
+        heads=32,
+        kv_heads=8,
+        max_length=length,
+        tokens_per_step=per_step,
+        trace=trace,
+        flops_per_token=6e9 * billions,
+        forward_share=1 / 3,
+    )
     return replace(made, **changes)
 
 
@@ -116,9 +126,11 @@ def test_the_fastest_that_fits_is_taken():
     chosen = choose(asked, 4, H100).setup
     fitting = [setup for setup in candidates(asked, 4, H100) if memory_of(asked, setup, H100).total <= room]
     assert speed_of(asked, chosen, H100) == pytest.approx(
-        max(speed_of(asked, setup, H100) for setup in fitting if setup.mesh.processes == 4), rel=1e-5)
+        max(speed_of(asked, setup, H100) for setup in fitting if setup.mesh.processes == 4), rel=1e-5
+    )
     assert tokens_per_second(asked, chosen, H100) == pytest.approx(
-        max(tokens_per_second(asked, setup, H100) for setup in fitting), rel=1e-5)
+        max(tokens_per_second(asked, setup, H100) for setup in fitting), rel=1e-5
+    )
 
 
 def test_speed_is_what_was_measured_elsewhere():
@@ -145,8 +157,17 @@ def test_every_saving_of_memory_costs_speed():
 def small(millions, layers, hidden, heads, length, per_step):
     block = int(millions * 1e6 / layers)
     trace = lambda tokens, checkpointing, tp: Line(hidden * 40 * tokens // tp)  # noqa: E731
-    return needs(counts=WeightCounts(layers, block, block, 0), hidden=hidden, heads=heads, kv_heads=min(8, heads), length=length,
-                 per_step=per_step, trace=trace, flops_per_token=6e6 * millions, name="small")
+    return needs(
+        counts=WeightCounts(layers, block, block, 0),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=min(8, heads),
+        length=length,
+        per_step=per_step,
+        trace=trace,
+        flops_per_token=6e6 * millions,
+        name="small",
+    )
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
@@ -162,8 +183,11 @@ def test_a_tiny_model_with_many_rows_a_step_is_replicated_and_never_cut():
     assert plan.setup.mesh == MeshSizes(dp_replicate=8)
 
 
-@given(per_step=st.sampled_from([4_096, 16_384, 131_072]), count=st.sampled_from([1, 2, 3, 6, 8, 16]),
-       size=st.sampled_from([(2.5, 10, 128, 4), (600, 28, 1_024, 16), (1_700, 28, 2_048, 16)]))
+@given(
+    per_step=st.sampled_from([4_096, 16_384, 131_072]),
+    count=st.sampled_from([1, 2, 3, 6, 8, 16]),
+    size=st.sampled_from([(2.5, 10, 128, 4), (600, 28, 1_024, 16), (1_700, 28, 2_048, 16)]),
+)
 def test_what_fits_otherwise_is_not_cut_into_narrow_pieces(per_step, count, size):
     setup = choose(small(*size, 4_096, per_step), count, H100).setup
     assert setup.mesh.tp == 1 or size[2] // setup.mesh.tp >= LEAST_WIDTH
@@ -209,10 +233,19 @@ def test_offload_keeps_two_blocks_inputs():
     assert kept - moved == 30 * 4_096 * 2_048 * 2
 
 
-@pytest.mark.parametrize(("text", "count", "name", "gib"), [
-    ("8xH100", 8, "H100", 79.2), ("h200", 1, "H200", 139.8), ("2 x RTX 4090", 2, "RTX4090", 23.5), ("4090", 1, "RTX4090", 23.5),
-    ("4x24GB", 4, "24GB", 23.52), ("2x80GiB", 2, "80GiB", 80.0), ("NVIDIA A100-80GB", 1, "A100", 79.2), ("1xmi300x", 1, "MI300X", 191.7),
-])
+@pytest.mark.parametrize(
+    ("text", "count", "name", "gib"),
+    [
+        ("8xH100", 8, "H100", 79.2),
+        ("h200", 1, "H200", 139.8),
+        ("2 x RTX 4090", 2, "RTX4090", 23.5),
+        ("4090", 1, "RTX4090", 23.5),
+        ("4x24GB", 4, "24GB", 23.52),
+        ("2x80GiB", 2, "80GiB", 80.0),
+        ("NVIDIA A100-80GB", 1, "A100", 79.2),
+        ("1xmi300x", 1, "MI300X", 191.7),
+    ],
+)
 def test_devices_are_read(text, count, name, gib):
     found, device = parse_devices(text)
     assert (found, device.name, device.memory_gib) == (count, name, pytest.approx(gib))

@@ -17,8 +17,17 @@ from tests.model_ops.tiny_models import tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("step trace")]
 
-SHAPE = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-         "max_position_embeddings": 1024, "eos_token_id": 2, "pad_token_id": 0, "bos_token_id": None}
+SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 1024,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+}
 
 
 def measured(layers, tokens, length, checkpointing, attention="packed", **changes):
@@ -31,8 +40,9 @@ def measured(layers, tokens, length, checkpointing, attention="packed", **change
     checkpoint_activations(model, checkpointing)
     generator = np.random.default_rng(0)
     vocab = changes.get("vocab_size", 96)
-    batch = to_batch([Document(f"r{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))
-                      for i in range(tokens // length)])
+    batch = to_batch(
+        [Document(f"r{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool)) for i in range(tokens // length)]
+    )
     with torch.autocast("cpu", torch.bfloat16):  # indices that attention remembers exist before counting begins
         next_token_loss(model, batch).terms["loss"].sum.backward()
     model.zero_grad(set_to_none=True)
@@ -45,13 +55,16 @@ def measured(layers, tokens, length, checkpointing, attention="packed", **change
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
-@pytest.mark.parametrize(("layers", "vocab", "length"), [
-    (7, 2_000, 64), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((3, 96, 128), (5, 500, 512)))])
+@pytest.mark.parametrize(
+    ("layers", "vocab", "length"),
+    [(7, 2_000, 64), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((3, 96, 128), (5, 500, 512)))],
+)
 def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, length, checkpointing):
     tokens = 512
     config = AutoConfig.for_model("llama", num_hidden_layers=layers, vocab_size=vocab, tie_word_embeddings=True, **SHAPE)
-    traced = trace_micro_batch(config, TraceSettings(tokens, tokens - tokens // length, checkpointing, device="cpu",
-                                              document_tokens=length))
+    traced = trace_micro_batch(
+        config, TraceSettings(tokens, tokens - tokens // length, checkpointing, device="cpu", document_tokens=length)
+    )
     found = measured(layers, tokens, length, checkpointing, vocab_size=vocab)
     assert traced.peak(layers, accumulating=False) == pytest.approx(found, rel=0.06)
 
@@ -94,8 +107,9 @@ def test_weights_are_counted_by_place():
     assert counts.block == linear + 2 * 64
     assert counts.outer == 2 * 96 * 64 + 64
     assert counts.adapters == 4 * (2 * 128 + 2 * 96 + 3 * 224)
-    moe = AutoConfig.for_model("qwen3_moe", num_hidden_layers=4, vocab_size=96, num_experts=8, num_experts_per_tok=2,
-                               moe_intermediate_size=32, **SHAPE)
+    moe = AutoConfig.for_model(
+        "qwen3_moe", num_hidden_layers=4, vocab_size=96, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, **SHAPE
+    )
     assert count_weights(moe).experts == 8 * 3 * 64 * 32
 
 
@@ -109,8 +123,16 @@ def test_the_line_between_two_traces_agrees_with_a_trace():
 
 
 def test_operations_a_token_of_an_8b_model():
-    llama = AutoConfig.for_model("llama", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
-                                 num_attention_heads=32, num_key_value_heads=8, vocab_size=128256, tie_word_embeddings=False)
+    llama = AutoConfig.for_model(
+        "llama",
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        vocab_size=128256,
+        tie_word_embeddings=False,
+    )
     assert needs_of(llama, Training("lora", 4_096, 65_536), "8B").flops_per_token == pytest.approx(33.5e9, rel=0.02)
     assert needs_of(llama, Training("full", 8_192, 65_536), "8B").flops_per_token == pytest.approx(51e9, rel=0.02)
     assert count_weights(llama).all == pytest.approx(8.03e9, rel=0.001)

@@ -23,7 +23,7 @@ def test_query_key_value_output_and_log_sum_exp_are_kept(heads, kv_heads, batch,
     assert output.shape == (batch, tokens, heads, head_dim) and output.dtype == torch.bfloat16
     of_heads, log_sums = 2 * batch * tokens * head_dim, 4 * batch * tokens * heads
     least = of_heads * (2 * heads + 2 * kv_heads) + log_sums  # FlashAttention-2: keys and values of their own heads
-    most = of_heads * 4 * heads + log_sums                    # repeated for each head
+    most = of_heads * 4 * heads + log_sums  # repeated for each head
     assert least <= sum(kept.values()) <= most
     gradients = torch.autograd.grad(output.float().sum(), streams)
     assert [gradient.shape for gradient in gradients] == [stream.shape for stream in streams]

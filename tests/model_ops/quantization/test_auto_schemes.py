@@ -36,9 +36,13 @@ def test_no_choice_of_as_many_bytes_is_better(seed):
         chosen = cheapest(sizes, costs, room)
         spent = sum(row[option] for row, option in zip(sizes, chosen, strict=True))
         cost = sum(row[option] for row, option in zip(costs, chosen, strict=True))
-        every = [(sum(row[option] for row, option in zip(sizes, choice, strict=True)),
-                  sum(row[option] for row, option in zip(costs, choice, strict=True)))
-                 for choice in itertools.product(range(3), repeat=5)]
+        every = [
+            (
+                sum(row[option] for row, option in zip(sizes, choice, strict=True)),
+                sum(row[option] for row, option in zip(costs, choice, strict=True)),
+            )
+            for choice in itertools.product(range(3), repeat=5)
+        ]
         assert spent <= room
         largest_step = max(max(row) - min(row) for row in costs)
         assert cost <= min(other for size, other in every if size <= room) + largest_step
@@ -66,14 +70,24 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **settings):
-    given = {"scheme": "auto", "budget": 0.5, "candidates": ["w4a16_g32", "w8a16_channel", "float"], "calibration_rows": 20,
-             "calibration_length": 64}
-    return Job(operation="quantize", output=output, inputs={"model": place / "float", "dataset": place / "dataset"},
-               settings={**given, **settings})
+    given = {
+        "scheme": "auto",
+        "budget": 0.5,
+        "candidates": ["w4a16_g32", "w8a16_channel", "float"],
+        "calibration_rows": 20,
+        "calibration_length": 64,
+    }
+    return Job(
+        operation="quantize",
+        output=output,
+        inputs={"model": place / "float", "dataset": place / "dataset"},
+        settings={**given, **settings},
+    )
 
 
 def share(place, output):
     """Bytes of the written tensors over those of the source, which is bfloat16."""
+
     def total(folder):
         return sum(len(header.read()) for header in read_directory(folder).values())
 
@@ -101,8 +115,10 @@ def test_the_directory_keeps_the_budget_and_is_what_servers_read(place, tmp_path
 
 
 def test_more_room_costs_less(place, tmp_path):
-    told = [quantize.run(job(place, tmp_path / str(number), budget=budget, method="rtn"), Progress())
-            for number, budget in enumerate((0.45, 0.6, 0.8))]
+    told = [
+        quantize.run(job(place, tmp_path / str(number), budget=budget, method="rtn"), Progress())
+        for number, budget in enumerate((0.45, 0.6, 0.8))
+    ]
     costs = [each["summed_divergence"] for each in told]
     assert costs[0] > costs[1] > costs[2]
     assert told[0]["units_by_scheme"].get("w4a16_g32", 0) > told[2]["units_by_scheme"].get("w4a16_g32", 0)
@@ -133,8 +149,11 @@ def test_what_cannot_be_met_is_refused_with_the_nearest(place, tmp_path):
     with pytest.raises(ModelError, match=r"no candidate \(w4a16\) can store every layer"):
         quantize.run(job(place, tmp_path / "b", candidates=["w4a16", "float"]), Progress())
     assert not list(tmp_path.rglob("*.safetensors"))
-    for settings, said in (({"scheme": "auto"}, "needs a budget"), ({"budget": 0.4}, "budget is for scheme auto"),
-                           ({"scheme": "auto", "budget": 0.4, "distil": {"enabled": True}}, "one scheme of all layers"),
-                           ({"scheme": "auto", "budget": 0.4, "candidates": ["nvfp4", "float"]}, "w4a16")):
+    for settings, said in (
+        ({"scheme": "auto"}, "needs a budget"),
+        ({"budget": 0.4}, "budget is for scheme auto"),
+        ({"scheme": "auto", "budget": 0.4, "distil": {"enabled": True}}, "one scheme of all layers"),
+        ({"scheme": "auto", "budget": 0.4, "candidates": ["nvfp4", "float"]}, "w4a16"),
+    ):
         with pytest.raises(ValidationError, match=said):
             QuantizeSettings.model_validate(settings)

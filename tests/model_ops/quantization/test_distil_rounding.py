@@ -64,10 +64,23 @@ def place(tmp_path_factory):
 
 
 def run(place, output, **settings):
-    given = {"scheme": "w4a16_g32", "distil": {"enabled": True, "steps": 12, "learning_rate": 1e-3, "tokens_per_step": 512,
-                                               "max_length": 256, "precision": "float32"}}
-    job = Job(operation="quantize", output=output, inputs={"model": place / "float", "dataset": place / "dataset"},
-              settings={**given, **settings})
+    given = {
+        "scheme": "w4a16_g32",
+        "distil": {
+            "enabled": True,
+            "steps": 12,
+            "learning_rate": 1e-3,
+            "tokens_per_step": 512,
+            "max_length": 256,
+            "precision": "float32",
+        },
+    }
+    job = Job(
+        operation="quantize",
+        output=output,
+        inputs={"model": place / "float", "dataset": place / "dataset"},
+        settings={**given, **settings},
+    )
     return quantize.run(job, Progress())
 
 
@@ -93,8 +106,9 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
     from model_ops.models.model_directory import load_tokenizer
 
     tokenizer = load_tokenizer(place / "float")
-    documents = validation_documents(place / "dataset", tokenizer, 256) or read_documents(
-        place / "dataset", "train", tokenizer, 256)[0]
+    documents = (
+        validation_documents(place / "dataset", tokenizer, 256) or read_documents(place / "dataset", "train", tokenizer, 256)[0]
+    )
     first, second = load_model(place / "float", attention="eager"), load_quantized(tmp_path / "aware", torch.float32, "eager")
     total, count = 0.0, 0
     for document in first_documents(documents, 8_192):
@@ -134,8 +148,16 @@ def test_adapters_learn_through_rounding(name):
     assert torch.allclose(hidden.grad, upstream @ kind.decode(kind.encode(merged)), atol=1e-4)
 
 
-LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}, "steps": 8, "learning_rate": 2e-3, "tokens_per_step": 512,
-        "max_length": 256, "precision": "float32"}
+LORA = {
+    "enabled": True,
+    "method": "lora",
+    "lora": {"rank": 4},
+    "steps": 8,
+    "learning_rate": 2e-3,
+    "tokens_per_step": 512,
+    "max_length": 256,
+    "precision": "float32",
+}
 
 
 def test_the_codes_are_those_of_weight_and_trained_adapter(place, tmp_path, monkeypatch):
@@ -156,7 +178,9 @@ def test_the_codes_are_those_of_weight_and_trained_adapter(place, tmp_path, monk
         merged = source[f"{name}.weight"].float() + layer.scaling * layer.lora_B.detach() @ layer.lora_A.detach()
         for part, tensor in kind.encode(merged).items():
             assert torch.equal(written[f"{name}.{part}"], tensor), (name, part)
-        changed += not torch.equal(kind.encode(source[f"{name}.weight"].float())["weight_packed"], written[f"{name}.weight_packed"])
+        changed += not torch.equal(
+            kind.encode(source[f"{name}.weight"].float())["weight_packed"], written[f"{name}.weight_packed"]
+        )
     assert changed == len(kept) == 8 * 7
 
 
@@ -174,7 +198,8 @@ def test_a_twin_shares_tensors_and_computes_the_same(family, tmp_path):
         torch.testing.assert_close(twin(**batch).logits, wanted, rtol=0, atol=1e-5)
     first = load_model(tmp_path)
     assert {parameter.data_ptr() for parameter in twin_of(first, tmp_path).parameters()} == {
-        parameter.data_ptr() for parameter in first.parameters()}
+        parameter.data_ptr() for parameter in first.parameters()
+    }
 
 
 @pytest.mark.parametrize("method", ["full", pytest.param("lora", marks=pytest.mark.slow)])
@@ -186,10 +211,24 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method)
 
     from model_ops.jobs.progress import Stopped
 
-    settings = {"scheme": "w8a8", "distil": {"enabled": True, "method": method, "steps": 8, "learning_rate": 1e-3,
-                                             "tokens_per_step": 512, "max_length": 256, "checkpoint_every": 2}}
-    job = Job(operation="quantize", output=tmp_path / "stopped", settings=settings,
-              inputs={"model": place / "float", "dataset": place / "dataset"})
+    settings = {
+        "scheme": "w8a8",
+        "distil": {
+            "enabled": True,
+            "method": method,
+            "steps": 8,
+            "learning_rate": 1e-3,
+            "tokens_per_step": 512,
+            "max_length": 256,
+            "checkpoint_every": 2,
+        },
+    }
+    job = Job(
+        operation="quantize",
+        output=tmp_path / "stopped",
+        settings=settings,
+        inputs={"model": place / "float", "dataset": place / "dataset"},
+    )
     (tmp_path / "stopped").mkdir()
     with pytest.raises(Stopped):
         quantize.run(job, Stops())
@@ -199,7 +238,10 @@ def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method)
 
 
 def test_what_cannot_be_trained_is_refused(place, tmp_path):
-    for settings, said in (({"scheme": "nvfp4a16"}, "share a scale"), ({"scheme": "w4a16", "method": "gptq"}, "method gptq rounds")):
+    for settings, said in (
+        ({"scheme": "nvfp4a16"}, "share a scale"),
+        ({"scheme": "w4a16", "method": "gptq"}, "method gptq rounds"),
+    ):
         with pytest.raises(ValidationError, match=said):
             QuantizeSettings.model_validate({**settings, "distil": {"enabled": True}})
     with pytest.raises(ValidationError, match="lora is for method lora"):

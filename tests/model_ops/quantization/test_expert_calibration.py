@@ -51,9 +51,12 @@ def place(tmp_path_factory, tiny_tokenizer):
         return directory
 
     def job(family, output, changes=None, **settings):
-        return Job(operation="quantize", output=output,
-                   inputs={"model": written(family, **(changes or {})), "dataset": root / "data"},
-                   settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **settings})
+        return Job(
+            operation="quantize",
+            output=output,
+            inputs={"model": written(family, **(changes or {})), "dataset": root / "data"},
+            settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **settings},
+        )
 
     return job
 
@@ -72,7 +75,11 @@ def blocks_of(job, dtype=torch.bfloat16):
 
 def dense(layer):
     """The weight that a layer computes with, whatever its form."""
-    return layer.weight if isinstance(layer, torch.nn.Linear) else layer.decode({part: getattr(layer, part) for part in layer.parts})
+    return (
+        layer.weight
+        if isinstance(layer, torch.nn.Linear)
+        else layer.decode({part: getattr(layer, part) for part in layer.parts})
+    )
 
 
 @torch.no_grad()
@@ -109,7 +116,9 @@ def test_separate_experts_are_the_fused_ones_and_share_their_weights(family):
         first.each[1].up.weight.data.zero_()
     fused = model.get_submodule(name)
     width = fused.down_proj.shape[2]
-    assert not fused.gate_up_proj[1, width:].any() and fused.gate_up_proj[1, :width].any() and fused.gate_up_proj[0, width:].any()
+    assert (
+        not fused.gate_up_proj[1, width:].any() and fused.gate_up_proj[1, :width].any() and fused.gate_up_proj[0, width:].any()
+    )
 
 
 def test_routers_stay_float_and_all_else_is_quantized():
@@ -141,7 +150,7 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
     monkeypatch.setattr(expert_inputs, "TOKENS_PER_INPUT", 0)
     walked, _ = blocks_of(place("deepseek_v3", tmp_path / "o"), torch.float32)
     block = next(block for block in walked if block.mixtures)
-    (name, experts), = block.mixtures.items()
+    ((name, experts),) = block.mixtures.items()
     hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
     for number, expert in enumerate(experts_of(block)):
         rows = hidden[(chosen == number).any(-1)].float()
@@ -159,7 +168,10 @@ def test_inputs_of_experts_are_those_that_the_router_chose(place, tmp_path, monk
 def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, family):
     given = place(family, tmp_path / "out")
     told = quantize.run(given, Progress())
-    source, config = load_file(given.inputs["model"] / "model.safetensors"), json.loads((tmp_path / "out/config.json").read_text())
+    source, config = (
+        load_file(given.inputs["model"] / "model.safetensors"),
+        json.loads((tmp_path / "out/config.json").read_text()),
+    )
     assert verify_weights(config, read_directory(tmp_path / "out")) == []
     walked, layers = blocks_of(given)
     assert told["tensors_quantized"] == len(layers.matrices) and told["output_error"] < 0.8 * told["output_error_rounded"]
@@ -216,8 +228,9 @@ def test_scales_of_an_expert_s_last_inputs_are_folded_into_its_up_projection(pla
         layer.mlp.experts.gate_up_proj.data[:, width + 3] *= 60
         layer.mlp.experts.down_proj.data[:, :, 3] /= 60
     layers = block_layers(model)
-    found = calibrated.calibrated_weights(model, layers, dict.fromkeys(layers.matrices, SCHEMES[scheme]), batches_of(given),
-                                          tmp_path / "blocks", method)
+    found = calibrated.calibrated_weights(
+        model, layers, dict.fromkeys(layers.matrices, SCHEMES[scheme]), batches_of(given), tmp_path / "blocks", method
+    )
     errors = {error.layer: error for error in found.errors}
     for _, up, down in layers.experts["model.layers.0.mlp.experts"]:
         assert errors[down].calibrated < 0.7 * errors[down].rounded
@@ -240,12 +253,11 @@ def test_nvfp4_has_a_range_for_every_expert(place, tmp_path, family):
     for joined in fused_layers(layers.matrices):
         assert len({largest[layer] for layer in joined}) == 1, "servers multiply these by one scale"
     block = next(block for block in walked if block.mixtures)
-    (name, mixture), = block.mixtures.items()
+    ((name, mixture),) = block.mixtures.items()
     hidden, chosen = (torch.cat(parts) for parts in zip(*block.routed(name), strict=True))
     for number, (gate, up, down) in enumerate(layers.experts[name]):
         assert largest[gate] == largest[up] == pytest.approx(float(hidden.abs().max()), rel=0.02), "the range of all tokens"
-        least, most = (float(mixture.inner(number, rows).abs().max())
-                       for rows in (hidden[(chosen == number).any(-1)], hidden))
+        least, most = (float(mixture.inner(number, rows).abs().max()) for rows in (hidden[(chosen == number).any(-1)], hidden))
         assert 0.97 * least <= largest[down] <= 1.03 * most
     for layer, found in largest.items():
         assert not layer.endswith("kv_b_proj") or found >= 0.999, "servers multiply it by the identity"
@@ -279,7 +291,9 @@ def test_experts_with_a_scheme_of_their_own_are_read_as_they_were_written(place,
     quantize.quantize_directory(source, tmp_path / "dense_apart", Progress(), schemes)
     read_alike(tmp_path / "dense_apart")
     config = json.loads((tmp_path / "dense_apart/config.json").read_text())["quantization_config"]
-    assert all(len([name for name in group["targets"] if "experts." in name]) <= 2 for group in config["config_groups"].values())
+    assert all(
+        len([name for name in group["targets"] if "experts." in name]) <= 2 for group in config["config_groups"].values()
+    )
     _, second = layers.experts.values()
     by_layer = {layer: SCHEMES["w8a16_channel"] for parts in second for layer in parts}  # those of the first layer stay float
     told = quantize.quantize_directory(source, tmp_path / "by_layer", Progress(), by_layer)
@@ -288,8 +302,9 @@ def test_experts_with_a_scheme_of_their_own_are_read_as_they_were_written(place,
         for layer in by_layer:
             weight, kind = model.get_submodule(layers.modules[layer]).weight, SCHEMES["w8a16_channel"].load_layer()
             weight.data.copy_(kind.decode(kind.encode(weight)))
-    torch.testing.assert_close(load_quantized(tmp_path / "by_layer", torch.float32)(IDS).logits, model(IDS).logits,
-                               rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        load_quantized(tmp_path / "by_layer", torch.float32)(IDS).logits, model(IDS).logits, rtol=1e-4, atol=1e-3
+    )
 
 
 @torch.no_grad()
@@ -302,7 +317,7 @@ def test_what_experts_cost_is_the_divergence_with_only_them_rounded(place, tmp_p
     taught = [cache.added_to(document, index) for index, document in enumerate(documents)]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     unit = units_of(layers)[-1]
-    (cost, nothing), = unit_costs(model, layers, [unit], [scheme, None], taught)
+    ((cost, nothing),) = unit_costs(model, layers, [unit], [scheme, None], taught)
     assert nothing == 0 and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     quantize.quantize_directory(given.inputs["model"], tmp_path / "q", Progress(), dict.fromkeys(unit, scheme))
     alone = load_quantized(tmp_path / "q", torch.float32, attention="packed")
@@ -320,7 +335,10 @@ def test_experts_stored_as_one_weight_stay_and_the_metrics_say_how_much(place, t
     floats = [name for name in source if name in written]
     assert any(source[name].ndim == 3 and torch.equal(source[name], written[name]) for name in floats)
     values = sum(tensor.numel() for tensor in source.values())
-    assert told["float_share"] == pytest.approx(sum(source[name].numel() for name in floats) / values) and told["float_share"] > 0.5
+    assert (
+        told["float_share"] == pytest.approx(sum(source[name].numel() for name in floats) / values)
+        and told["float_share"] > 0.5
+    )
     found = quantization_of(json.loads((tmp_path / "out/config.json").read_text()))
     module = next(iter(block_layers(load_model(tmp_path / "model")).kept_experts))
     assert not found.covers(f"{module}.0.gate_proj") and found.covers("model.layers.0.self_attn.q_proj")

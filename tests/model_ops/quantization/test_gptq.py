@@ -111,8 +111,11 @@ def batches(vocabulary=96):
 def test_the_walk_sees_what_layers_read_with_earlier_blocks_changed():
     model = tiny_model(layers=3)
     model.set_attn_implementation("packed")
-    names = {f"model.layers.{index}.{name}" for index in range(3)
-             for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")}
+    names = {
+        f"model.layers.{index}.{name}"
+        for index in range(3)
+        for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
+    }
     seen = {}
     for block in walk(model, batches(), names):
         seen |= {name: read.moment for name, read in block.inputs().items()}
@@ -136,18 +139,23 @@ def test_the_walk_sees_what_layers_read_with_earlier_blocks_changed():
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_walking_the_blocks_is_the_model_s_own_forward(family):
     model = tiny_family(family, attention="packed")
-    rows = to_batches([Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
-                      64 if family in PACKED else 1)
+    rows = to_batches(
+        [Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
+        64 if family in PACKED else 1,
+    )
     last, wanted = layer_list(model)[1][-1], []
-    hook = last.register_forward_hook(lambda module, given, found: wanted.append(found[0] if isinstance(found, tuple) else found))
+    hook = last.register_forward_hook(
+        lambda module, given, found: wanted.append(found[0] if isinstance(found, tuple) else found)
+    )
     for batch in rows:
         model(**batch.model_inputs)
     hook.remove()
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and ".layers." in name]
     seen = set()
     for block in walk(model, rows, linear):
-        seen |= {name for name, read in block.inputs().items()
-                 if torch.isfinite(read.moment).all() and read.moment.abs().sum() > 0}
+        seen |= {
+            name for name, read in block.inputs().items() if torch.isfinite(read.moment).all() and read.moment.abs().sum() > 0
+        }
     block.advance()
     for run, own in zip(block.runs, wanted, strict=True):
         torch.testing.assert_close(run.hidden.view_as(own), own, rtol=1e-4, atol=1e-5)
@@ -164,8 +172,12 @@ def place(tmp_path_factory):
 
 
 def job(place, output, **changes):
-    return Job(operation="quantize", output=output, inputs={"model": place / "model", "dataset": place / "data"},
-               settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **changes})
+    return Job(
+        operation="quantize",
+        output=output,
+        inputs={"model": place / "model", "dataset": place / "data"},
+        settings={"scheme": "w4a16_g32", "calibration_rows": 20, "calibration_length": 64, **changes},
+    )
 
 
 def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
@@ -179,10 +191,14 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, tmp_path):
     metrics = quantize.run(given, Progress(told))
     assert metrics["calibration_rows"] == 20 and metrics["tensors_quantized"] == 3 * 7
     assert "calibration uses" not in told.getvalue()
-    quantize.run(given.model_copy(update={"settings": {**given.settings, "calibration_rows": 64}, "output": tmp_path / "few"}),
-                 Progress(told))
-    assert "calibration uses 30 rows, all that the training split has for this model; quantize.calibration_rows asks for 64" in (
-        told.getvalue())
+    quantize.run(
+        given.model_copy(update={"settings": {**given.settings, "calibration_rows": 64}, "output": tmp_path / "few"}),
+        Progress(told),
+    )
+    assert (
+        "calibration uses 30 rows, all that the training split has for this model; quantize.calibration_rows asks for 64"
+        in (told.getvalue())
+    )
     assert metrics["output_error"] < 0.8 * metrics["output_error_rounded"]
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w4a16_g32"
@@ -232,8 +248,12 @@ def test_settings_and_missing_rows_are_refused_with_the_remedy(place, tmp_path):
 
 def test_rounding_alone_needs_no_rows(place, tmp_path):
     write_target(tmp_path / "model", layers=3, vocab_size=300, intermediate_size=64)
-    given = Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path / "model"},
-                settings={"scheme": "w4a16_g32", "method": "rtn"})
+    given = Job(
+        operation="quantize",
+        output=tmp_path / "out",
+        inputs={"model": tmp_path / "model"},
+        settings={"scheme": "w4a16_g32", "method": "rtn"},
+    )
     assert quantize.run(given, Progress())["tensors_quantized"] == 21
     found = load_quantized(tmp_path / "out", torch.float32).model.layers[0].mlp.up_proj
     assert isinstance(found, Int4Linear32)

@@ -25,10 +25,18 @@ from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.quantized_model import load_quantized
 
 EXPECTED = {
-    "llama": [("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj"),
-              ("gate_proj up_proj", "post_attention_layernorm"), ("down_proj", "up_proj")],
-    "gemma3_text": [("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj"),
-                    ("gate_proj up_proj", "pre_feedforward_layernorm"), ("down_proj", "up_proj")],
+    "llama": [
+        ("q_proj k_proj v_proj", "input_layernorm"),
+        ("o_proj", "v_proj"),
+        ("gate_proj up_proj", "post_attention_layernorm"),
+        ("down_proj", "up_proj"),
+    ],
+    "gemma3_text": [
+        ("q_proj k_proj v_proj", "input_layernorm"),
+        ("o_proj", "v_proj"),
+        ("gate_proj up_proj", "pre_feedforward_layernorm"),
+        ("down_proj", "up_proj"),
+    ],
     "mixtral": [("q_proj k_proj v_proj", "input_layernorm"), ("o_proj", "v_proj")],  # its router reads what the experts read
 }
 
@@ -41,8 +49,10 @@ def first_block(family):
     for tensor in model.parameters():
         if tensor.ndim == 1:
             tensor.add_(torch.rand_like(tensor) * 0.3)
-    rows = to_batches([Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
-                      64 if family in PACKED else 1)
+    rows = to_batches(
+        [Document(f"r{i}", np.random.default_rng(i).integers(3, 60, 33), np.ones(33, bool)) for i in range(3)],
+        64 if family in PACKED else 1,
+    )
     return model, next(iter(walk(model, rows, block_layers(model).linear.values())))
 
 
@@ -65,8 +75,9 @@ def test_folding_scales_changes_nothing_that_a_block_computes(family):
         added = (output - run.hidden).norm()
         assert (block.output(run) - output).norm() < 1e-3 * added
     if family in EXPECTED:
-        found = [(" ".join(name.rpartition(".")[2] for name in group.readers), group.source.rpartition(".")[2])
-                 for group in groups]
+        found = [
+            (" ".join(name.rpartition(".")[2] for name in group.readers), group.source.rpartition(".")[2]) for group in groups
+        ]
         assert found == EXPECTED[family]
 
 
@@ -94,7 +105,7 @@ def test_awq_takes_the_scales_of_least_error_and_they_are_those_of_its_definitio
 
     sizes = (x * x).mean(0).sqrt()
     shares = (weight.view(32, 2, 32).abs() / weight.view(32, 2, 32).abs().amax(-1, keepdim=True)).reshape(32, 64).mean(0)
-    errors = {power: error(sizes ** power / shares ** (1 - power)) for power in np.linspace(0, 1, 21)}
+    errors = {power: error(sizes**power / shares ** (1 - power)) for power in np.linspace(0, 1, 21)}
     assert error(scales) < 0.2 * error(torch.ones(64))
     assert error(scales) < 1.02 * min(errors.values())  # scales of groups are stored in bfloat16
 
@@ -132,8 +143,10 @@ def with_outliers(tmp_path_factory):
     with torch.no_grad():
         for layer in model.model.layers:
             reads, mlp = layer.self_attn, layer.mlp
-            for norm, readers in ((layer.input_layernorm, (reads.q_proj, reads.k_proj, reads.v_proj)),
-                                  (layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj))):
+            for norm, readers in (
+                (layer.input_layernorm, (reads.q_proj, reads.k_proj, reads.v_proj)),
+                (layer.post_attention_layernorm, (mlp.gate_proj, mlp.up_proj)),
+            ):
                 norm.weight[:3] *= OUTLIERS
                 for reader in readers:
                     reader.weight[:, :3] /= OUTLIERS
@@ -175,15 +188,22 @@ def test_scaling_saves_what_outliers_cost(with_outliers, place, tmp_path):  # no
     with torch.no_grad():
         torch.testing.assert_close(
             load_quantized(scaled, torch.float32)(ids).logits,
-            AutoModelForCausalLM.from_pretrained(scaled, dtype=torch.float32)(ids).logits, rtol=0, atol=1e-4)
+            AutoModelForCausalLM.from_pretrained(scaled, dtype=torch.float32)(ids).logits,
+            rtol=0,
+            atol=1e-4,
+        )
     config = json.loads((scaled / "config.json").read_text())
     assert config["quantization_config"]["format"] == "pack-quantized"
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ({"scheme": "w8a8", "method": "awq"}, "method is awq, but scheme w8a8 rounds to nearest"),
-    ({"scheme": "w4a16", "method": "smoothquant"}, "smoothquant, which is for int8 activations, and scheme is w4a16"),
-    ({"scheme": "w4a16", "method": "awq", "distil": {"enabled": True}}, "method awq rounds in another way")])
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"scheme": "w8a8", "method": "awq"}, "method is awq, but scheme w8a8 rounds to nearest"),
+        ({"scheme": "w4a16", "method": "smoothquant"}, "smoothquant, which is for int8 activations, and scheme is w4a16"),
+        ({"scheme": "w4a16", "method": "awq", "distil": {"enabled": True}}, "method awq rounds in another way"),
+    ],
+)
 def test_a_method_that_does_not_fit_is_refused_with_the_remedy(settings, said):
     with pytest.raises(ValueError, match=said):
         QuantizeSettings(**settings)

@@ -72,7 +72,7 @@ def test_scales_are_the_largest_keys_and_values_that_are_cached():
     for batch in rows:
         start = 0
         for length in batch.model_inputs["document_lengths"]:
-            ids = batch.model_inputs["input_ids"][:, start:start + length]
+            ids = batch.model_inputs["input_ids"][:, start : start + length]
             largest = np.maximum(largest, [[each.abs().max().item() for each in pair] for pair in cached(model, ids)])
             start += length
     np.testing.assert_allclose([found[name] for name in LAYERS], largest / 448, rtol=1e-5)
@@ -87,8 +87,9 @@ def test_every_family_is_calibrated_or_refused(family):
         with pytest.raises(ModelError, match="no layer caches keys and values by heads"):
             cache_layers(names)
         return
-    rows = to_batches([Document("r", np.random.default_rng(0).integers(3, 60, 33), np.ones(33, bool))],
-                      64 if family in PACKED else 1)
+    rows = to_batches(
+        [Document("r", np.random.default_rng(0).integers(3, 60, 33), np.ones(33, bool))], 64 if family in PACKED else 1
+    )
     layers = cache_layers(names)
     found = cache_scales(model, layers, rows)
     assert found and list(found) == list(layers)
@@ -98,7 +99,7 @@ def test_every_family_is_calibrated_or_refused(family):
 
 def test_rounding_is_a_cast_to_float8_and_back():
     values = torch.randn(4, 100, generator=torch.Generator().manual_seed(0))
-    wanted = ((values / 0.01).clamp(-448, 448).to(torch.float8_e4m3fn).float() * 0.01)
+    wanted = (values / 0.01).clamp(-448, 448).to(torch.float8_e4m3fn).float() * 0.01
     assert torch.equal(round_fp8(values, 0.01), wanted) and float(round_fp8(torch.tensor([99.0]), 0.01)) == pytest.approx(4.48)
 
 
@@ -117,7 +118,10 @@ def test_config_and_tensors_are_what_servers_read(quantized):
     config = json.loads((quantized / "config.json").read_text())
     found = QuantizationConfig(**config["quantization_config"]).kv_cache_scheme
     assert (found.num_bits, found.type, found.strategy, found.symmetric, found.dynamic) == (8, "float", "tensor", True, False)
-    assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w8a16_channel" and quantization_of(config).cache
+    assert (
+        quantization_of(config).scheme_of("model.layers.0.mlp.up_proj").name == "w8a16_channel"
+        and quantization_of(config).cache
+    )
     headers = read_directory(quantized)
     for name in LAYERS:
         assert (headers[f"{name}.k_scale"].dtype, headers[f"{name}.v_scale"].shape) == ("F32", (1,))
@@ -163,7 +167,9 @@ def test_a_lost_scale_is_named(quantized, tmp_path):
     save_file({**tensors, f"{LAYERS[1]}.k_scale": torch.tensor([-1.0])}, tmp_path / "model.safetensors")
     config = json.loads((tmp_path / "config.json").read_text())
     assert "layers.1.self_attn.k_scale must be positive" in str(verify_weights(config, read_directory(tmp_path))[0])
-    save_file({name: value for name, value in tensors.items() if name != f"{LAYERS[2]}.v_scale"}, tmp_path / "model.safetensors")
+    save_file(
+        {name: value for name, value in tensors.items() if name != f"{LAYERS[2]}.v_scale"}, tmp_path / "model.safetensors"
+    )
     with pytest.raises(ModelError, match=r"layers\.2\.self_attn\.v_scale is missing"):
         load_quantized(tmp_path)
 
@@ -184,8 +190,11 @@ def test_the_cache_s_scales_are_those_of_the_model_that_is_served(place, tmp_pat
     given.inputs["model"] = tmp_path / "model"
     quantize.run(given, Progress())
     stored = load_file(tmp_path / "out" / "model.safetensors")
-    served = (load_model(tmp_path / "model") if method == "rtn" else
-              load_quantized(tmp_path / "out", torch.bfloat16, attention="packed"))
+    served = (
+        load_model(tmp_path / "model")
+        if method == "rtn"
+        else load_quantized(tmp_path / "out", torch.bfloat16, attention="packed")
+    )
     rows = to_batches(calibration_documents(place / "data", tmp_path / "model", 20, 64, 0), 4096)
     wanted = cache_scales(served, LAYERS, rows)
     found = {layer: tuple(float(stored[f"{layer}.{part}"]) for part in ("k_scale", "v_scale")) for layer in LAYERS}

@@ -17,9 +17,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quantize on a mesh")]
 
 WIDE = {"layers": 3, "vocab_size": 300, "intermediate_size": 64}
 CASES = {
-    "gptq": ({"scheme": "w4a16_g32"}, 2), "awq_gptq": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 3),
-    "smoothquant": ({"scheme": "w8a8", "method": "smoothquant", "kv_cache": "fp8"}, 2), "nvfp4": ({"scheme": "nvfp4"}, 2),
-    "experts": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 2)}
+    "gptq": ({"scheme": "w4a16_g32"}, 2),
+    "awq_gptq": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 3),
+    "smoothquant": ({"scheme": "w8a8", "method": "smoothquant", "kv_cache": "fp8"}, 2),
+    "nvfp4": ({"scheme": "nvfp4"}, 2),
+    "experts": ({"scheme": "w4a16_g32", "method": "awq_gptq"}, 2),
+}
 """Settings, and a number of processes."""
 
 
@@ -33,9 +36,13 @@ def outcomes(place, tmp_path_factory):  # noqa: F811
     def add(name, output, settings, processes=1, stop=None):
         source = folder / ("experts_model" if name.startswith("experts") else "model")
         mesh = {"mesh": {"processes": processes}} if processes > 1 else {}
-        jobs[name] = {"operation": "quantize", "output": str(folder / output), "inputs": {
-            "model": str(source), "dataset": str(place / "data")}, "stop": stop, "settings": {
-                "calibration_rows": 20, "calibration_length": 64, **settings, **mesh}}
+        jobs[name] = {
+            "operation": "quantize",
+            "output": str(folder / output),
+            "inputs": {"model": str(source), "dataset": str(place / "data")},
+            "stop": stop,
+            "settings": {"calibration_rows": 20, "calibration_length": 64, **settings, **mesh},
+        }
 
     for case, (settings, processes) in CASES.items():
         add(f"{case} 1", f"{case}-1", settings)
@@ -71,11 +78,15 @@ def test_fewer_batches_than_processes_are_refused(outcomes):
     assert not (folder / "many/model.safetensors").exists()
 
 
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"scheme": "w8a8"}, "scheme w8a8 with method rtn reads none: leave mesh out"),
-    ({"scheme": "auto", "budget": 0.4}, "scheme auto measures the whole model in one process"),
-    ({"scheme": "w4a16", "distil": {"enabled": True}}, "distil trains in one process"),
-    ({"scheme": "w4a16", "mesh": {"processes": 2, "tp": 2}}, "mesh.tp is 2, and processes of quantize share rows only")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scheme": "w8a8"}, "scheme w8a8 with method rtn reads none: leave mesh out"),
+        ({"scheme": "auto", "budget": 0.4}, "scheme auto measures the whole model in one process"),
+        ({"scheme": "w4a16", "distil": {"enabled": True}}, "distil trains in one process"),
+        ({"scheme": "w4a16", "mesh": {"processes": 2, "tp": 2}}, "mesh.tp is 2, and processes of quantize share rows only"),
+    ],
+)
 def test_what_does_not_run_on_a_mesh_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         QuantizeSettings.model_validate({"mesh": {"processes": 2}, **settings})

@@ -65,12 +65,13 @@ def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
 @pytest.mark.parametrize("largest", [32_767, 10**9])
 def test_a_cpu_kernel_that_saturates_is_not_used(monkeypatch, largest):
     """As oneDNN's: pairs of products are summed in 16 bits, of values that were shifted to be unsigned."""
+
     def saturating(left, right):
-        pairs = [(left[:, at:at + 2].double() + 128) @ right[at:at + 2].double() for at in range(0, left.shape[1], 2)]
+        pairs = [(left[:, at : at + 2].double() + 128) @ right[at : at + 2].double() for at in range(0, left.shape[1], 2)]
         return (sum(pair.clamp(-largest - 1, largest) for pair in pairs) - 128 * right.double().sum(0)).int()
 
     clock = iter(range(100))  # the kernel is faster: the third and fourth readings are further apart
-    monkeypatch.setattr(int8_linear.time, "perf_counter", lambda: next(clock)**2)
+    monkeypatch.setattr(int8_linear.time, "perf_counter", lambda: next(clock) ** 2)
     monkeypatch.setattr(int8_linear, "int8_matmul", saturating)
     int8_linear.kernel_suits_cpu.cache_clear()
     try:
@@ -99,8 +100,7 @@ def test_int8_linear_equals_its_definition():
     torch.testing.assert_close(layer(hidden), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("model_type", "tied"),
-                         [("llama", False), ("mistral", True), ("qwen2", True), ("qwen3", False)])
+@pytest.mark.parametrize(("model_type", "tied"), [("llama", False), ("mistral", True), ("qwen2", True), ("qwen3", False)])
 def test_quantized_directory_computes_nearly_the_same(tmp_path, model_type, tied):
     model = tiny_model(model_type, layers=3, tied=tied)
     model.save_pretrained(tmp_path / "source")

@@ -26,23 +26,61 @@ from model_ops.quantization.scheme import Precision, Scheme
 from resources.digests.code import files_used
 
 WRITTEN_BY_HAND = {
-    "config_groups": {"group_0": {
-        "format": "int-quantized",
-        "input_activations": {"actorder": None, "block_structure": None, "dynamic": True, "group_size": None, "num_bits": 8,
-                              "observer": None, "observer_kwargs": {}, "strategy": "token", "symmetric": True, "type": "int"},
-        "output_activations": None, "targets": ["Linear"],
-        "weights": {"actorder": None, "block_structure": None, "dynamic": False, "group_size": None, "num_bits": 8,
-                    "observer": "minmax", "observer_kwargs": {}, "strategy": "channel", "symmetric": True, "type": "int"}}},
-    "format": "int-quantized", "global_compression_ratio": None, "ignore": ["lm_head"], "kv_cache_scheme": None,
-    "quant_method": "compressed-tensors", "quantization_status": "compressed", "sparsity_config": {}, "transform_config": {},
+    "config_groups": {
+        "group_0": {
+            "format": "int-quantized",
+            "input_activations": {
+                "actorder": None,
+                "block_structure": None,
+                "dynamic": True,
+                "group_size": None,
+                "num_bits": 8,
+                "observer": None,
+                "observer_kwargs": {},
+                "strategy": "token",
+                "symmetric": True,
+                "type": "int",
+            },
+            "output_activations": None,
+            "targets": ["Linear"],
+            "weights": {
+                "actorder": None,
+                "block_structure": None,
+                "dynamic": False,
+                "group_size": None,
+                "num_bits": 8,
+                "observer": "minmax",
+                "observer_kwargs": {},
+                "strategy": "channel",
+                "symmetric": True,
+                "type": "int",
+            },
+        }
+    },
+    "format": "int-quantized",
+    "global_compression_ratio": None,
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": None,
+    "quant_method": "compressed-tensors",
+    "quantization_status": "compressed",
+    "sparsity_config": {},
+    "transform_config": {},
     "version": "0.20.0",
 }
 """What compressed-tensors 0.20 writes, with every key."""
 
 LLM_COMPRESSOR = {
-    "quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ["lm_head"], "quantization_status": "frozen",
-    "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
-                                  "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}}},
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "ignore": ["lm_head"],
+    "quantization_status": "frozen",
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+            "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True},
+        }
+    },
 }
 """As llm-compressor 0.1 wrote it: keys with their default values are left out, the format stands at the top."""
 
@@ -68,9 +106,15 @@ class Int8WeightLinear(QuantizedLinear):
         return F.linear(hidden, weight.to(hidden.dtype), self.bias)
 
 
-W8A16 = Scheme(name="w8a16", title="int8 W8A16", format="naive-quantized",
-               weights=Precision(8, "int", "channel"), activations=None, stored=weight_only,
-               load_layer=lambda: Int8WeightLinear)
+W8A16 = Scheme(
+    name="w8a16",
+    title="int8 W8A16",
+    format="naive-quantized",
+    weights=Precision(8, "int", "channel"),
+    activations=None,
+    stored=weight_only,
+    load_layer=lambda: Int8WeightLinear,
+)
 
 
 @pytest.fixture
@@ -86,8 +130,12 @@ def test_a_layer_holds_what_its_scheme_stores_and_decodes_what_it_encodes(name):
     kind = scheme.load_layer()
     encoded = kind.encode(weight)
     layer = kind(128, 12, True, torch.float32, scheme.stored(12, 128))
-    layer.load_state_dict({**{buffer_name(part): tensor for part, tensor in encoded.items()}, "bias": torch.ones(12)}, strict=True)
-    assert {part: tensor.dtype for part, tensor in encoded.items()} == {part: tensor.dtype for part, tensor in layer.held().items()}
+    layer.load_state_dict(
+        {**{buffer_name(part): tensor for part, tensor in encoded.items()}, "bias": torch.ones(12)}, strict=True
+    )
+    assert {part: tensor.dtype for part, tensor in encoded.items()} == {
+        part: tensor.dtype for part, tensor in layer.held().items()
+    }
     error = {"int": {8: 0.02, 4: 0.14}, "float": {8: 0.04, 4: 0.15}}[scheme.weights.type][scheme.weights.num_bits]
     assert (kind.decode(encoded) - weight).norm() < error * weight.norm()
     hidden = torch.randn(5, 128, generator=torch.Generator().manual_seed(2))
@@ -111,8 +159,17 @@ def test_layers_over_one_input_become_one(name):
     torch.testing.assert_close(torch.cat([layer(hidden) for layer in layers], dim=-1), wanted)
 
 
-PRESETS = {"w8a8": "W8A8", "w4a16": "W4A16", "fp8": "FP8_DYNAMIC", "fp8_block": "FP8_BLOCK", "w8a16": "W8A16",
-           "nvfp4": "NVFP4", "nvfp4a16": "NVFP4A16", "mxfp4": "MXFP4", "mxfp4a16": "MXFP4A16"}
+PRESETS = {
+    "w8a8": "W8A8",
+    "w4a16": "W4A16",
+    "fp8": "FP8_DYNAMIC",
+    "fp8_block": "FP8_BLOCK",
+    "w8a16": "W8A16",
+    "nvfp4": "NVFP4",
+    "nvfp4a16": "NVFP4A16",
+    "mxfp4": "MXFP4",
+    "mxfp4a16": "MXFP4A16",
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -126,8 +183,9 @@ def test_a_scheme_is_the_library_s_preset(name):
 def test_transformers_reads_what_is_written(name, tmp_path):
     """Equal, in bfloat16 for floats of four bits, which the library does not dequantize in float32. With a scale for each
     token, a rounding of activations that falls to the other side changes a product by a step."""
-    tiny_model(layers=2, tied=False, hidden_size=128, intermediate_size=256, head_dim=32, num_key_value_heads=4,
-               initializer_range=0.1).save_pretrained(tmp_path / "source")
+    tiny_model(
+        layers=2, tied=False, hidden_size=128, intermediate_size=256, head_dim=32, num_key_value_heads=4, initializer_range=0.1
+    ).save_pretrained(tmp_path / "source")
     quantize_directory(tmp_path / "source", tmp_path / "q", Progress(), SCHEMES[name])
     config = json.loads((tmp_path / "q/config.json").read_text())
     assert quantization_of(config).scheme_of("model.layers.0.mlp.up_proj") is SCHEMES[name]
@@ -181,12 +239,24 @@ def test_layers_that_a_config_leaves_out_stay_floats(source, tmp_path):
     assert verify_weights(config, read_directory(tmp_path / "q")) == []
 
 
-@pytest.mark.parametrize("change", [
-    {"format": "pack-quantized"}, {"quant_method": "gptq"}, {"kv_cache_scheme": {"num_bits": 8, "type": "int"}},
-    {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}},
-    {"transform_config": {"config_groups": {"u": {}}}}, {"sparsity_config": {"format": "sparse-24-bitmask"}},
-    {"config_groups": {}}, {"config_groups": {"a": WRITTEN_BY_HAND["config_groups"]["group_0"],
-                                              "b": {"targets": ["Linear"], "weights": {"num_bits": 3}}}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "pack-quantized"},
+        {"quant_method": "gptq"},
+        {"kv_cache_scheme": {"num_bits": 8, "type": "int"}},
+        {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}},
+        {"transform_config": {"config_groups": {"u": {}}}},
+        {"sparsity_config": {"format": "sparse-24-bitmask"}},
+        {"config_groups": {}},
+        {
+            "config_groups": {
+                "a": WRITTEN_BY_HAND["config_groups"]["group_0"],
+                "b": {"targets": ["Linear"], "weights": {"num_bits": 3}},
+            }
+        },
+    ],
+)
 def test_other_schemes_are_refused_by_name(change):
     config = json.loads(json.dumps(WRITTEN_BY_HAND))
     for group in config["config_groups"].values():
@@ -195,9 +265,17 @@ def test_other_schemes_are_refused_by_name(change):
         quantization_of({"quantization_config": {**config, **change}})
 
 
-@pytest.mark.parametrize(("part", "change"), [
-    ("weights", {"num_bits": 4}), ("weights", {"symmetric": False}), ("weights", {"strategy": "group", "group_size": 128}),
-    ("weights", {"type": "float"}), ("input_activations", {"dynamic": False}), ("input_activations", {"strategy": "tensor"})])
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("weights", {"num_bits": 4}),
+        ("weights", {"symmetric": False}),
+        ("weights", {"strategy": "group", "group_size": 128}),
+        ("weights", {"type": "float"}),
+        ("input_activations", {"dynamic": False}),
+        ("input_activations", {"strategy": "tensor"}),
+    ],
+)
 def test_other_numbers_are_refused(part, change):
     config = json.loads(json.dumps(WRITTEN_BY_HAND))
     config["config_groups"]["group_0"][part] |= change
@@ -232,8 +310,10 @@ def test_tensors_of_another_kind_than_the_config_says_are_refused(source, tmp_pa
     """Whole numbers read as floats would load, and compute nonsense."""
     quantize_directory(source, tmp_path / "q", Progress())
     config = json.loads((tmp_path / "q/config.json").read_text())
-    for ignore, said in ((["lm_head", "re:.*down_proj"], r"down_proj\.weight is torch\.int8, the config asks for torch\.float32"),
-                         ([], "does not leave out lm_head")):
+    for ignore, said in (
+        (["lm_head", "re:.*down_proj"], r"down_proj\.weight is torch\.int8, the config asks for torch\.float32"),
+        ([], "does not leave out lm_head"),
+    ):
         config["quantization_config"]["ignore"] = ignore
         (tmp_path / "q/config.json").write_text(json.dumps(config))
         with pytest.raises(ModelError, match=said):
@@ -247,7 +327,8 @@ def test_an_unlisted_head_is_a_fault(source, tmp_path):
     assert "does not leave out lm_head" in str(verify_weights(config, read_directory(tmp_path / "q"))[0])
     assert not W8A16.recognises(config["quantization_config"])
     assert replace(W8A16, format="int-quantized", activations=SCHEMES["w8a8"].activations).recognises(
-        config["quantization_config"])
+        config["quantization_config"]
+    )
 
 
 def test_a_float_where_integers_belong_is_refused(source, tmp_path):
@@ -255,7 +336,9 @@ def test_a_float_where_integers_belong_is_refused(source, tmp_path):
     tensors = load_file(tmp_path / "q/model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"] = tensors["model.layers.1.mlp.up_proj.weight"].bfloat16()
     save_file(tensors, tmp_path / "q/model.safetensors")
-    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the config asks for torch\.int8"):
+    with pytest.raises(
+        ModelError, match=r"layers\.1\.mlp\.up_proj\.weight is torch\.bfloat16, the config asks for torch\.int8"
+    ):
         load_quantized(tmp_path / "q")
 
 
@@ -269,5 +352,9 @@ def test_training_refuses_quantized_weights_in_one_sentence(source, tmp_path):
 def test_training_does_not_depend_on_the_schemes(operation):
     """A student that samples needs the decoder, which knows the base class of quantized layers, and no scheme."""
     used = files_used(f"model_ops/operations/{operation}.py")
-    known = {"model_ops/quantization/__init__.py", "model_ops/quantization/quantized_linear.py"} if operation == "distill" else set()
+    known = (
+        {"model_ops/quantization/__init__.py", "model_ops/quantization/quantized_linear.py"}
+        if operation == "distill"
+        else set()
+    )
     assert used and not [path for path in used if path.startswith("model_ops/quantization/") and path not in known]

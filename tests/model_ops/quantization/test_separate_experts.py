@@ -21,14 +21,20 @@ def layer(out_features, in_features):
 @pytest.mark.parametrize("tokens", [1, 40])
 def test_each_token_gets_the_weighted_sum_of_its_experts(monkeypatch, tokens):
     torch.manual_seed(0)
-    experts = SeparateExperts([Expert(layer(WIDTH, HIDDEN), layer(WIDTH, HIDDEN), layer(HIDDEN, WIDTH))
-                                for _ in range(EXPERTS)], nn.SiLU())
+    experts = SeparateExperts(
+        [Expert(layer(WIDTH, HIDDEN), layer(WIDTH, HIDDEN), layer(HIDDEN, WIDTH)) for _ in range(EXPERTS)], nn.SiLU()
+    )
     hidden, weights = torch.randn(tokens, HIDDEN), torch.rand(tokens, 2)
     chosen = torch.stack([torch.randperm(EXPERTS - 1)[:2] for _ in range(tokens)])  # nobody chooses the last one
-    wanted = torch.stack([
-        sum(weight * each.down(nn.functional.silu(each.gate(row[None])) * each.up(row[None]))[0]
-            for weight, each in zip(of_row, (experts.each[n] for n in numbers), strict=True))
-        for row, of_row, numbers in zip(hidden, weights, chosen.tolist(), strict=True)])
+    wanted = torch.stack(
+        [
+            sum(
+                weight * each.down(nn.functional.silu(each.gate(row[None])) * each.up(row[None]))[0]
+                for weight, each in zip(of_row, (experts.each[n] for n in numbers), strict=True)
+            )
+            for row, of_row, numbers in zip(hidden, weights, chosen.tolist(), strict=True)
+        ]
+    )
     transfers, tolist = [], torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: transfers.append(self) or tolist(self))
     monkeypatch.setattr(torch.Tensor, "nonzero", None)  # its result's size is read from the device

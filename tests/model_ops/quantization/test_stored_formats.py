@@ -42,7 +42,8 @@ def compressed(name, given, scale, preset=None, **more):
     """The library's stored tensors of a weight, for scales of ours."""
     scheme = preset_name_to_scheme(preset, ["Linear"])
     found = BaseCompressor.get_value_from_registry(SCHEMES[name].format).compress(
-        {"weight": given, "weight_scale": scale, **more}, scheme)
+        {"weight": given, "weight_scale": scale, **more}, scheme
+    )
     return scheme, found
 
 
@@ -69,7 +70,8 @@ def test_packed_int8_is_what_the_library_writes(name, layer):
     if name == "w8a16_channel":
         scheme = scheme.model_copy(update={"weights": QuantizationArgs(num_bits=8, strategy="channel")})
         theirs = BaseCompressor.get_value_from_registry("pack-quantized").compress(
-            {"weight": given, "weight_scale": ours["weight_scale"].float()}, scheme)
+            {"weight": given, "weight_scale": ours["weight_scale"].float()}, scheme
+        )
     assert torch.equal(ours["weight_packed"], theirs["weight_packed"])
     assert torch.equal(ours["weight_shape"], theirs["weight_shape"])
     assert torch.equal(decompressed(name, scheme, theirs), layer.decode(ours))
@@ -152,7 +154,9 @@ def test_nvfp4_is_what_the_library_writes():
     assert torch.equal(ours["weight_global_scale"], theirs["weight_global_scale"])
     assert torch.equal(ours["weight_packed"], theirs["weight_packed"])
     assert torch.equal(ours["weight_scale"].view(torch.uint8), theirs["weight_scale"].view(torch.uint8))
-    torch.testing.assert_close(decompressed("nvfp4a16", scheme, theirs).float(), Nvfp4WeightLinear.decode(ours), rtol=2**-7, atol=0)
+    torch.testing.assert_close(
+        decompressed("nvfp4a16", scheme, theirs).float(), Nvfp4WeightLinear.decode(ours), rtol=2**-7, atol=0
+    )
 
 
 def test_layers_that_servers_join_share_the_global_scale(tmp_path):
@@ -179,18 +183,37 @@ def test_layers_that_servers_join_share_the_global_scale(tmp_path):
 
 
 def test_layers_are_grouped_as_servers_join_them():
-    names = [f"model.layers.0.{name}" for name in ("mlp.up_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_proj",
-                                                   "mlp.gate_proj", "self_attn.k_proj", "mlp.experts.1.w3", "mlp.experts.1.w1")]
+    names = [
+        f"model.layers.0.{name}"
+        for name in (
+            "mlp.up_proj",
+            "self_attn.v_proj",
+            "self_attn.o_proj",
+            "self_attn.q_proj",
+            "mlp.gate_proj",
+            "self_attn.k_proj",
+            "mlp.experts.1.w3",
+            "mlp.experts.1.w1",
+        )
+    ]
     groups = fused_layers(names)
     assert sorted(itertools.chain(*groups)) == sorted(names)
     assert [[name.rpartition(".")[2] for name in group] for group in groups] == [
-        ["gate_proj", "up_proj"], ["q_proj", "k_proj", "v_proj"], ["o_proj"], ["w1", "w3"]]
+        ["gate_proj", "up_proj"],
+        ["q_proj", "k_proj", "v_proj"],
+        ["o_proj"],
+        ["w1", "w3"],
+    ]
     assert len(fused_layers(["a.0.q_proj", "a.1.q_proj"])) == 2
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("w8a16", "a layer has 96 inputs, no multiple of the 128 that share a scale: choose scheme w8a16_channel"),
-    ("fp8_block", "a layer has 96 inputs, no multiple of the 128 that share a scale: choose scheme fp8")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("w8a16", "a layer has 96 inputs, no multiple of the 128 that share a scale: choose scheme w8a16_channel"),
+        ("fp8_block", "a layer has 96 inputs, no multiple of the 128 that share a scale: choose scheme fp8"),
+    ],
+)
 def test_inputs_that_do_not_divide_are_refused_before_anything_is_written(name, said, tmp_path):
     tiny_model(layers=2, hidden_size=96, intermediate_size=96, head_dim=24).save_pretrained(tmp_path / "m")
     with pytest.raises(ModelError, match=said):
@@ -200,7 +223,9 @@ def test_inputs_that_do_not_divide_are_refused_before_anything_is_written(name, 
 
 def test_blocks_that_would_cross_joined_layers_are_refused(tmp_path):
     tiny_model(layers=2, hidden_size=128, intermediate_size=256, head_dim=32).save_pretrained(tmp_path / "m")  # k: 64 outputs
-    with pytest.raises(ModelError, match=r"k_proj has 64 outputs, no multiple of the 128 .* join it with .*v_proj: choose scheme fp8"):
+    with pytest.raises(
+        ModelError, match=r"k_proj has 64 outputs, no multiple of the 128 .* join it with .*v_proj: choose scheme fp8"
+    ):
         quantize_directory(tmp_path / "m", tmp_path / "q", Progress(), SCHEMES["fp8_block"])
 
 
@@ -239,7 +264,8 @@ def test_inputs_are_measured_on_rows_and_joined_layers_share_the_scale(place, tm
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and "layers" in name:
             module.register_forward_pre_hook(
-                lambda _, found, name=name: seen.update({name: max(seen.get(name, 0), found[0].abs().max().item())}))
+                lambda _, found, name=name: seen.update({name: max(seen.get(name, 0), found[0].abs().max().item())})
+            )
     for document in calibration_documents(place / "data", tmp_path / "model", 20, 64, 0):
         model(torch.tensor(np.asarray(document.input_ids), dtype=torch.long)[None])
     for name, largest in seen.items():

@@ -10,23 +10,33 @@ from benchmarks.template_kinds import answer, tokenizer_of, user
 from model_ops.jobs.errors import ModelError
 from model_ops.rendering.picture import TokenSpan, look, markdown, page
 
-TEMPLATE = ("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.role + ':' + m.content }}"
-            "<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}")
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{{ m.role + ':' + m.content }}"
+    "<|im_end|>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
 
 
 @pytest.fixture
 def dataset(tmp_path):
-    rows = [[user("<b>one</b>"), answer("1")], [{"role": "system", "content": "s"}, user("two"), answer("2")],
-            [user("three"), answer("3", weight=0)], [user("four"), answer("4"), user("five"), answer("5")]]
-    pq.write_table(pa.table({"row_id": [f"row-{n}" for n in range(4)], "messages": [json.dumps(row) for row in rows]}),
-                   tmp_path / "train.parquet")
+    rows = [
+        [user("<b>one</b>"), answer("1")],
+        [{"role": "system", "content": "s"}, user("two"), answer("2")],
+        [user("three"), answer("3", weight=0)],
+        [user("four"), answer("4"), user("five"), answer("5")],
+    ]
+    pq.write_table(
+        pa.table({"row_id": [f"row-{n}" for n in range(4)], "messages": [json.dumps(row) for row in rows]}),
+        tmp_path / "train.parquet",
+    )
     return tmp_path
 
 
 def test_runs_tell_context_from_what_is_learnt_and_dropped_rows_say_why(dataset):
     picture = look(dataset, "train", tokenizer_of(TEMPLATE), count=2)
     rows = {row.row_id: row for row in picture.rows}
-    assert rows["row-0"].contexts == [[TokenSpan("user:<b>one</b><|im_end|>assistant:", False, 26), TokenSpan("1<|im_end|>", True, 2)]]
+    assert rows["row-0"].contexts == [
+        [TokenSpan("user:<b>one</b><|im_end|>assistant:", False, 26), TokenSpan("1<|im_end|>", True, 2)]
+    ]
     assert [run.text for run in rows["row-3"].contexts[0] if run.is_learnt] == ["4<|im_end|>", "5<|im_end|>"]
     assert rows["row-1"].refusal == "the chat template refuses the row (no system)"
     assert rows["row-2"].refusal == "no answer with weight 1"

@@ -22,8 +22,9 @@ def tokenizer_of(pre_tokenizer, merges=()):
     backend.pre_tokenizer = pre_tokenizer
     backend.decoder = decoders.ByteLevel() if isinstance(pre_tokenizer, pre_tokenizers.ByteLevel) else decoders.Metaspace()
     backend.add_special_tokens([AddedToken(mark, special=True, normalized=False) for mark in ("<s>", "<|end|>", "<|user|>")])
-    backend.post_processor = processors.TemplateProcessing("<s> $A <|end|>", None, [
-        ("<s>", backend.token_to_id("<s>")), ("<|end|>", backend.token_to_id("<|end|>"))])
+    backend.post_processor = processors.TemplateProcessing(
+        "<s> $A <|end|>", None, [("<s>", backend.token_to_id("<s>")), ("<|end|>", backend.token_to_id("<|end|>"))]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="<|end|>")
 
 
@@ -50,13 +51,15 @@ def test_an_answer_stays_in_later_contexts_as_the_model_gave_it():
     tokenizer = tokenizer_of(BYTES, LINES)
     turns = [LearntTurn(1, "<|user|>o", "ne<|end|>"), LearntTurn(3, "<|user|>one<|end|><|user|>ho\n", "x<|end|>")]
     [found] = TurnEncoder(tokenizer).turns([turns])
-    assert found[1].prompt[:len(found[0].prompt) + len(found[0].answer)].tolist() == [*found[0].prompt, *found[0].answer]
+    assert found[1].prompt[: len(found[0].prompt) + len(found[0].answer)].tolist() == [*found[0].prompt, *found[0].answer]
     assert tokenizer.decode(found[1].prompt) == turns[1].context and len(joined(found)) == 1
 
 
 @pytest.mark.parametrize("pre_tokenizer", [BYTES, SPACES])
-@given(texts=st.lists(st.text("one \n", min_size=1, max_size=6), min_size=2, max_size=6),
-       ends=st.lists(st.sampled_from(["<|end|>", ""]), min_size=6, max_size=6))
+@given(
+    texts=st.lists(st.text("one \n", min_size=1, max_size=6), min_size=2, max_size=6),
+    ends=st.lists(st.sampled_from(["<|end|>", ""]), min_size=6, max_size=6),
+)
 def test_every_prompt_has_the_servers_own_text_and_where_nothing_merges_its_tokens(pre_tokenizer, texts, ends):
     tokenizer = tokenizer_of(pre_tokenizer, LINES)
     turns, said = [], ""
@@ -69,7 +72,7 @@ def test_every_prompt_has_the_servers_own_text_and_where_nothing_merges_its_toke
         exact = tokenizer.encode(turn.context, add_special_tokens=False)
         assert tokens.prompt.tolist() == exact or (merged and tokenizer.decode(tokens.prompt) == tokenizer.decode(exact))
         whole = tokenizer.encode(turn.context + turn.answer, add_special_tokens=False)
-        merged = merged or whole[:len(exact)] != exact
+        merged = merged or whole[: len(exact)] != exact
 
 
 def test_a_turn_continues_a_context_of_exactly_the_same_tokens():

@@ -19,8 +19,9 @@ NGRAM = Drafting(method="ngram", num_speculative_tokens=3)
 
 def measured(drafting, tau=None, **speeds):
     """Speeds by concurrency (c1, c8); a round of requests takes as long as its tokens."""
-    return MeasuredDrafting(drafting, {int(name[1:]): Rate(speed, int(name[1:]) * 100 / speed)
-                                       for name, speed in speeds.items()}, tau)
+    return MeasuredDrafting(
+        drafting, {int(name[1:]): Rate(speed, int(name[1:]) * 100 / speed) for name, speed in speeds.items()}, tau
+    )
 
 
 PLAIN = measured(NO_DRAFTING, c1=100, c8=400)
@@ -34,11 +35,14 @@ def test_the_concurrency_of_the_endpoint_decides(levels, chosen):
     assert choice.drafting == chosen and choice.decided_by == "server" and choice.reason.startswith(chosen.label)
     assert choice.concurrencies == (levels or [1, 8])
     assert [(point.label, point.concurrency) for point in choice.curve] == [
-        (each.drafting.label, level) for each in (HEAD, PLAIN, LOOKUP) for level in (1, 8)]
+        (each.drafting.label, level) for each in (HEAD, PLAIN, LOOKUP) for level in (1, 8)
+    ]
 
 
 def test_the_curve_holds_ratios_and_the_acceptance_that_would_break_even():
-    point = next(point for point in choose_in_server([PLAIN, HEAD]).curve if point.method == "drafter" and point.concurrency == 8)
+    point = next(
+        point for point in choose_in_server([PLAIN, HEAD]).curve if point.method == "drafter" and point.concurrency == 8
+    )
     assert (point.ratio, point.tau, point.tau_needed) == (316 / 400, 2.0, pytest.approx(2.0 / 0.79))
     assert point.p99_ratio == pytest.approx(400 / 316)
     plain = choose_in_server([PLAIN, HEAD]).curve[0]
@@ -85,11 +89,15 @@ def test_k_by_batch_size_is_not_proposed_where_one_k_is_as_good():
     assert varying([PLAIN, measured(with_drafter(5), c1=133, c8=399)], lambda drafting: True) is None
 
 
-@pytest.mark.parametrize(("speeds", "says"), [
-    ({"c1": 133, "c8": 316}, "pays up to about 3.6 requests at a time"),
-    ({"c1": 133, "c8": 500}, "pays at every measured concurrency, 1 to 8"),
-    ({"c1": 90, "c8": 316}, "pays at no measured concurrency, 1 to 8"),
-    ({"c1": 90, "c8": 500}, "pays only at 8 requests at a time")])
+@pytest.mark.parametrize(
+    ("speeds", "says"),
+    [
+        ({"c1": 133, "c8": 316}, "pays up to about 3.6 requests at a time"),
+        ({"c1": 133, "c8": 500}, "pays at every measured concurrency, 1 to 8"),
+        ({"c1": 90, "c8": 316}, "pays at no measured concurrency, 1 to 8"),
+        ({"c1": 90, "c8": 500}, "pays only at 8 requests at a time"),
+    ],
+)
 def test_break_even(speeds, says):
     assert break_even(measured(NGRAM, **speeds), PLAIN).says == says
 
@@ -120,12 +128,16 @@ def test_without_a_server_no_lookup_is_served_for_speed_and_none_that_needs_a_pa
     assert choose_by_replay([]).drafting == NO_DRAFTING
 
 
-@pytest.mark.parametrize(("values", "says"), [
-    ({"method": "ngram"}, "every other method at least 1"),
-    ({"method": "none", "num_speculative_tokens": 1}, "`none` drafts 0 tokens"),
-    ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((2, 3, 1),)}, "ranges begin at 1"),
-    ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((1, 2, 3), (4, 5, 1))}, "follow one another"),
-    ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((1, 2, 4),)}, "draft 0 to 3 tokens")])
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"method": "ngram"}, "every other method at least 1"),
+        ({"method": "none", "num_speculative_tokens": 1}, "`none` drafts 0 tokens"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((2, 3, 1),)}, "ranges begin at 1"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((1, 2, 3), (4, 5, 1))}, "follow one another"),
+        ({"method": "ngram", "num_speculative_tokens": 3, "by_batch_size": ((1, 2, 4),)}, "draft 0 to 3 tokens"),
+    ],
+)
 def test_a_drafting_that_contradicts_itself_is_refused(values, says):
     with pytest.raises(ValidationError, match=says):
         Drafting(**values)

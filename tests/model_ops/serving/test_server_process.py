@@ -49,8 +49,11 @@ def test_a_block_that_fails_ends_the_server_too(tmp_path):
 
 
 def test_a_server_that_ends_is_explained_by_its_cause_and_its_engine_is_ended(tmp_path):
-    stand_in(tmp_path, exits="(EngineCore pid=7) ERROR 11-25 [core.py:1] ValueError: head size 7 is not supported\n"
-             "(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above.")
+    stand_in(
+        tmp_path,
+        exits="(EngineCore pid=7) ERROR 11-25 [core.py:1] ValueError: head size 7 is not supported\n"
+        "(APIServer pid=6) RuntimeError: Engine core initialization failed. See root cause above.",
+    )
     (tmp_path / "server.log").write_text("OSError: of an earlier server\n")
     with pytest.raises(ServerFailed) as failed, run(tmp_path):
         pass
@@ -86,8 +89,9 @@ def test_what_is_no_program_is_refused(tmp_path):
 def test_a_killed_owner_leaves_no_server(tmp_path, number):
     """Python's own handling of SIGTERM ends a process as suddenly as SIGKILL does."""
     stand_in(tmp_path)
-    owner = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "python", tmp_path / "server.log"], text=True,
-                             stdout=subprocess.PIPE)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "python", tmp_path / "server.log"], text=True, stdout=subprocess.PIPE
+    )
     assert owner.stdout.readline() == "up\n" and len(living(tmp_path)) == 2
     os.kill(owner.pid, number)
     owner.wait()
@@ -100,8 +104,10 @@ def test_a_killed_owner_leaves_no_server(tmp_path, number):
 
 def test_a_message_of_several_lines_is_quoted_to_its_end(tmp_path):
     log = tmp_path / "server.log"
-    log.write_text("(APIServer pid=6)     return f(x)\n(APIServer pid=6) pydantic.ValidationError: 1 error for ModelConfig\n"
-                   "(APIServer pid=6)   Value error, max_model_len is too large\n(APIServer pid=6) done\n")
+    log.write_text(
+        "(APIServer pid=6)     return f(x)\n(APIServer pid=6) pydantic.ValidationError: 1 error for ModelConfig\n"
+        "(APIServer pid=6)   Value error, max_model_len is too large\n(APIServer pid=6) done\n"
+    )
     assert cause_in(log) == "pydantic.ValidationError: 1 error for ModelConfig Value error, max_model_len is too large"
 
 

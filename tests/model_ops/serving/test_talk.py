@@ -9,8 +9,14 @@ from model_ops.jobs.errors import ModelError
 from model_ops.serving import talk as module
 from model_ops.serving.talk import Talk, _Text
 
-ASKED = {"messages": [{"role": "system", "content": "Add."}, {"role": "user", "content": "def add(a, b): return a + b"}], "temperature": 0.0,
-         "top_p": 1.0, "max_tokens": 24, "seed": 3, "draft": True}
+ASKED = {
+    "messages": [{"role": "system", "content": "Add."}, {"role": "user", "content": "def add(a, b): return a + b"}],
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "max_tokens": 24,
+    "seed": 3,
+    "draft": True,
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,4 +74,4 @@ def test_half_a_character_waits_for_its_other_half():
 
     text = _Text(Bytes())
     assert [text.added(byte) for byte in "aé😀b".encode()] == ["a", "", "é", "", "", "", "😀", "b"] and text.rest() == ""
-    assert text.added(0xc3) == "" and text.rest() == "\ufffd"
+    assert text.added(0xC3) == "" and text.rest() == "\ufffd"

@@ -30,7 +30,9 @@ def a_chain(draft_vocab, heads=1, seed=0):
     rows = [torch.tensor([row for row in range(CONTEXTS) if row % 10 >= step]) for step in range(3)]
     states = [torch.randn(len(of_step), WIDTH, requires_grad=True) for of_step in rows]
     weights = [torch.randn(draft_vocab, WIDTH, requires_grad=True) for _ in range(heads)]
-    drafts = [DraftStep(of_step, weights[step % heads], row) for step, (of_step, row) in enumerate(zip(states, rows, strict=True))]
+    drafts = [
+        DraftStep(of_step, weights[step % heads], row) for step, (of_step, row) in enumerate(zip(states, rows, strict=True))
+    ]
     return teacher, torch.randn(CONTEXTS, HIDDEN), drafts, torch.randint(VOCAB, (CONTEXTS,)), [*states, *weights]
 
 
@@ -39,12 +41,16 @@ def plain(kind, teacher, last, drafts, labels, eta, kl_shares=(None, None, None)
     p = (last @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
     known = {int(target): draft for draft, target in enumerate(teacher.target_ids)}
     own = torch.tensor([known.get(int(label), OUTSIDE) for label in labels])
-    return [speculator_loss(kind, draft.states @ draft.head.T, p[draft.rows], own[draft.rows], eta, kl_share)
-            for draft, kl_share in zip(drafts, kl_shares, strict=True)]
+    return [
+        speculator_loss(kind, draft.states @ draft.head.T, p[draft.rows], own[draft.rows], eta, kl_share)
+        for draft, kl_share in zip(drafts, kl_shares, strict=True)
+    ]
 
 
-@pytest.mark.parametrize(("kind", "kl_shares"), [*((kind, None) for kind in ("kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy")),
-                                                 ("lk_lambda", [0.9, 0.2, 1.0])])
+@pytest.mark.parametrize(
+    ("kind", "kl_shares"),
+    [*((kind, None) for kind in ("kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy")), ("lk_lambda", [0.9, 0.2, 1.0])],
+)
 @pytest.mark.parametrize("draft_vocab", [VOCAB, 21])
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("cut", [True, False])
@@ -123,8 +129,9 @@ def peak_bytes(vocab, draft_vocab, contexts=600):
     last = torch.randn(contexts, 4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         chain_loss("lk_lambda", drafts, teacher, last).total.backward()
-    changes = sorted((event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events()
-                     if event.name() == "[memory]")
+    changes = sorted(
+        (event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"
+    )
     held = torch.tensor([change for _, change in changes]).cumsum(0)
     return int(held.max()) - 2 * 4 * head.numel()  # its gradient, and the head in the products' dtype
 

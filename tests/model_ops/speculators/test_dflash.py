@@ -38,11 +38,12 @@ def block_by_definition(model, embedding, head, text, states, j, drafts):
     """Logits [drafts, vocab] of one block from the paper's description: one row of text, one softmax over context and block."""
     weights, config = model.state_dict(), model.config
     heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-    context = normed(states[:j + 1] @ weights["fc.weight"].T, weights["hidden_norm.weight"])
+    context = normed(states[: j + 1] @ weights["fc.weight"].T, weights["hidden_norm.weight"])
     x = embedding[torch.tensor([text[j + 1], *[config.mask_token_id] * drafts])]
     places = torch.arange(j + 2 + drafts)
     cos, sin = (table[0][:, None] for table in model.rotary(x, places[None]))
     for number in range(config.num_layers):
+
         def of(name, source, number=number):
             return source @ weights[f"layers.{number}.{name}.weight"].T
 
@@ -51,8 +52,11 @@ def block_by_definition(model, embedding, head, text, states, j, drafts):
 
         entered = normed(x, vector("input_layernorm"))
         both = torch.cat((context, entered))
-        query = rotate(normed(of("self_attn.q_proj", entered).view(-1, heads, width), vector("self_attn.q_norm")),
-                       cos[j + 1:], sin[j + 1:])
+        query = rotate(
+            normed(of("self_attn.q_proj", entered).view(-1, heads, width), vector("self_attn.q_norm")),
+            cos[j + 1 :],
+            sin[j + 1 :],
+        )
         keys = rotate(normed(of("self_attn.k_proj", both).view(-1, kv_heads, width), vector("self_attn.k_norm")), cos, sin)
         values = of("self_attn.v_proj", both).view(-1, kv_heads, width)
         keys, values = (stream.repeat_interleave(heads // kv_heads, dim=1) for stream in (keys, values))
@@ -68,8 +72,10 @@ def material():
     target = tiny_model(layers=8)
     runner = IncrementalModel(target)
     model = tiny_dflash(runner)
-    rows = [AnswerRow(str(n), torch.randint(3, 96, (prompt + answer,), generator=torch.Generator().manual_seed(n)).tolist(),
-                      prompt) for n, (prompt, answer) in enumerate([(5, 9), (1, 4), (2, 14)])]
+    rows = [
+        AnswerRow(str(n), torch.randint(3, 96, (prompt + answer,), generator=torch.Generator().manual_seed(n)).tolist(), prompt)
+        for n, (prompt, answer) in enumerate([(5, 9), (1, 4), (2, 14)])
+    ]
     return target, runner, model, rows, OnlineStates(runner, rows, model.capture)
 
 
@@ -103,11 +109,13 @@ def test_training_computes_the_dense_model(material, anchors, explicit_up_to, mo
             if entry not in chosen:
                 assert all(not output[place, entry].any() for output in outputs)
                 continue
-            expected = block_by_definition(model, runner.embedding, target.lm_head.weight, row.ids,
-                                           batch.captured[place].float(), row.start + entry, 3)
+            expected = block_by_definition(
+                model, runner.embedding, target.lm_head.weight, row.ids, batch.captured[place].float(), row.start + entry, 3
+            )
             for step in range(3):
-                torch.testing.assert_close(logits_of(model, outputs[step][place, entry], step), expected[step], atol=2e-4,
-                                           rtol=1e-4)
+                torch.testing.assert_close(
+                    logits_of(model, outputs[step][place, entry], step), expected[step], atol=2e-4, rtol=1e-4
+                )
 
 
 def test_gradients_are_those_of_the_dense_model(material):
@@ -117,15 +125,30 @@ def test_gradients_are_those_of_the_dense_model(material):
     drawn = torch.randn(5, 3, 96, generator=torch.Generator().manual_seed(7))
     outputs = model.unroll(documents_at(batch, [[0, 3, 8], [5, 13]]), 3)
     where = [(0, 0), (0, 3), (0, 8), (1, 5), (1, 13)]
-    found = sum((logits_of(model, outputs[step][place][None], step) * drawn[number, step]).sum()
-                for number, place in enumerate(where) for step in range(3))
+    found = sum(
+        (logits_of(model, outputs[step][place][None], step) * drawn[number, step]).sum()
+        for number, place in enumerate(where)
+        for step in range(3)
+    )
     parameters = dict(model.named_parameters())
     ours = torch.autograd.grad(found, parameters.values())
     state = model.state_dict
     model.state_dict = lambda: parameters  # the dense model reads its weights there
-    expected = sum((block_by_definition(model, runner.embedding, target.lm_head.weight, rows[[0, 2][row]].ids,
-                                        batch.captured[row].float(), rows[[0, 2][row]].start + entry, 3)
-                    * drawn[number]).sum() for number, (row, entry) in enumerate(where))
+    expected = sum(
+        (
+            block_by_definition(
+                model,
+                runner.embedding,
+                target.lm_head.weight,
+                rows[[0, 2][row]].ids,
+                batch.captured[row].float(),
+                rows[[0, 2][row]].start + entry,
+                3,
+            )
+            * drawn[number]
+        ).sum()
+        for number, (row, entry) in enumerate(where)
+    )
     theirs = torch.autograd.grad(expected, parameters.values())
     model.state_dict = state
     for name, one, other in zip(parameters, ours, theirs, strict=True):
@@ -145,13 +168,16 @@ def test_drafting_computes_what_training_does(material):
         for row, j in enumerate(stands):
             expected = torch.stack([logits_of(model, outputs[step][row, j], step) for step in range(3)]).argmax(-1)
             assert proposal.tokens[row].tolist() == expected.tolist()
-        emitted = torch.stack([text[row, j + 2:j + 6] for row, j in enumerate(stands)])
-        drafter.advance(emitted, torch.tensor(counts), torch.stack([captured[row, j + 1:j + 5]
-                                                                    for row, j in enumerate(stands)]))
+        emitted = torch.stack([text[row, j + 2 : j + 6] for row, j in enumerate(stands)])
+        drafter.advance(
+            emitted, torch.tensor(counts), torch.stack([captured[row, j + 1 : j + 5] for row, j in enumerate(stands)])
+        )
         stands = [j + count for j, count in zip(stands, counts, strict=True)]
     drafter.keep(torch.tensor([1]))
-    assert drafter.propose(3, 0.0, None).tokens[0].tolist() == torch.stack(
-        [logits_of(model, outputs[step][1, stands[1]], step) for step in range(3)]).argmax(-1).tolist()
+    assert (
+        drafter.propose(3, 0.0, None).tokens[0].tolist()
+        == torch.stack([logits_of(model, outputs[step][1, stands[1]], step) for step in range(3)]).argmax(-1).tolist()
+    )
 
 
 def test_greedy_text_is_the_targets_own():
@@ -173,12 +199,11 @@ def test_sampled_text_is_distributed_as_the_target(greedy):
 def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
     target, runner, model, rows, source = material
     model = tiny_dflash(runner).requires_grad_(True)
-    settings = speculator_settings(architecture="dflash", loss=loss, gamma=2.0, anchors=4,
-                                  lambda_of="position").resolved()
+    settings = speculator_settings(architecture="dflash", loss=loss, gamma=2.0, anchors=4, lambda_of="position").resolved()
     batch, teacher = make_batch(rows, source, [0, 1, 2], (5, 6, 7)), Teacher(target.lm_head.weight, model.target_ids)
     found = SpeculatorLoss(teacher, settings)(model, batch)
     p = (batch.last.float() @ teacher.head.T).softmax(-1)
-    labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:] if row.prompt_tokens > 1 else row.ids[2:]) for row in rows])
+    labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens :] if row.prompt_tokens > 1 else row.ids[2:]) for row in rows])
     assert len(labels) == len(p) == found.terms["loss"].count == 26
     chosen = [entries.nonzero().flatten().tolist() for entries in chosen_anchors(batch.windows, batch.order, 4)]
     assert [len(entries) for entries in chosen] == [4, 3, 4]
@@ -196,7 +221,9 @@ def test_the_loss_is_the_weighted_sum_over_the_anchors_blocks(material, loss):
             total = total + weight * sum(losses) / len(losses) * (row.window - step)
     torch.testing.assert_close(found.terms["loss"].sum, total)
     weights = list(model.parameters())
-    for one, other in zip(torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True
+    ):
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-3)
 
 
@@ -209,7 +236,9 @@ def test_an_answer_weighs_by_its_tokens_whatever_shares_its_micro_batch(material
     orders = together.order.split(together.windows.tolist())
     alone = [make_batch(rows, source, [place]) for place in range(3)]
     alone = [replace(batch, order=order) for batch, order in zip(alone, orders, strict=True)]
-    torch.testing.assert_close(loss(model, together).terms["loss"].sum, sum(loss(model, batch).terms["loss"].sum for batch in alone))
+    torch.testing.assert_close(
+        loss(model, together).terms["loss"].sum, sum(loss(model, batch).terms["loss"].sum for batch in alone)
+    )
 
 
 def test_anchors_are_chosen_anew_each_step_and_again_the_same(material):
@@ -284,7 +313,9 @@ def test_what_training_keeps_grows_as_the_document_does(chosen):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            model.unroll(DocumentWindows(ids, torch.zeros(1, tokens, 3 * 32), torch.tensor([0]), tokens - 2, anchors=anchors), 3)
+            model.unroll(
+                DocumentWindows(ids, torch.zeros(1, tokens, 3 * 32), torch.tensor([0]), tokens - 2, anchors=anchors), 3
+            )
         return total
 
     short, middle, long = kept(256), kept(512), kept(1_024)
@@ -298,8 +329,11 @@ def test_going_on_from_a_previous_drafter_takes_its_weights_and_refuses_other_in
     take_over(model, previous)
     assert all(torch.equal(tensor, previous.state_dict()[name]) for name, tensor in model.state_dict().items())
     assert model.config.block_size == 6
-    for changes, sentence in (({"mask_token_id": 7}, "mask_token_id is 95"), ({"num_layers": 3}, "layers.2"),
-                              ({"captured_layers": 2}, "layer_ids is")):
+    for changes, sentence in (
+        ({"mask_token_id": 7}, "mask_token_id is 95"),
+        ({"num_layers": 3}, "layers.2"),
+        ({"captured_layers": 2}, "layer_ids is"),
+    ):
         with pytest.raises(ModelError, match=sentence):
             check_fit(tiny_dflash(runner, **changes), previous)
 
@@ -336,8 +370,16 @@ def test_more_drafts_than_a_block_holds_are_refused():
     runner = IncrementalModel(tiny_model(layers=4))
     model = tiny_dflash(runner)
     with pytest.raises(ModelError, match="blocks of 3 drafts"):
-        decode(runner, [[3, 4]], ["r"], eos_ids=set(), temperature=0, max_new_tokens=4, drafter=model.drafter(),
-               num_speculative_tokens=4)
+        decode(
+            runner,
+            [[3, 4]],
+            ["r"],
+            eos_ids=set(),
+            temperature=0,
+            max_new_tokens=4,
+            drafter=model.drafter(),
+            num_speculative_tokens=4,
+        )
 
 
 REFUSED = {

@@ -10,8 +10,12 @@ from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_a
 from tests.model_ops.flash_by_definition import FlashByDefinition
 
 BEFORE, WINDOWS = [6, 0, 11, 3, 40, 4], [5, 9, 1, 0, 30, 7]
-PATHS = {"explicit": (512, 1 << 21), "explicit, one query at a time": (512, 60), "the CPU's kernel": (0, 1 << 21),
-         "both": (30, 1 << 21)}
+PATHS = {
+    "explicit": (512, 1 << 21),
+    "explicit, one query at a time": (512, 60),
+    "the CPU's kernel": (0, 1 << 21),
+    "both": (30, 1 << 21),
+}
 
 
 def streams(heads, kv_heads, steps, head_dim=16, dtype=torch.float32, seed=0):
@@ -55,8 +59,9 @@ def test_every_path_equals_the_definition(path, heads, kv_heads, steps, monkeypa
     found = draft_attention(query, keys, values, pairs(later), layout)
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
     upstream = torch.randn_like(expected)
-    for one, other in zip(torch.autograd.grad(found, given, upstream), torch.autograd.grad(expected, given, upstream),
-                          strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found, given, upstream), torch.autograd.grad(expected, given, upstream), strict=True
+    ):
         torch.testing.assert_close(one, other, atol=5e-6, rtol=1e-4)
 
 
@@ -99,8 +104,11 @@ def test_memory_is_linear_in_length(path, tokens, monkeypatch):
         given = [torch.randn(rows, 2, 16, requires_grad=True) for rows in shapes]
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             draft_attention(*given[:3], [(given[3], given[4])], layout).sum().backward()
-        changes = sorted((event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events()
-                         if event.name() == "[memory]")
+        changes = sorted(
+            (event.start_ns(), event.nbytes())
+            for event in profile.profiler.kineto_results.events()
+            if event.name() == "[memory]"
+        )
         return int(torch.tensor([change for _, change in changes]).cumsum(0).max())
 
     small = peak(tokens)
@@ -131,8 +139,9 @@ def test_the_cuda_kernel_is_called_as_it_is_declared(monkeypatch):
     monkeypatch.setattr(module, "takes_varlen_kernel", lambda *_: True)
     layout = WindowLayout.of(BEFORE, WINDOWS, torch.device("meta"))
     queries, tokens = sum(WINDOWS), sum(BEFORE) + sum(WINDOWS)
-    given = tuple(torch.empty(*shape, 64, dtype=torch.bfloat16, device="meta")
-                  for shape in ((queries, 8), (tokens, 2), (tokens, 2)))
+    given = tuple(
+        torch.empty(*shape, 64, dtype=torch.bfloat16, device="meta") for shape in ((queries, 8), (tokens, 2), (tokens, 2))
+    )
     output, normaliser = module._causal_part(given, layout)
     assert output.shape == (queries, 8, 64) and normaliser.shape == (queries, 8) and normaliser.dtype == torch.float32
     gradients = module._causal_gradients(torch.empty_like(output), given, output, normaliser, layout)

@@ -28,8 +28,15 @@ from model_ops.verify import verify
 
 
 def answered(root):
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 16},
-                     inputs={"target": root / "target", "dataset": root / "dataset"}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": 16},
+            inputs={"target": root / "target", "dataset": root / "dataset"},
+        ),
+        Progress(),
+    )
     return root
 
 
@@ -44,10 +51,22 @@ def place(tmp_path_factory):
 
 
 def job(place, output, inputs=None, **changes):
-    values = {"steps": 6, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 2,
-              "precision": "float32", "num_speculative_tokens": 2, **changes}
-    return Job(operation="speculator", output=output, settings=values,
-               inputs={"target": place / "target", "dataset": place / "answers", **(inputs or {})})
+    values = {
+        "steps": 6,
+        "learning_rate": 2e-3,
+        "tokens_per_step": 256,
+        "max_length": 256,
+        "ttt_steps": 2,
+        "precision": "float32",
+        "num_speculative_tokens": 2,
+        **changes,
+    }
+    return Job(
+        operation="speculator",
+        output=output,
+        settings=values,
+        inputs={"target": place / "target", "dataset": place / "answers", **(inputs or {})},
+    )
 
 
 def copied(place, root, name="target"):
@@ -82,13 +101,14 @@ def test_a_quantized_targets_own_states_are_used(tmp_path):
     model = load_quantized(tmp_path / "target", torch.float32)
     with torch.no_grad():
         own = model.model(input_ids=torch.tensor([row[0].ids]), use_cache=False).last_hidden_state[0]
-    torch.testing.assert_close(states["target"], own[row[0].start:row[0].start + row[0].window + 1], atol=0.05, rtol=0.02)
+    torch.testing.assert_close(states["target"], own[row[0].start : row[0].start + row[0].window + 1], atol=0.05, rtol=0.02)
     assert (states["target"] - states["whole"]).abs().max() > 0.05, "they are not those of the unquantized weights"
 
 
 def test_online_and_cached_training_learn_the_same(place, tmp_path):
-    metrics = {mode: speculator.run(job(place, tmp_path / mode, hidden_states=mode), Progress())
-               for mode in ("online", "cache")}
+    metrics = {
+        mode: speculator.run(job(place, tmp_path / mode, hidden_states=mode), Progress()) for mode in ("online", "cache")
+    }
     assert metrics["online"]["hidden_states"] == "online" and metrics["cache"]["hidden_states"] == "cache"
     assert metrics["cache"]["hidden_states_gib"] > 0 and not (tmp_path / "cache" / ".work" / "states").exists()
     assert metrics["online"]["loss"] == pytest.approx(metrics["cache"]["loss"], rel=0.02)
@@ -122,8 +142,11 @@ def test_the_draft_vocabulary_counts_supervised_tokens_and_holds_what_ends_and_m
     ids, _ = choose_draft_vocabulary(counts, forced, coverage=0.8)
     assert 13 in ids and 12 not in ids
     report = coverage_report(ids, rows, [AnswerRow("c", [1, 1, 13, 200], 2)])
-    assert report == {"draft_coverage": 7 / 8, "draft_coverage_held_out": 0.5,
-                      "draft_coverage_by_workload": {"chat": 1.0, "math": pytest.approx(2 / 3)}}
+    assert report == {
+        "draft_coverage": 7 / 8,
+        "draft_coverage_held_out": 0.5,
+        "draft_coverage_by_workload": {"chat": 1.0, "math": pytest.approx(2 / 3)},
+    }
 
 
 def test_a_drafter_names_its_target_and_verify_looks(place, tmp_path):
@@ -153,16 +176,22 @@ def test_continuing_takes_all_weights_over_and_new_tokens_from_the_target(place)
     assert torch.equal(model.lm_head.weight[100:], fresh[100:])
     assert torch.equal(model.target_ids, after), "the vocabulary is the new traffic's"
     own, theirs = model.state_dict(), previous.state_dict()
-    assert all(torch.equal(own[name], theirs[name]) for name in own
-               if name not in ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight"))
+    assert all(
+        torch.equal(own[name], theirs[name])
+        for name in own
+        if name not in ("lm_head.weight", "d2t", "t2d", "embed_tokens.weight")
+    )
     assert torch.equal(model.embed_tokens.weight, runner.embedding.float()), "no drafter trains it: it is the target's"
 
 
-@pytest.mark.parametrize("left, expected", [
-    ({0.25: 1.95, 0.5: 2.0, 0.75: 2.0}, 0.25),     # 0.9 of what was accepted beyond 1 is left
-    ({0.25: 1.5, 0.5: 1.89, 0.75: 1.91}, 0.75),
-    ({0.25: 1.0, 0.5: 1.2, 0.75: 1.6}, 1.0),
-])
+@pytest.mark.parametrize(
+    "left, expected",
+    [
+        ({0.25: 1.95, 0.5: 2.0, 0.75: 2.0}, 0.25),  # 0.9 of what was accepted beyond 1 is left
+        ({0.25: 1.5, 0.5: 1.89, 0.75: 1.91}, 0.75),
+        ({0.25: 1.0, 0.5: 1.2, 0.75: 1.6}, 1.0),
+    ],
+)
 def test_a_previous_drafter_is_shrunk_as_far_as_it_costs_little(place, left, expected):
     runner = load_runner(place / "target")
     settings = speculator_settings(ttt_steps=2, seed=5).resolved()
@@ -191,8 +220,9 @@ def test_a_previous_drafter_is_shrunk_as_far_as_it_costs_little(place, left, exp
 
 
 def test_a_run_goes_on_from_a_previous_drafter(place, tmp_path):
-    metrics = speculator.run(job(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9,
-                                 previous_share=1), Progress())
+    metrics = speculator.run(
+        job(place, tmp_path / "a", {"previous": place / "drafter"}, steps=1, learning_rate=1e-9, previous_share=1), Progress()
+    )
     assert metrics["head_rows_taken_over"] == metrics["draft_vocab_size"] and metrics["head_rows_new"] == 0
     assert metrics["previous_share"] == 1
     old, new = load_draft_model(place / "drafter"), load_draft_model(tmp_path / "a")
@@ -204,8 +234,9 @@ def test_a_run_goes_on_from_a_previous_drafter(place, tmp_path):
 
 def changed_config(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({
-        name: value for name, value in {**config, **changes}.items() if value is not None}))
+    (folder / "config.json").write_text(
+        json.dumps({name: value for name, value in {**config, **changes}.items() if value is not None})
+    )
     return folder
 
 
@@ -254,8 +285,11 @@ def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is
         return tmp_path / name
 
     refused("holds no answer to train the drafter on", answers=written("empty", table.slice(0, 0)))
-    silent = table.set_column(table.schema.get_field_index("answer_token_ids"), "answer_token_ids",
-                              pa.array([[]] * table.num_rows, pa.list_(pa.int32())))
+    silent = table.set_column(
+        table.schema.get_field_index("answer_token_ids"),
+        "answer_token_ids",
+        pa.array([[]] * table.num_rows, pa.list_(pa.int32())),
+    )
     refused(f"none of the {table.num_rows} answers .* holds a token to predict", answers=written("silent", silent))
     other = table.replace_schema_metadata({b"target_digest": b"0" * 64})
     refused("answered with other weights", answers=written("other", other))

@@ -53,7 +53,9 @@ def test_speculators_reads_the_states_that_our_drafter_reads_and_norms_the_last_
         captured, last = boundaries.row(place)
         assert found["token_ids"].tolist() == row.ids
         assert torch.equal(found["hidden_states"][:, :-1].flatten(1), captured)
-        normed = runner.norm(found["hidden_states"][:, -1].float(), runner.final_norm.float())[row.start:row.start + row.window + 1]
+        normed = runner.norm(found["hidden_states"][:, -1].float(), runner.final_norm.float())[
+            row.start : row.start + row.window + 1
+        ]
         torch.testing.assert_close(normed.float(), last.float(), atol=0.03, rtol=0.02)
 
 
@@ -65,7 +67,7 @@ def test_specforge_reads_the_same_states_the_last_one_normed_and_the_answers_mas
         assert found["input_ids"].tolist() == row.ids
         assert found["loss_mask"].tolist() == [0] * row.prompt_tokens + [1] * (len(row.ids) - row.prompt_tokens)
         assert torch.equal(found["aux_hidden_state"], captured[None])
-        assert torch.equal(found["hidden_state"][0, row.start:row.start + row.window + 1], last)
+        assert torch.equal(found["hidden_state"][0, row.start : row.start + row.window + 1], last)
 
 
 def head(norm_before_fc=True, norm_before_residual=True):
@@ -81,11 +83,22 @@ def head(norm_before_fc=True, norm_before_residual=True):
 def as_speculators_writes(model, folder, **flags):
     """Its names, no map of a vocabulary that is whole, and every flag in the config."""
     folder.mkdir()
-    weights = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in model.state_dict().items()
-               if name not in ("d2t", "t2d")}
+    weights = {
+        name.replace("midlayer.", "layers.0.", 1): tensor
+        for name, tensor in model.state_dict().items()
+        if name not in ("d2t", "t2d")
+    }
     save_file(weights, folder / "model.safetensors")
-    raw = {"draft_vocab_size": 96, "fc_norm": False, "norm_output": True, "norm_before_fc": True,
-           "norm_before_residual": True, "transformer_layer_config": {"num_hidden_layers": 1}, "eagle_aux_hidden_state_layer_ids": list(LAYERS), **flags}
+    raw = {
+        "draft_vocab_size": 96,
+        "fc_norm": False,
+        "norm_output": True,
+        "norm_before_fc": True,
+        "norm_before_residual": True,
+        "transformer_layer_config": {"num_hidden_layers": 1},
+        "eagle_aux_hidden_state_layer_ids": list(LAYERS),
+        **flags,
+    }
     (folder / "config.json").write_text(json.dumps(raw))
     return folder
 
@@ -173,10 +186,14 @@ def test_ratios_of_repeats_are_told_with_their_range():
 def test_begun_as_a_peer_begins_the_head_is_the_targets_and_frozen_or_random_and_trained(written):
     root, runner, _ = written
     for peer, frozen in (("speculators", True), ("specforge", False)):
-        model, _ = new_drafter(root / "target", runner, ROWS, [], speculator_settings(architecture="eagle3", draft_vocab_size=96).resolved())
+        model, _ = new_drafter(
+            root / "target", runner, ROWS, [], speculator_settings(architecture="eagle3", draft_vocab_size=96).resolved()
+        )
         head = model.lm_head.weight.detach().clone()
         embedding = model.embed_tokens.weight.detach().clone()
         begin_as(peer, model)
         assert torch.equal(model.lm_head.weight, head) == frozen and model.lm_head.weight.requires_grad != frozen
         assert torch.equal(model.embed_tokens.weight, embedding)
-        assert abs(float(model.fc.weight.std()) - 0.02) < 0.002 and torch.equal(model.norm.weight, torch.ones_like(model.norm.weight))
+        assert abs(float(model.fc.weight.std()) - 0.02) < 0.002 and torch.equal(
+            model.norm.weight, torch.ones_like(model.norm.weight)
+        )

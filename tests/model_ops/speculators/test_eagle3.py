@@ -37,13 +37,15 @@ def test_unrolled_steps_equal_a_plain_decoder_over_the_expanded_sequence(scores_
     outputs = unroll(model, DocumentWindows(ids, captured, torch.tensor(starts), window), steps)
     fused = model.fuse(captured)
     if newer:
-        parts = [F.rms_norm(part, (32,), norm.weight, model.config.rms_norm_eps)
-                 for part, norm in zip(captured.split(32, -1), model.fc_norm, strict=True)]
+        parts = [
+            F.rms_norm(part, (32,), norm.weight, model.config.rms_norm_eps)
+            for part, norm in zip(captured.split(32, -1), model.fc_norm, strict=True)
+        ]
         torch.testing.assert_close(fused, torch.cat(parts, -1) @ model.fc.weight.t(), atol=1e-5, rtol=1e-4)
     for d, (length, start) in enumerate(zip(lengths, starts, strict=True)):
         for j in range(start, length - 2):
-            tokens = ids[d, 1:j + 2]
-            hidden, positions = fused[d, :j + 1], torch.arange(j + 1)
+            tokens = ids[d, 1 : j + 2]
+            hidden, positions = fused[d, : j + 1], torch.arange(j + 1)
             out = hidden
             for step in range(min(steps, length - 2 - j)):
                 if step > 0:
@@ -68,7 +70,7 @@ def test_ragged_windows_and_long_rows_equal_a_plain_decoder(kv_heads, num_layers
         for d, (start, window) in enumerate(zip(starts, windows, strict=True)):
             for entry in range(window):
                 j = start + entry
-                tokens, hidden, positions = ids[d, 1:j + 2], fused[d, :j + 1], torch.arange(j + 1)
+                tokens, hidden, positions = ids[d, 1 : j + 2], fused[d, : j + 1], torch.arange(j + 1)
                 out = hidden
                 for step in range(min(steps, window - entry)):
                     if step > 0:
@@ -108,13 +110,13 @@ def test_drafting_computes_what_training_trains(newer, num_layers):
     torch.testing.assert_close(drafter.hidden, outputs[0][:, 0], atol=1e-4, rtol=1e-3)
     # what it drafts: the chain of steps that training unrolls over its own drafts
     drafts = drafter.propose(3, 0.0, None).tokens
-    chain = torch.cat((text[:, :prompt + 1], drafts), dim=1)
+    chain = torch.cat((text[:, : prompt + 1], drafts), dim=1)
     known = F.pad(captured[:, :prompt], (0, 0, 0, chain.shape[1] - prompt))
     steps = model.unroll(DocumentWindows(chain, known, torch.tensor([prompt - 1]), 1), 3)
     expected = [model.target_ids[model.logits(hidden[0, 0]).argmax()] for hidden in steps]
     assert drafts[0].tolist() == torch.stack(expected).tolist()
     # a round that took in tokens prompt..prompt+3 and emitted prompt+1..prompt+4
-    drafter.advance(text[:, prompt + 1:prompt + 5], torch.tensor([4]), captured[:, prompt:prompt + 4])
+    drafter.advance(text[:, prompt + 1 : prompt + 5], torch.tensor([4]), captured[:, prompt : prompt + 4])
     torch.testing.assert_close(drafter.hidden, outputs[0][:, 4], atol=1e-4, rtol=1e-3)
 
 
@@ -152,7 +154,9 @@ def test_draft_vocabulary_is_offsets():
 
 
 HEAD_FILES = {
-    "truncated or damaged": lambda d, weights: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:40]),
+    "truncated or damaged": lambda d, weights: (d / "model.safetensors").write_bytes(
+        (d / "model.safetensors").read_bytes()[:40]
+    ),
     "hidden_size is 'wide', not a number above 0": lambda d, weights: edited(d, hidden_size="wide"),
     "num_attention_heads is 0, not a number": lambda d, weights: edited(d, num_attention_heads=0),
     "names 5, not 3": lambda d, weights: edited(d, eagle_aux_hidden_state_layer_ids=5),
@@ -161,11 +165,14 @@ HEAD_FILES = {
     "head_dim": lambda d, weights: edited(d, head_dim="wide"),
     "head_dim: Input should be greater": lambda d, weights: edited(d, head_dim=-1),
     "holds an invalid value .KeyError: 'spiral'": lambda d, weights: edited(
-        d, rope_parameters={"rope_type": "spiral", "rope_theta": 10_000.0}),
+        d, rope_parameters={"rope_type": "spiral", "rope_theta": 10_000.0}
+    ),
     "layers.0.mlp.up_proj.weight is not supported": lambda d, weights: save_file(
-        {**weights, "layers.0.mlp.up_proj.weight": torch.zeros(2)}, d / "model.safetensors"),
+        {**weights, "layers.0.mlp.up_proj.weight": torch.zeros(2)}, d / "model.safetensors"
+    ),
     "midlayer.self_attn.q_proj.bias is not supported": lambda d, weights: save_file(
-        {**weights, "midlayer.self_attn.q_proj.bias": torch.zeros(32)}, d / "model.safetensors"),
+        {**weights, "midlayer.self_attn.q_proj.bias": torch.zeros(32)}, d / "model.safetensors"
+    ),
 }
 
 

@@ -100,8 +100,10 @@ def test_the_files_are_what_servers_ask_for(tmp_path):
     """Names, shapes and fields as vLLM 0.32's medusa.py reads them."""
     runner = IncrementalModel(tiny_model(layers=2))
     drafter_of(DRAFT_VOCABULARY, runner).save(tmp_path / "medusa", 3)
-    stored = {name: (list(tensor.shape), tensor.dtype) for name, tensor in
-              load_file(tmp_path / "medusa" / "model.safetensors").items()}
+    stored = {
+        name: (list(tensor.shape), tensor.dtype)
+        for name, tensor in load_file(tmp_path / "medusa" / "model.safetensors").items()
+    }
     blocks = {f"blocks.{head}.layers.{layer}.weight": ([32, 32], torch.bfloat16) for head in range(3) for layer in range(2)}
     assert stored == {**blocks, "lm_head.weight": ([67, 32], torch.bfloat16), "token_map": ([67], torch.int64)}
     config = json.loads((tmp_path / "medusa" / "config.json").read_text())
@@ -127,8 +129,12 @@ def test_muon_leaves_output_matrices_to_adamw(form):
     model = drafter_of(form, IncrementalModel(tiny_model(layers=2))).requires_grad_()
     settings = speculator_settings(optimizer="muon").resolved()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    matrices = {names[id(parameter)] for group in parameter_groups(model, settings) if group["matrices"]
-                for parameter in group["params"]}
+    matrices = {
+        names[id(parameter)]
+        for group in parameter_groups(model, settings)
+        if group["matrices"]
+        for parameter in group["params"]
+    }
     assert matrices == {name for name in names.values() if name.startswith("blocks.")}
 
 
@@ -137,8 +143,16 @@ def test_longer_chains_than_trained_are_refused():
     for form in FORMS:
         model = drafter_of(form, runner)
         with pytest.raises(ModelError, match="was trained for 3 tokens"):
-            decode(runner, [[3, 4]], ["r"], eos_ids={2}, temperature=0, max_new_tokens=4, drafter=model.drafter(),
-                   num_speculative_tokens=4)
+            decode(
+                runner,
+                [[3, 4]],
+                ["r"],
+                eos_ids={2},
+                temperature=0,
+                max_new_tokens=4,
+                drafter=model.drafter(),
+                num_speculative_tokens=4,
+            )
         with pytest.raises(ValueError, match="3"):
             model.save(Path("nowhere"), 4)
 
@@ -148,10 +162,15 @@ def edited(directory, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-@pytest.mark.parametrize(("form", "changes", "expected"), [
-    ("medusa", {"num_heads": None}, "num_heads"), ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
-    (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"), ("medusa", {"model_type": "llama"}, "not a supported drafter"),
-])
+@pytest.mark.parametrize(
+    ("form", "changes", "expected"),
+    [
+        ("medusa", {"num_heads": None}, "num_heads"),
+        ("medusa", {"num_heads": 4}, "blocks.3.layers.0.weight is missing"),
+        (DRAFT_VOCABULARY, {"truncated_vocab_size": 60}, "token_map is"),
+        ("medusa", {"model_type": "llama"}, "not a supported drafter"),
+    ],
+)
 def test_directories_that_do_not_fit_are_refused(form, changes, expected, tmp_path):
     drafter_of(form, IncrementalModel(tiny_model(layers=2))).save(tmp_path, 3)
     edited(tmp_path, **changes)
@@ -171,16 +190,19 @@ def test_prefixed_and_older_names_are_read(tmp_path):
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize(("fields", "expected"), [
-    ({"architecture": "eagle3", "residual_layers": 1}, "only medusa has it"),
-    ({"architecture": "medusa", "block_size": 8}, "only dflash has it"),
-    ({"architecture": "medusa", "ttt_steps": 2}, "leave ttt_steps out"),
-    ({"architecture": "medusa", "draft_vocab_size": 64}, "whole vocabulary only"),
-    ({"architecture": "eagle3", "cod_ratio": 0.5}, "only p_eagle has it"),
-    ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle, dflash have it"),
-    ({"architecture": "p_eagle", "ttt_steps": 2}, "leave ttt_steps out"),
-    ({"architecture": "hydra"}, "eagle3.1"),
-])
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"architecture": "eagle3", "residual_layers": 1}, "only medusa has it"),
+        ({"architecture": "medusa", "block_size": 8}, "only dflash has it"),
+        ({"architecture": "medusa", "ttt_steps": 2}, "leave ttt_steps out"),
+        ({"architecture": "medusa", "draft_vocab_size": 64}, "whole vocabulary only"),
+        ({"architecture": "eagle3", "cod_ratio": 0.5}, "only p_eagle has it"),
+        ({"architecture": "medusa", "num_layers": 2}, "eagle3, eagle3.1, p_eagle, dflash have it"),
+        ({"architecture": "p_eagle", "ttt_steps": 2}, "leave ttt_steps out"),
+        ({"architecture": "hydra"}, "eagle3.1"),
+    ],
+)
 def test_settings_that_contradict_the_architecture_are_refused(fields, expected):
     with pytest.raises(ValueError, match=expected):
         speculator_settings(**fields)

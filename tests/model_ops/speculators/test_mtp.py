@@ -68,7 +68,7 @@ def test_training_and_drafting_run_the_published_layer_on_its_own_output(tmp_pat
     for start in (0, 4):
         outputs = model.unroll(DocumentWindows(text, captured, torch.tensor([start]), 12 - start), 3)
         for j in range(start, 12):
-            tokens, fed, positions = text[0, 1:j + 2], states[0, :j + 1], torch.arange(j + 1)
+            tokens, fed, positions = text[0, 1 : j + 2], states[0, : j + 1], torch.arange(j + 1)
             out = fed
             for step in range(min(3, 12 - j)):
                 if step:
@@ -82,7 +82,7 @@ def test_training_and_drafting_run_the_published_layer_on_its_own_output(tmp_pat
     drafter.begin([text[0, :6].tolist()], text[:, 6], captured[:, :6])
     for end in (6, 8):  # a prompt, and then a round that accepted one draft
         drafts = drafter.propose(3, 0.0, torch.zeros(1, 3)).tokens[0].tolist()
-        tokens, fed, positions = text[0, 1:end + 1], states[0, :end], torch.arange(end)
+        tokens, fed, positions = text[0, 1 : end + 1], states[0, :end], torch.arange(end)
         for draft in drafts:
             out = published(target, tensors, fed, tokens, positions)
             assert int(target.lm_head(out[-1]).argmax()) == draft
@@ -130,32 +130,65 @@ def place(tmp_path_factory):
     (root / "checkpoint/model.safetensors").unlink()
     names = sorted(weights)
     first, *further = layer
-    shards = {"model-1.safetensors": {name: weights[name] for name in names[:9]},
-              "model-2.safetensors": {**{name: weights[name] for name in names[9:]}, first: layer[first]},
-              "model-3.safetensors": {name: layer[name] for name in further}}
+    shards = {
+        "model-1.safetensors": {name: weights[name] for name in names[:9]},
+        "model-2.safetensors": {**{name: weights[name] for name in names[9:]}, first: layer[first]},
+        "model-3.safetensors": {name: layer[name] for name in further},
+    }
     for file, tensors in shards.items():
         save_file(tensors, root / "checkpoint" / file, metadata={"format": "pt"})
-    (root / "checkpoint/model.safetensors.index.json").write_text(json.dumps(
-        {"metadata": {}, "weight_map": {name: file for file, tensors in shards.items() for name in tensors}}))
+    (root / "checkpoint/model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": {name: file for file, tensors in shards.items() for name in tensors}})
+    )
     config = json.loads((root / "checkpoint/config.json").read_text())
-    (root / "checkpoint/config.json").write_text(json.dumps({
-        **config, "model_type": "mimo", "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1,
-        "auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"}}))
+    (root / "checkpoint/config.json").write_text(
+        json.dumps(
+            {
+                **config,
+                "model_type": "mimo",
+                "architectures": ["MiMoForCausalLM"],
+                "num_nextn_predict_layers": 1,
+                "auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"},
+            }
+        )
+    )
     imported(root / "checkpoint", root / "base")
     for name, beside in (("target", True), ("alone", False)):
-        quantize.run(Job(operation="quantize", output=root / name, inputs={"model": root / "base"},
-                         settings={"mtp_layer": beside}), Progress())
+        quantize.run(
+            Job(operation="quantize", output=root / name, inputs={"model": root / "base"}, settings={"mtp_layer": beside}),
+            Progress(),
+        )
     write_dataset(root / "dataset", rows=16)
-    generate.run(Job(operation="generate", output=root / "answers", settings={"max_new_tokens": 16},
-                     inputs={"target": root / "target", "dataset": root / "dataset"}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            settings={"max_new_tokens": 16},
+            inputs={"target": root / "target", "dataset": root / "dataset"},
+        ),
+        Progress(),
+    )
     return root
 
 
 def job(place, output, inputs=None, **changes):
-    values = {"architecture": "mtp", "steps": 40, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256, "ttt_steps": 3,
-              "precision": "float32", "num_speculative_tokens": 2, **changes}
-    return Job(operation="speculator", output=output, settings=values,
-               inputs={"target": place / "target", "dataset": place / "answers", "mtp_layer": place / "base", **(inputs or {})})
+    values = {
+        "architecture": "mtp",
+        "steps": 40,
+        "learning_rate": 2e-3,
+        "tokens_per_step": 256,
+        "max_length": 256,
+        "ttt_steps": 3,
+        "precision": "float32",
+        "num_speculative_tokens": 2,
+        **changes,
+    }
+    return Job(
+        operation="speculator",
+        output=output,
+        settings=values,
+        inputs={"target": place / "target", "dataset": place / "answers", "mtp_layer": place / "base", **(inputs or {})},
+    )
 
 
 def test_a_checkpoint_is_imported_as_its_body_with_the_layer_beside_it(place):
@@ -171,8 +204,10 @@ def test_a_checkpoint_is_imported_as_its_body_with_the_layer_beside_it(place):
 def test_a_base_without_such_a_layer_is_refused_before_it_is_imported(place, tmp_path):
     shutil.copytree(place / "checkpoint", tmp_path / "stripped")
     (tmp_path / "stripped/model-3.safetensors").unlink()
-    save_file({name: tensor for name, tensor in load_file(tmp_path / "stripped/model-2.safetensors").items() if LAYER not in name},
-              tmp_path / "stripped/model-2.safetensors")
+    save_file(
+        {name: tensor for name, tensor in load_file(tmp_path / "stripped/model-2.safetensors").items() if LAYER not in name},
+        tmp_path / "stripped/model-2.safetensors",
+    )
     for source in (place / "body", tmp_path / "stripped"):
         with pytest.raises(ModelError, match="has no supported multi-token-prediction layer"):
             imported(source, tmp_path / "base")
@@ -196,8 +231,18 @@ def test_it_learns_all_its_steps_and_is_written_as_vllm_loads_it(place, tmp_path
 
 def test_going_on_from_a_previous_one(place, tmp_path):
     speculator.run(job(place, tmp_path / "first", steps=3), Progress())
-    speculator.run(job(place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12,
-                       continue_from="last", previous_share=1), Progress())
+    speculator.run(
+        job(
+            place,
+            tmp_path / "second",
+            {"previous": tmp_path / "first"},
+            steps=1,
+            learning_rate=1e-12,
+            continue_from="last",
+            previous_share=1,
+        ),
+        Progress(),
+    )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(ModelError, match="give it as continue_from"):
@@ -228,11 +273,16 @@ def test_a_model_without_a_layer_and_the_layer_of_another_model_are_refused(plac
     assert not (tmp_path / "drafter").exists()
 
 
-@pytest.mark.parametrize(("changed", "said"), [
-    ({"num_nextn_predict_layers": 2}, "num_nextn_predict_layers is 2"), ({"intermediate_size": 40}, "config.json requires"),
-    ({"num_attention_heads": 8, "head_dim": 4}, "num_attention_heads is 8, the target's is 4"),
-    ({"max_position_embeddings": 64}, "below the target's"), ({"rope_theta": 5.0}, "rope_theta"),
-])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_nextn_predict_layers": 2}, "num_nextn_predict_layers is 2"),
+        ({"intermediate_size": 40}, "config.json requires"),
+        ({"num_attention_heads": 8, "head_dim": 4}, "num_attention_heads is 8, the target's is 4"),
+        ({"max_position_embeddings": 64}, "below the target's"),
+        ({"rope_theta": 5.0}, "rope_theta"),
+    ],
+)
 def test_the_linter_finds_what_a_server_would_read_otherwise(place, tmp_path, changed, said):
     speculator.run(job(place, tmp_path, steps=1), Progress())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -243,12 +293,16 @@ def test_the_linter_finds_what_a_server_would_read_otherwise(place, tmp_path, ch
 def test_a_target_that_is_quantized_says_that_the_layer_is_not(place, tmp_path):
     """By the name under which vLLM asks for the layer: one more of the target's own, which has four."""
     speculator.run(job(place, tmp_path, steps=1), Progress())
-    ignored = {name: json.loads((place / name / "config.json").read_text())["quantization_config"]["ignore"]
-               for name in ("target", "alone")}
+    ignored = {
+        name: json.loads((place / name / "config.json").read_text())["quantization_config"]["ignore"]
+        for name in ("target", "alone")
+    }
     assert ignored["alone"] == ["lm_head"] and ignored["target"][0] == "lm_head" and len(ignored["target"]) == 2
     pattern = re.compile(ignored["target"][1].removeprefix("re:"))
     asked = [f"model.layers.4.{name}_proj" for name in ("self_attn.qkv", "self_attn.o", "mlp.gate_up", "mlp.down")]
-    own = [name.removesuffix(".weight") for name in load_file(place / "target/model.safetensors") if name.endswith("proj.weight")]
+    own = [
+        name.removesuffix(".weight") for name in load_file(place / "target/model.safetensors") if name.endswith("proj.weight")
+    ]
     assert all(pattern.match(name) for name in asked) and len(own) == 28 and not any(pattern.match(name) for name in own)
     assert verify(place / "target") == [] and verify(tmp_path, place / "target") == []
     (problem,) = verify(tmp_path, place / "alone")

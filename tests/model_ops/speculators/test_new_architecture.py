@@ -35,13 +35,31 @@ def test_a_new_architecture_is_one_file_and_one_line(tmp_path):
         lines.write(LINE)
     write_target(place / "target", layers=4)
     write_dataset(place / "dataset", rows=6)
-    generate.run(Job(operation="generate", output=place / "answers", settings={"max_new_tokens": 8},
-                     inputs={"target": place / "target", "dataset": place / "dataset"}), Progress())
-    done = subprocess.run([sys.executable, "-P", HERE / "use_toy.py", place], cwd=copy, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(copy)})
+    generate.run(
+        Job(
+            operation="generate",
+            output=place / "answers",
+            settings={"max_new_tokens": 8},
+            inputs={"target": place / "target", "dataset": place / "dataset"},
+        ),
+        Progress(),
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", HERE / "use_toy.py", place],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+    )
     assert done.returncode == 0, process_report(done)
     found = json.loads((place / "found.json").read_text())
-    assert (found["settings"], found["kind"], found["class"], found["layers"], found["steps"]) == ("ToySettings", "toy", "Toy", 2, 3)
+    assert (found["settings"], found["kind"], found["class"], found["layers"], found["steps"]) == (
+        "ToySettings",
+        "toy",
+        "Toy",
+        2,
+        3,
+    )
     assert found["problems"] == [] and 1 <= found["tau"] <= 3
     assert "toy_layers is set, but architecture is eagle3 and only toy has it" in found["refused"]
     assert found["explained"] and found["in_schema"]

@@ -30,13 +30,15 @@ def plain_drafts(model, ids, captured, j, steps):
     """The body over one sequence: entries of the text up to j, then steps - 1 mask entries. Outputs of the last `steps`."""
     table = model.embed_tokens.weight.clone()
     table[MASK] = model.mask_embedding
-    tokens = torch.cat((ids[1:j + 2], torch.full((steps - 1,), MASK)))
-    states = torch.cat((captured[:j + 1], model.mask_hidden.expand(steps - 1, -1)))
+    tokens = torch.cat((ids[1 : j + 2], torch.full((steps - 1,), MASK)))
+    states = torch.cat((captured[: j + 1], model.mask_hidden.expand(steps - 1, -1)))
     return plain_body(model, table[tokens], states @ model.fc.weight.T, torch.arange(j + steps))[j:]
 
 
-@pytest.mark.parametrize(("num_layers", "kv_heads", "lengths", "starts"), [
-    (1, 2, [15, 11], [6, 2]), (3, 1, [15, 11, 5], [6, 0, 2]), (2, 4, [530, 30], [524, 20])])
+@pytest.mark.parametrize(
+    ("num_layers", "kv_heads", "lengths", "starts"),
+    [(1, 2, [15, 11], [6, 2]), (3, 1, [15, 11, 5], [6, 0, 2]), (2, 4, [530, 30], [524, 20])],
+)
 def test_mask_entries_equal_a_plain_decoder_over_the_expanded_sequence(num_layers, kv_heads, lengths, starts):
     """Rows of several lengths (one for the CPU's own kernel), a text that holds the mask's id, all depths at all indices."""
     model, steps = tiny_p_eagle(tiny_model(layers=8, num_key_value_heads=kv_heads), num_layers=num_layers), 4
@@ -69,8 +71,11 @@ def test_a_sample_of_the_entries_has_the_outputs_and_gradients_of_a_plain_decode
     outputs = model.unroll(documents, steps)
     weights = torch.randn(steps, 12, 32)
     loss = sum((output.flatten(0, 1) * weight).sum() for output, weight in zip(outputs, weights, strict=True))
-    trained = [(name, parameter) for name, parameter in model.named_parameters()
-               if parameter.requires_grad and name not in ("norm.weight", "lm_head.weight")]
+    trained = [
+        (name, parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and name not in ("norm.weight", "lm_head.weight")
+    ]
     found = torch.autograd.grad(loss, [parameter for _, parameter in trained])
     expected = torch.zeros(())
     for step, entries in enumerate(kept):
@@ -82,7 +87,9 @@ def test_a_sample_of_the_entries_has_the_outputs_and_gradients_of_a_plain_decode
             torch.testing.assert_close(flat[entry], out, atol=1e-4, rtol=1e-3)
             expected = expected + (out * weights[step, entry]).sum()
     for (name, _), ours, theirs in zip(trained, found, torch.autograd.grad(expected, [p for _, p in trained]), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-4 * float(theirs.abs().max()), rtol=2e-3, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            ours, theirs, atol=2e-4 * float(theirs.abs().max()), rtol=2e-3, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @given(windows=st.lists(st.integers(1, 40), min_size=1, max_size=6), ratio=st.floats(0.05, 1), seed=st.integers(0, 99))
@@ -123,7 +130,7 @@ def test_drafting_computes_what_training_trains(num_layers):
     for _ in range(2):  # drafting leaves nothing behind
         drafts = drafter.propose(4, 0.0, None).tokens[0]
         assert drafts.tolist() == [int(model.target_ids[model.logits(output[0, 0]).argmax()]) for output in outputs]
-    drafter.advance(text[:, prompt + 1:prompt + 5], torch.tensor([4]), captured[:, prompt:prompt + 4])
+    drafter.advance(text[:, prompt + 1 : prompt + 5], torch.tensor([4]), captured[:, prompt : prompt + 4])
     drawn = drafter.propose(4, 0.7, torch.rand(1, 4))
     for step, output in enumerate(outputs):
         expected = (model.logits(output[0, 4]) / 0.7).softmax(-1)

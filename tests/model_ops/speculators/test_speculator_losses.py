@@ -80,14 +80,21 @@ def the_cases():
     close = logits.softmax(-1) * (1 - 1e-3 * torch.rand(4, 6, dtype=torch.float64)) * 0.999
     far = torch.tensor([[-6.0, 2, 1, 0, 1, 2]], dtype=torch.float64).repeat(4, 1)
     spike = torch.zeros_like(far).index_fill_(1, torch.tensor(0), 0.999)
-    return [("truncated", logits, truncated, labels), ("sharp", 4 * logits, truncated, labels),
-            ("one-hot", logits, one_hot, labels), ("alpha near 1", logits, close, labels),
-            ("alpha near 0", far, spike, labels), ("outside", logits, torch.zeros_like(truncated), labels),
-            ("nearly outside", logits, truncated * 1e-12, labels)]
+    return [
+        ("truncated", logits, truncated, labels),
+        ("sharp", 4 * logits, truncated, labels),
+        ("one-hot", logits, one_hot, labels),
+        ("alpha near 1", logits, close, labels),
+        ("alpha near 0", far, spike, labels),
+        ("outside", logits, torch.zeros_like(truncated), labels),
+        ("nearly outside", logits, truncated * 1e-12, labels),
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "logits", "target", "labels"), the_cases(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "logits", "target", "labels"), the_cases(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_closed_gradients_equal_finite_differences(kind, name, logits, target, labels):
     eta = 2.0
     rows = TargetRows.of(target, labels)

@@ -32,18 +32,35 @@ def place(tmp_path_factory):
     write_target(root / "target", layers=6)
     write_target(root / "small", layers=2, seed=5, hidden_size=24, num_attention_heads=3, num_key_value_heads=1)
     write_dataset(root / "dataset", rows=16)
-    generate.run(Job(operation="generate", output=root / "answers",
-                     inputs={"target": root / "target", "dataset": root / "dataset"},
-                     settings={"max_new_tokens": 16}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=root / "answers",
+            inputs={"target": root / "target", "dataset": root / "dataset"},
+            settings={"max_new_tokens": 16},
+        ),
+        Progress(),
+    )
     return root
 
 
 def job(place, output, inputs=None, **changes):
-    values = {"architecture": "draft_model", "steps": 12, "learning_rate": 2e-3, "tokens_per_step": 256, "max_length": 256,
-              "precision": "float32", "num_speculative_tokens": 2, **changes}
-    return Job(operation="speculator", output=output, settings=values,
-               inputs={"target": place / "target", "dataset": place / "answers", "draft_model": place / "small",
-                       **(inputs or {})})
+    values = {
+        "architecture": "draft_model",
+        "steps": 12,
+        "learning_rate": 2e-3,
+        "tokens_per_step": 256,
+        "max_length": 256,
+        "precision": "float32",
+        "num_speculative_tokens": 2,
+        **changes,
+    }
+    return Job(
+        operation="speculator",
+        output=output,
+        settings=values,
+        inputs={"target": place / "target", "dataset": place / "answers", "draft_model": place / "small", **(inputs or {})},
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -75,9 +92,20 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
         assert torch.equal(tensor, model.language_model.state_dict()[name]), name
     before = load_model(place / "small").state_dict()
     assert any(not torch.equal(tensor, before[name]) for name, tensor in plain.state_dict().items())
-    numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs={
-        "target": place / "target", "dataset": place / "dataset", "speculator": tmp_path / "drafter",
-        "draft_model": place / "small"}, settings={"rows": 2, "max_new_tokens": 12, "num_speculative_tokens": 2}), Progress())
+    numbers = evaluate.run(
+        Job(
+            operation="evaluate",
+            output=tmp_path / "report",
+            inputs={
+                "target": place / "target",
+                "dataset": place / "dataset",
+                "speculator": tmp_path / "drafter",
+                "draft_model": place / "small",
+            },
+            settings={"rows": 2, "max_new_tokens": 12, "num_speculative_tokens": 2},
+        ),
+        Progress(),
+    )
     assert numbers["greedy_identical_draft_model_t0"] == numbers["greedy_identical_draft_model_untrained_t0"] == 1.0
     assert numbers["tau_draft_model_t1"] > numbers["tau_draft_model_untrained_t1"]
 
@@ -85,16 +113,40 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
 def test_going_on_from_a_previous_one(place, tmp_path):
     speculator.run(job(place, tmp_path / "first"), Progress())
     # one step that changes nothing: what is written is what was taken over
-    speculator.run(job(place, tmp_path / "second", {"previous": tmp_path / "first"}, steps=1, learning_rate=1e-12,
-                       continue_from="last", previous_share=1), Progress())
+    speculator.run(
+        job(
+            place,
+            tmp_path / "second",
+            {"previous": tmp_path / "first"},
+            steps=1,
+            learning_rate=1e-12,
+            continue_from="last",
+            previous_share=1,
+        ),
+        Progress(),
+    )
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("first", "second"))
     assert all(torch.equal(first[name], second[name]) for name in first)
     write_target(tmp_path / "other", layers=6, seed=3)
-    generate.run(Job(operation="generate", output=tmp_path / "answers", settings={"max_new_tokens": 4},
-                     inputs={"target": tmp_path / "other", "dataset": place / "dataset"}), Progress())
+    generate.run(
+        Job(
+            operation="generate",
+            output=tmp_path / "answers",
+            settings={"max_new_tokens": 4},
+            inputs={"target": tmp_path / "other", "dataset": place / "dataset"},
+        ),
+        Progress(),
+    )
     with pytest.raises(ModelError, match="another revision of the target"):
-        speculator.run(job(place, tmp_path / "third", {"previous": tmp_path / "first", "target": tmp_path / "other",
-                                                       "dataset": tmp_path / "answers"}, continue_from="last"), Progress())
+        speculator.run(
+            job(
+                place,
+                tmp_path / "third",
+                {"previous": tmp_path / "first", "target": tmp_path / "other", "dataset": tmp_path / "answers"},
+                continue_from="last",
+            ),
+            Progress(),
+        )
 
 
 def _other_tokenizer(place, folder):
@@ -122,12 +174,18 @@ def _with_a_soft_cap(place, folder):
     (folder / "config.json").write_text(json.dumps({**config, "final_logit_softcapping": 30.0}))
 
 
-@pytest.mark.parametrize(("build", "said"), [
-    (lambda place, folder: shutil.copytree(place / "target", folder), "the target's own weights"),
-    (_other_tokenizer, "another tokenizer than the target"), (_other_vocabulary_size, "has vocab_size 304 and the target 300"),
-    (_of_the_same_size, "would cost as much as answering"), (_quantized, "is quantized"), (_with_a_soft_cap, "caps its logits"),
-    (lambda place, folder: None, "config.json"),
-])
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda place, folder: shutil.copytree(place / "target", folder), "the target's own weights"),
+        (_other_tokenizer, "another tokenizer than the target"),
+        (_other_vocabulary_size, "has vocab_size 304 and the target 300"),
+        (_of_the_same_size, "would cost as much as answering"),
+        (_quantized, "is quantized"),
+        (_with_a_soft_cap, "caps its logits"),
+        (lambda place, folder: None, "config.json"),
+    ],
+)
 def test_what_cannot_draft_is_refused_before_anything_is_computed(place, tmp_path, build, said, monkeypatch):
     build(place, tmp_path / "small")
     monkeypatch.setattr(speculator, "load_runner", None)
@@ -155,12 +213,15 @@ def test_a_drafter_is_told_from_a_model_and_from_another_targets(place, tmp_path
     assert any("servers refuse the two" in problem.sentence for problem in verify(tmp_path / "drafter", tmp_path / "wider"))
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"architecture": "eagle3", "draft_model": "student"}, "only draft_model has it"),
-    ({"architecture": "draft_model", "ttt_steps": 3}, "Leave ttt_steps out"),
-    ({"architecture": "draft_model", "draft_vocab_size": 100}, "whole vocabulary only"),
-    ({"architecture": "draft_model", "mesh": {"processes": 2}}, "trained in one process"),
-])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"architecture": "eagle3", "draft_model": "student"}, "only draft_model has it"),
+        ({"architecture": "draft_model", "ttt_steps": 3}, "Leave ttt_steps out"),
+        ({"architecture": "draft_model", "draft_vocab_size": 100}, "whole vocabulary only"),
+        ({"architecture": "draft_model", "mesh": {"processes": 2}}, "trained in one process"),
+    ],
+)
 def test_settings_that_it_does_not_have_are_refused(given, said):
     with pytest.raises(ValueError, match=said):
         speculator_settings(**given)

@@ -52,8 +52,10 @@ def material():
     ids = torch.randperm(96)[:40].sort().values
     model.set_draft_vocabulary(ids)
     model.warm_start(target.get_input_embeddings().weight, target.lm_head.weight, target.model.norm.weight)
-    rows = [AnswerRow(str(n), torch.randint(0, 96, (prompt + answer,)).tolist(), prompt)
-            for n, (prompt, answer) in enumerate([(5, 9), (7, 4), (2, 12)])]
+    rows = [
+        AnswerRow(str(n), torch.randint(0, 96, (prompt + answer,)).tolist(), prompt)
+        for n, (prompt, answer) in enumerate([(5, 9), (7, 4), (2, 12)])
+    ]
     batch = make_batch(rows, DrawnStates(rows, 32), [0, 1, 2])
     return model, Teacher(target.lm_head.weight, ids), rows, batch
 
@@ -61,11 +63,12 @@ def material():
 @pytest.mark.parametrize("loss", ["kl", "lk_lambda", "lk_alpha", "tv", "cross_entropy"])
 def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
     model, teacher, rows, batch = material
-    settings = speculator_settings(ttt_steps=STEPS, loss=loss, eta=2.0, lambda_of="position",
-                                  step_weights=[1.0, 0.25, 0.5]).resolved()
+    settings = speculator_settings(
+        ttt_steps=STEPS, loss=loss, eta=2.0, lambda_of="position", step_weights=[1.0, 0.25, 0.5]
+    ).resolved()
     found = SpeculatorLoss(teacher, settings)(model, batch)
     p = (batch.last.float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
-    labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows])
+    labels = torch.cat([torch.tensor(row.ids[row.prompt_tokens :]) for row in rows])
     assert len(labels) == len(p) == found.terms["loss"].count == 25
     drafted = {int(target): draft for draft, target in enumerate(teacher.target_ids)}
     labels = torch.tensor([drafted.get(int(label), -1) for label in labels])
@@ -77,7 +80,9 @@ def test_the_loss_is_the_weighted_sum_over_steps(material, loss):
         alphas.append(acceptance(logits, p[at]).detach())
     torch.testing.assert_close(found.terms["loss"].sum, total)
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for one, other in zip(torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(found.terms["loss"].sum, weights), torch.autograd.grad(total, weights), strict=True
+    ):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
     means = {name: float(mean.sum) / mean.count for name, mean in found.metrics.items()}
     for step, alpha in enumerate(alphas):
@@ -97,9 +102,13 @@ def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
     """It begins as KL; after optimizer steps that told alphas, every position of draft k has exp(-eta of their running
     mean)."""
     model, teacher, _, batch = material
-    losses = {kind: SpeculatorLoss(teacher, speculator_settings(ttt_steps=STEPS, loss=kind, step_decay=1.0).resolved())
-              for kind in ("kl", "tv", "lk_lambda")}
-    torch.testing.assert_close(losses["lk_lambda"](model, batch).terms["loss"].sum, losses["kl"](model, batch).terms["loss"].sum)
+    losses = {
+        kind: SpeculatorLoss(teacher, speculator_settings(ttt_steps=STEPS, loss=kind, step_decay=1.0).resolved())
+        for kind in ("kl", "tv", "lk_lambda")
+    }
+    torch.testing.assert_close(
+        losses["lk_lambda"](model, batch).terms["loss"].sum, losses["kl"](model, batch).terms["loss"].sum
+    )
     for loss in losses.values():
         loss.after_step({"alpha_0": 0.5, "alpha_1": 0.25, "alpha_2": float("nan"), "loss": 3.0})
         loss.after_step({"alpha_0": 0.7, "alpha_1": 0.35})
@@ -110,7 +119,9 @@ def test_lambda_of_a_draft_step_follows_its_mean_alpha(material):
         torch.testing.assert_close(mixed, share * kl + (1 - share) * tv)
     resumed = SpeculatorLoss(teacher, losses["lk_lambda"].settings)
     resumed.resume(json.loads(json.dumps(losses["lk_lambda"].state())))
-    torch.testing.assert_close(resumed(model, batch).terms["loss"].sum, losses["lk_lambda"](model, batch).terms["loss"].sum, rtol=0, atol=0)
+    torch.testing.assert_close(
+        resumed(model, batch).terms["loss"].sum, losses["lk_lambda"](model, batch).terms["loss"].sum, rtol=0, atol=0
+    )
 
 
 def _of_step(loss, model, batch, step):
@@ -124,8 +135,9 @@ def _of_step(loss, model, batch, step):
 def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):
     """Weights to the bit, of a run that was stopped and one that was not; without the lambdas they would differ."""
     _, teacher, rows, _ = material
-    settings = speculator_settings(ttt_steps=STEPS, loss="lk_lambda", steps=12, tokens_per_step=64, max_length=64,
-                                  checkpoint_every=4).resolved()
+    settings = speculator_settings(
+        ttt_steps=STEPS, loss="lk_lambda", steps=12, tokens_per_step=64, max_length=64, checkpoint_every=4
+    ).resolved()
 
     states = DrawnStates(rows, 32)
 
@@ -160,8 +172,14 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
     model.mask_hidden.requires_grad_(True)
 
     def found(ratio, order):
-        settings = speculator_settings(architecture="p_eagle", num_speculative_tokens=STEPS, loss=loss, cod_ratio=ratio,
-                                      cod_floor=0.01, lambda_of="position").resolved()
+        settings = speculator_settings(
+            architecture="p_eagle",
+            num_speculative_tokens=STEPS,
+            loss=loss,
+            cod_ratio=ratio,
+            cod_floor=0.01,
+            lambda_of="position",
+        ).resolved()
         output = SpeculatorLoss(teacher, settings)(model, replace(batch, order=order))
         assert output.terms["loss"].count == 25
         return output.terms["loss"].sum.detach(), torch.autograd.grad(output.terms["loss"].sum, model.mask_hidden)[0]
@@ -169,7 +187,8 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
     total, gradient = found(1.0, batch.order)
     plain = sum(
         weight * speculator_loss(loss, logits, p, labels, 3.0).sum()
-        for weight, (logits, p, labels) in zip([1.0, 0.8, 0.64], _whole_steps(model, teacher, rows, batch), strict=True))
+        for weight, (logits, p, labels) in zip([1.0, 0.8, 0.64], _whole_steps(model, teacher, rows, batch), strict=True)
+    )
     torch.testing.assert_close(total, plain)
     samples = [found(0.5, torch.randperm(25, generator=torch.Generator().manual_seed(seed))) for seed in range(draws)]
     totals, gradients = (torch.stack(each) for each in zip(*samples, strict=True))
@@ -182,14 +201,20 @@ def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(mate
 def _whole_steps(model, teacher, rows, batch):
     """(logits, teacher's probabilities, labels) of every step at every supervised index."""
     p = (batch.last.float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
-    labels = teacher.draft_labels(torch.cat([torch.tensor(row.ids[row.prompt_tokens:]) for row in rows]))
+    labels = teacher.draft_labels(torch.cat([torch.tensor(row.ids[row.prompt_tokens :]) for row in rows]))
     for step, hidden in enumerate(model.unroll(documents_of(batch), STEPS)):
         entries, at = supervised(batch.windows, step)
         yield model.logits(hidden.flatten(0, 1)[entries]), p[at], labels[at]
 
 
-@pytest.mark.parametrize("own", [{"architecture": "eagle3"}, {"architecture": "p_eagle", "num_speculative_tokens": 5},
-                                 {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16}])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"architecture": "eagle3"},
+        {"architecture": "p_eagle", "num_speculative_tokens": 5},
+        {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16},
+    ],
+)
 @pytest.mark.slow
 def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
     """Of micro-batches of as many tokens: one long prompt, two long answers, eight short answers, eight longer prompts."""
@@ -219,8 +244,14 @@ def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
 @pytest.mark.slow
 def test_the_order_of_a_batch_is_its_steps_own(material):
     _, _, rows, _ = material
-    plans = [SpeculatorPlan(rows, DrawnStates(rows, 32), speculator_settings(
-        steps=3, tokens_per_step=64, learning_rate=1e-3, max_length=64, seed=seed).resolved()) for seed in (0, 0, 1)]
+    plans = [
+        SpeculatorPlan(
+            rows,
+            DrawnStates(rows, 32),
+            speculator_settings(steps=3, tokens_per_step=64, learning_rate=1e-3, max_length=64, seed=seed).resolved(),
+        )
+        for seed in (0, 0, 1)
+    ]
     orders = [[batch.order.tolist() for step in range(3) for batch in plan.step(step)] for plan in plans]
     assert orders[0] == orders[1] != orders[2] and orders[0][0] != orders[0][-1]
     assert all(sorted(order) == list(range(len(order))) for order in orders[0])
@@ -230,7 +261,11 @@ def test_the_order_of_a_batch_is_its_steps_own(material):
 def test_weights_of_steps_are_powers_or_those_given():
     assert speculator_settings(ttt_steps=3, step_decay=0.5).weights_of_steps(3) == [1.0, 0.5, 0.25]
     assert speculator_settings(ttt_steps=2, step_weights=[1, 0]).weights_of_steps(2) == [1.0, 0.0]
-    for weights, why in (([1.0], "one for each step"), ([1.0, -1.0], "greater than or equal to 0"), ([0.0, 0.0], "one for each step")):
+    for weights, why in (
+        ([1.0], "one for each step"),
+        ([1.0, -1.0], "greater than or equal to 0"),
+        ([0.0, 0.0], "one for each step"),
+    ):
         with pytest.raises(ValidationError, match=why):
             speculator_settings(ttt_steps=2, step_weights=weights)
 

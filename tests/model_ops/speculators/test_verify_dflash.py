@@ -88,8 +88,9 @@ BROKEN_TWINS = {
 }
 
 
-@pytest.mark.parametrize(("folder", "expected"), [*[(".", name) for name in BROKEN],
-                                                  *[("speculators", name) for name in BROKEN_TWINS]])
+@pytest.mark.parametrize(
+    ("folder", "expected"), [*[(".", name) for name in BROKEN], *[("speculators", name) for name in BROKEN_TWINS]]
+)
 def test_broken_drafters_are_named(copies, folder, expected):
     edit(copies / "drafter" / folder / "config.json", **{**BROKEN, **BROKEN_TWINS}[expected])
     assert expected in sentences(copies)

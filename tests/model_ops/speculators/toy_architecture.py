@@ -43,10 +43,17 @@ def _model_class():
 
 
 def _build(settings, target, target_ids):
-    return _model_class().for_target(target, target_ids, num_heads=settings.num_speculative_tokens,
-                                     residual_layers=settings.toy_layers)
+    return _model_class().for_target(
+        target, target_ids, num_heads=settings.num_speculative_tokens, residual_layers=settings.toy_layers
+    )
 
 
 TOY = Architecture(
-    name="toy", settings=ToySettings, build=_build, model_class=_model_class, verify=verify_medusa,
-    recognises=lambda config: config.get("model_type") == "toy", vllm=VllmOptions("toy_method"))
+    name="toy",
+    settings=ToySettings,
+    build=_build,
+    model_class=_model_class,
+    verify=verify_medusa,
+    recognises=lambda config: config.get("model_type") == "toy",
+    vllm=VllmOptions("toy_method"),
+)

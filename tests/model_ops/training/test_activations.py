@@ -21,8 +21,10 @@ def packed_batch(lengths=(70, 33, 120), vocab=96):
     import numpy as np
 
     generator = np.random.default_rng(0)
-    documents = [Document(f"row-{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))
-                 for i, length in enumerate(lengths)]
+    documents = [
+        Document(f"row-{i}", generator.integers(3, vocab, length), np.ones(length, dtype=bool))
+        for i, length in enumerate(lengths)
+    ]
     return to_batch(documents)
 
 

@@ -37,7 +37,7 @@ def optimal_rows(lengths, capacity):
             return
         for row in range(len(spaces)):
             if spaces[row] >= rest[0] and spaces[row] not in spaces[:row]:
-                place(rest[1:], [*spaces[:row], spaces[row] - rest[0], *spaces[row + 1:]])
+                place(rest[1:], [*spaces[:row], spaces[row] - rest[0], *spaces[row + 1 :]])
         place(rest[1:], [*spaces, capacity - rest[0]])
 
     place(sorted(lengths, reverse=True), [])
@@ -57,8 +57,9 @@ def check(lengths, capacity):
 
 
 @settings(max_examples=300)
-@given(st.integers(1, 200).flatmap(lambda capacity: st.tuples(
-    st.lists(st.integers(0, capacity), max_size=80), st.just(capacity))))
+@given(
+    st.integers(1, 200).flatmap(lambda capacity: st.tuples(st.lists(st.integers(0, capacity), max_size=80), st.just(capacity)))
+)
 def test_rows_hold_every_document_once_and_are_never_more_than_best_fit_makes(given_lengths):
     lengths, capacity = given_lengths
     rows = check(lengths, capacity)
@@ -81,14 +82,37 @@ def test_a_row_is_filled_where_best_fit_leaves_room():
     assert len(check([4, 4, 3, 3, 3, 3], 10)) == 2
 
 
-@pytest.mark.parametrize("lengths", [
-    [], [0], [0, 0, 0], [7], [10] * 5, [0, 10, 0, 10], [1] * 1_000, [5_001] * 50, [3_400] * 50, [2_501, 7_499] * 40,
-], ids=lambda lengths: f"{len(lengths)} of {sorted(set(lengths))}")
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [],
+        [0],
+        [0, 0, 0],
+        [7],
+        [10] * 5,
+        [0, 10, 0, 10],
+        [1] * 1_000,
+        [5_001] * 50,
+        [3_400] * 50,
+        [2_501, 7_499] * 40,
+    ],
+    ids=lambda lengths: f"{len(lengths)} of {sorted(set(lengths))}",
+)
 def test_odd_cases(lengths):
     capacity = 10 if max(lengths, default=0) <= 10 else 10_000
     rows = check(lengths, capacity)
-    expected = {(): 0, (0,): 1, (0, 0, 0): 1, (7,): 1, (10,) * 5: 5, (0, 10, 0, 10): 2, (1,) * 1_000: 100,
-                (5_001,) * 50: 50, (3_400,) * 50: 25, (2_501, 7_499) * 40: 40}
+    expected = {
+        (): 0,
+        (0,): 1,
+        (0, 0, 0): 1,
+        (7,): 1,
+        (10,) * 5: 5,
+        (0, 10, 0, 10): 2,
+        (1,) * 1_000: 100,
+        (5_001,) * 50: 50,
+        (3_400,) * 50: 25,
+        (2_501, 7_499) * 40: 40,
+    }
     assert len(rows) == expected[tuple(lengths)]
 
 
@@ -105,7 +129,9 @@ def distributions(documents):
     yield "long context", np.minimum(rng.lognormal(9, 1, documents).astype(int) + 1, 131_072), 131_072, 0.99
 
 
-@pytest.mark.parametrize("name,lengths,capacity,least", list(distributions(4_000)), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    "name,lengths,capacity,least", list(distributions(4_000)), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_rows_are_near_the_bound(name, lengths, capacity, least):
     rows = check(lengths.tolist(), capacity)
     assert fewest_rows(lengths[lengths > 0], capacity) / len(rows) >= least

@@ -98,19 +98,31 @@ def flip_a_bit(path, where=-1):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize(("harm", "said"), [
-    (lambda folder: flip_a_bit(folder / "shard-00000.safetensors"), "shard-00000.safetensors is not what was written"),
-    (lambda folder: flip_a_bit(folder / "tensors.json", 40), "tensors.json is not what was written"),
-    (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe"), "state.json is not what was written"),
-    (lambda folder: (folder / "state.json").unlink(), "still being written when its run ended"),
-    *(pytest.param(harm, said, marks=pytest.mark.slow) for harm, said in (
-        (lambda folder: flip_a_bit(folder / "shard-00000.safetensors", 20), "shard-00000.safetensors is not what was written"),
-        (lambda folder: flip_a_bit(folder / "state.json", 40), "state.json is not what was written"),
-        (lambda folder: (folder / "state.json").write_text("[]"), "state.json is not what was written"),
-        (lambda folder: (folder / "shard-00000.safetensors").write_bytes(b""), "shard-00000.safetensors has 0 bytes of"),
-        (lambda folder: (folder / "shard-00000.safetensors").unlink(), "shard-00000.safetensors is missing"),
-    )),
-])
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda folder: flip_a_bit(folder / "shard-00000.safetensors"), "shard-00000.safetensors is not what was written"),
+        (lambda folder: flip_a_bit(folder / "tensors.json", 40), "tensors.json is not what was written"),
+        (lambda folder: (folder / "state.json").write_bytes(b"\xff\xfe"), "state.json is not what was written"),
+        (lambda folder: (folder / "state.json").unlink(), "still being written when its run ended"),
+        *(
+            pytest.param(harm, said, marks=pytest.mark.slow)
+            for harm, said in (
+                (
+                    lambda folder: flip_a_bit(folder / "shard-00000.safetensors", 20),
+                    "shard-00000.safetensors is not what was written",
+                ),
+                (lambda folder: flip_a_bit(folder / "state.json", 40), "state.json is not what was written"),
+                (lambda folder: (folder / "state.json").write_text("[]"), "state.json is not what was written"),
+                (
+                    lambda folder: (folder / "shard-00000.safetensors").write_bytes(b""),
+                    "shard-00000.safetensors has 0 bytes of",
+                ),
+                (lambda folder: (folder / "shard-00000.safetensors").unlink(), "shard-00000.safetensors is missing"),
+            )
+        ),
+    ],
+)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tmp_path, harm, said):
     whole, _ = run(tmp_path / "whole")
     with pytest.raises(Stopped):
@@ -277,7 +289,11 @@ def test_a_checkpoint_in_flight_is_finished_before_a_run_ends_with_an_error(tmp_
 
     def bad_at_five(model, batch):
         output = loss(model, batch)
-        return one_term(output.terms["loss"].sum * float("nan"), output.terms["loss"].count) if batch.row_ids == ["row-4"] else output
+        return (
+            one_term(output.terms["loss"].sum * float("nan"), output.terms["loss"].count)
+            if batch.row_ids == ["row-4"]
+            else output
+        )
 
     monkeypatch.setattr(checkpoint.Checkpoints, "_publish", slowly)
     with pytest.raises(ModelError, match="row-4"):
@@ -288,8 +304,11 @@ def test_a_checkpoint_in_flight_is_finished_before_a_run_ends_with_an_error(tmp_
 def test_only_what_is_trained_is_saved_with_what_the_optimizer_keeps_of_it(tmp_path):
     run(tmp_path, steps=3)
     index = ShardReader(tmp_path / "checkpoints" / "step-00000003").index
-    names = {f"{kind}.{name}" for kind in ("weights", "optimizer.exp_avg", "optimizer.exp_avg_sq", "optimizer.step")
-             for name in ("one.weight", "one.bias", "two.weight")}
+    names = {
+        f"{kind}.{name}"
+        for kind in ("weights", "optimizer.exp_avg", "optimizer.exp_avg_sq", "optimizer.step")
+        for name in ("one.weight", "one.bias", "two.weight")
+    }
     assert set(index) == names
     state = checkpoint.read_state(tmp_path / "checkpoints" / "step-00000003")
     assert state["step"] == 3 and state["run"]["settings"]["learning_rate"] == 1e-2

@@ -10,13 +10,25 @@ from safetensors.torch import load_file
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("checkpoints on meshes")]
 
 LAYOUTS = {
-    "dense": {"one": {}, "dp": {"dp_shard": 2}, "replicas": {"dp_replicate": 2}, "tp": {"tp": 2},
-              "dp x tp": {"dp_shard": 2, "tp": 2}},
+    "dense": {
+        "one": {},
+        "dp": {"dp_shard": 2},
+        "replicas": {"dp_replicate": 2},
+        "tp": {"tp": 2},
+        "dp x tp": {"dp_shard": 2, "tp": 2},
+    },
     "experts": {"one": {}, "ep": {"ep": 2}, "dp": {"dp_shard": 2}},
 }
 PATHS = [
-    ("dense", "one", "dp"), ("dense", "dp", "one"), ("dense", "dp", "tp"), ("dense", "tp", "one"), ("dense", "one", "tp"),
-    ("dense", "dp x tp", "one"), ("dense", "replicas", "dp x tp"), ("experts", "ep", "one"), ("experts", "one", "ep"),
+    ("dense", "one", "dp"),
+    ("dense", "dp", "one"),
+    ("dense", "dp", "tp"),
+    ("dense", "tp", "one"),
+    ("dense", "one", "tp"),
+    ("dense", "dp x tp", "one"),
+    ("dense", "replicas", "dp x tp"),
+    ("experts", "ep", "one"),
+    ("experts", "one", "ep"),
     ("experts", "ep", "dp"),
 ]
 """Kind of model, the mesh that writes, the mesh that reads."""

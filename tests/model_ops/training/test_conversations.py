@@ -17,11 +17,15 @@ from model_ops.rendering.tokens import end_of_turn_ids
 from model_ops.tensors.batch import IGNORED
 
 HOUSE = Path(__file__).parents[4] / "shared" / "models" / "house"
-TWO_TURNS = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "one"},
-             {"role": "assistant", "content": "first answer"}, {"role": "user", "content": "two"},
-             {"role": "assistant", "content": "second answer"}]
+TWO_TURNS = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "first answer"},
+    {"role": "user", "content": "two"},
+    {"role": "assistant", "content": "second answer"},
+]
 ASKED = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-UNMARKED = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}" + ASKED)
+UNMARKED = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}" + ASKED
 
 
 @pytest.fixture
@@ -39,8 +43,8 @@ def test_every_answer_with_its_end_of_turn_and_nothing_else(tokenizer):
     assert counts.target_tokens == documents[0].target_tokens
     whole = tokenizer.apply_chat_template(TWO_TURNS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
     ids = documents[0].input_ids.tolist()
-    assert ids == whole["input_ids"][:len(ids)] and tokenizer.decode(whole["input_ids"][len(ids):]) == "\n"
-    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][:len(ids)]
+    assert ids == whole["input_ids"][: len(ids)] and tokenizer.decode(whole["input_ids"][len(ids) :]) == "\n"
+    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][: len(ids)]
 
 
 def test_weight_zero_is_context(tokenizer):
@@ -52,11 +56,17 @@ def test_weight_zero_is_context(tokenizer):
 
 def test_tool_calls_are_learnt_and_tools_are_shown(tokenizer):
     call = {"type": "function", "function": {"name": "look", "arguments": '{"x": 1}'}}
-    row = Row("a", [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                    {"role": "tool", "content": "42"}], [{"type": "function", "function": {"name": "look"}}])
+    row = Row(
+        "a",
+        [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "42"},
+        ],
+        [{"type": "function", "function": {"name": "look"}}],
+    )
     documents, _ = tokenize([row], tokenizer, 256)
-    assert learnt(tokenizer, documents[0]) == (
-        '\n<tool_call>\n{"name": "look", "arguments": {"x": 1}}\n</tool_call><|im_end|>')
+    assert learnt(tokenizer, documents[0]) == ('\n<tool_call>\n{"name": "look", "arguments": {"x": 1}}\n</tool_call><|im_end|>')
     assert "# Tools" in tokenizer.decode(documents[0].input_ids)
 
 
@@ -77,7 +87,8 @@ def test_a_template_that_rewrites_earlier_turns_gives_each_answer_its_own_contex
     [joined], joined_counts = tokenize([Row("a", TWO_TURNS)], tokenizer, 256, joined_tokens=256)
     assert sorted(learnt(tokenizer, document) for document in documents) == sorted(
         learnt(tokenizer, Document("a", joined.input_ids[part], joined.targets[part]))
-        for part in (slice(0, joined.segments[0].length), slice(joined.segments[0].length, None)))
+        for part in (slice(0, joined.segments[0].length), slice(joined.segments[0].length, None))
+    )
     assert (joined_counts.contexts, joined_counts.joined_contexts, len(joined_counts.unrenderable)) == (2, 1, 0)
     assert joined_counts.shared_tokens == joined.branches[0].at == counts.row_tokens - joined_counts.row_tokens > 16
 
@@ -121,14 +132,21 @@ def test_there_is_no_end_of_turn_to_learn_from_a_tokenizer_without_template(toke
 @pytest.mark.parametrize("weight", [0.5, "0", -1, []])
 def test_a_weight_that_is_neither_context_nor_learnt_is_refused(tokenizer, weight):
     messages = [TWO_TURNS[1], {**TWO_TURNS[2], "weight": weight}]
-    with pytest.raises(ModelError, match=r"1 of 1 rows.* in 1 rows such as a: an assistant message has a weight that is neither 0"):
+    with pytest.raises(
+        ModelError, match=r"1 of 1 rows.* in 1 rows such as a: an assistant message has a weight that is neither 0"
+    ):
         tokenize([Row("a", messages)], tokenizer, 256)
 
 
-@pytest.mark.parametrize(("token_ids", "labels", "sentence"), [
-    ([1, 2**40, 3], None, "outside the tokenizer's vocabulary"), ([1, None, 3], None, "token_ids holds a value that is not an integer"),
-    ([1, 2, 3], [1, 2, 4], "label 4 at position 2 is neither that position's token"), ([1, 2, 3], [1, 2, None], "labels holds"),
-])
+@pytest.mark.parametrize(
+    ("token_ids", "labels", "sentence"),
+    [
+        ([1, 2**40, 3], None, "outside the tokenizer's vocabulary"),
+        ([1, None, 3], None, "token_ids holds a value that is not an integer"),
+        ([1, 2, 3], [1, 2, 4], "label 4 at position 2 is neither that position's token"),
+        ([1, 2, 3], [1, 2, None], "labels holds"),
+    ],
+)
 def test_a_pre_tokenized_row_that_makes_no_sense_is_named(tokenizer, token_ids, labels, sentence):
     with pytest.raises(ModelError, match=f"row a: .*{sentence}"):
         tokenize([Row("a", [], token_ids=token_ids, labels=labels)], tokenizer, 256)
@@ -147,8 +165,11 @@ def test_what_a_template_says_in_its_own_words_is_passed_on_and_what_it_quotes_i
 
 
 def test_cut_and_dropped_rows_are_counted(tokenizer):
-    rows = [Row("long", TWO_TURNS), Row("silent", TWO_TURNS[:2]), Row("late", [
-        {"role": "user", "content": "word " * 80}, {"role": "assistant", "content": "never reached"}])]
+    rows = [
+        Row("long", TWO_TURNS),
+        Row("silent", TWO_TURNS[:2]),
+        Row("late", [{"role": "user", "content": "word " * 80}, {"role": "assistant", "content": "never reached"}]),
+    ]
     whole, _ = tokenize([rows[0], rows[2]], tokenizer, 10_000)
     documents, counts = tokenize(rows, tokenizer, 40)
     assert [document.row_id for document in documents] == ["long"]
@@ -177,8 +198,8 @@ def test_a_real_models_template_agrees_with_transformers():
     documents, _ = tokenize([Row("a", TWO_TURNS)], tokenizer, 2048)
     whole = tokenizer.apply_chat_template(TWO_TURNS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
     ids = documents[0].input_ids.tolist()
-    assert ids == whole["input_ids"][:len(ids)] and tokenizer.decode(whole["input_ids"][len(ids):]) == "\n"
-    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][:len(ids)]
+    assert ids == whole["input_ids"][: len(ids)] and tokenizer.decode(whole["input_ids"][len(ids) :]) == "\n"
+    assert documents[0].targets.tolist() == [bool(mark) for mark in whole["assistant_masks"]][: len(ids)]
 
 
 @given(st.integers(1, 200), st.integers(2, 40), st.integers(0, 2**32))
@@ -190,7 +211,7 @@ def test_a_split_document_has_every_target_predicted_once(length, max_length, se
     predicted = [int(token) for piece in pieces for token in piece.input_ids[1:][piece.targets[1:]]]
     assert predicted == [int(token) for token in whole.input_ids[1:][whole.targets[1:]]]
     assert sum(piece.target_tokens for piece in pieces) == whole.target_tokens
-    seen = [token for number, piece in enumerate(pieces) for token in piece.input_ids.tolist()[number > 0:]]
+    seen = [token for number, piece in enumerate(pieces) for token in piece.input_ids.tolist()[number > 0 :]]
     assert seen == list(range(length))
     for piece in pieces:
         assert piece.streams["advantage"].tolist() == whole.streams["advantage"][piece.input_ids].tolist()
@@ -213,8 +234,11 @@ def test_what_is_longer_than_a_row_is_cut_split_or_left_out_and_counted(tokenize
     assert [(d.row_id, len(d)) for d in documents] == [("short", 8)]
     assert (counts.too_long_rows, counts.dropped_rows) == (3, 0)
     for documents, counts in found.values():
-        assert counts.rows == 4 == (len(documents) - counts.split_pieces + counts.split_rows + counts.dropped_rows
-                                    + counts.too_long_rows)
+        assert (
+            counts.rows
+            == 4
+            == (len(documents) - counts.split_pieces + counts.split_rows + counts.dropped_rows + counts.too_long_rows)
+        )
         assert counts.row_tokens == sum(len(document) for document in documents)
 
 

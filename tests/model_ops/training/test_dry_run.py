@@ -42,14 +42,25 @@ def loss_of(model, batch):
 
 
 def chosen(**values):
-    return TrainingSettings(**{"steps": 5, "max_length": 64, "tokens_per_step": 192, "learning_rate": 1e-2, "precision": "float32",
-                               "micro_batch_tokens": 64, "checkpoint_every": 2, **values}).resolved()
+    return TrainingSettings(
+        **{
+            "steps": 5,
+            "max_length": 64,
+            "tokens_per_step": 192,
+            "learning_rate": 1e-2,
+            "precision": "float32",
+            "micro_batch_tokens": 64,
+            "checkpoint_every": 2,
+            **values,
+        }
+    ).resolved()
 
 
 def a_plan(settings, lengths=(60, 31, 20, 9, 44, 17, 50, 3, 40)):
     rng = np.random.default_rng(1)
-    return PackedPlan([Document(f"row-{i}", rng.integers(0, 50, length), np.ones(length, bool))
-                       for i, length in enumerate(lengths)], settings)
+    return PackedPlan(
+        [Document(f"row-{i}", rng.integers(0, 50, length), np.ones(length, bool)) for i, length in enumerate(lengths)], settings
+    )
 
 
 def test_losses_are_the_same_to_the_bit_with_and_without_it(tmp_path):
@@ -59,8 +70,12 @@ def test_losses_are_the_same_to_the_bit_with_and_without_it(tmp_path):
         model, settings = Noisy(), chosen(dry_run=tried)
         train(model, a_plan(settings), loss_of, settings, tmp_path / str(tried) / ".work", Progress(), "toy")
         weights.append({name: value.clone() for name, value in model.state_dict().items()})
-        losses.append([line.split('"loss": ')[1].split(",")[0]
-                       for line in (tmp_path / str(tried) / "metrics.jsonl").read_text().splitlines()])
+        losses.append(
+            [
+                line.split('"loss": ')[1].split(",")[0]
+                for line in (tmp_path / str(tried) / "metrics.jsonl").read_text().splitlines()
+            ]
+        )
     assert losses[0] == losses[1] and len(losses[0]) == 5
     for name, value in weights[0].items():
         assert torch.equal(value, weights[1][name]), name
@@ -79,9 +94,14 @@ def test_it_leaves_weights_gradients_buffers_generators_and_optimizer_as_they_we
         assert torch.equal(value, before[name]), name
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
-                                   RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
-                                   MemoryError()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+        MemoryError(),
+    ],
+)
 def test_what_does_not_fit_is_named_with_the_remedy(error, tmp_path):
     model, settings = Noisy(), chosen()
 
@@ -131,8 +151,10 @@ def test_the_heaviest_micro_batch_is_one_of_the_plan_and_none_has_more_tokens(ra
 
 def test_of_equally_long_micro_batches_the_one_with_more_targets_and_then_the_longer_document_is_heavier():
     def documents(*kinds):
-        return [Document(f"row-{i}", np.arange(length), np.arange(length) >= length - targets)
-                for i, (length, targets) in enumerate(kinds)]
+        return [
+            Document(f"row-{i}", np.arange(length), np.arange(length) >= length - targets)
+            for i, (length, targets) in enumerate(kinds)
+        ]
 
     settings = chosen(max_length=64, tokens_per_step=64, steps=3)
     assert PackedPlan(documents((64, 5), (64, 60), (64, 9)), settings).heaviest().row_ids == ["row-1"]

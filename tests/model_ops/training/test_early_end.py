@@ -60,7 +60,14 @@ class Plan:
 
 
 def settings(**changes):
-    values = {"steps": STEPS, "learning_rate": 5e-2, "schedule": "wsd", "checkpoint_every": 7, "precision": "float32", **changes}
+    values = {
+        "steps": STEPS,
+        "learning_rate": 5e-2,
+        "schedule": "wsd",
+        "checkpoint_every": 7,
+        "precision": "float32",
+        **changes,
+    }
     return TrainingSettings(**values).resolved()
 
 
@@ -78,8 +85,9 @@ def trained(work, stop, progress=None, **changes):
         kept = held_out.labels != IGNORED
         return {"validation_loss": float(F.cross_entropy(model(held_out.input_ids)[kept], held_out.labels[kept]))}
 
-    result = train(model, Plan(), loss, settings(**changes), work / ".work", progress or Progress(), "toy", validate, EVERY,
-                   early_end=stop)
+    result = train(
+        model, Plan(), loss, settings(**changes), work / ".work", progress or Progress(), "toy", validate, EVERY, early_end=stop
+    )
     return model, result
 
 
@@ -102,7 +110,9 @@ def test_a_training_ends_once_an_interval_brings_too_little_and_says_why(tmp_pat
     assert last["further_saves_s"] <= last["further_costs_s"]
     assert all(line["further_saves_s"] > line["further_costs_s"] for line in before)
     assert result.steps == last["step"] + math.ceil(last["step"] * 0.25)  # the fall is a fifth of all steps
-    assert last["further_costs_s"] == pytest.approx(EVERY * result.steps / last["step"], abs=1e-3)  # a second a step, and its fall
+    assert last["further_costs_s"] == pytest.approx(
+        EVERY * result.steps / last["step"], abs=1e-3
+    )  # a second a step, and its fall
 
 
 def test_the_learning_rate_falls_to_its_floor_before_the_end(tmp_path):
@@ -110,7 +120,7 @@ def test_the_learning_rate_falls_to_its_floor_before_the_end(tmp_path):
     rates = [line["learning_rate"] for line in lines(tmp_path)]
     ended = result.steps - math.ceil(0.2 * result.steps)
     assert rates[ended - 1] == pytest.approx(5e-2) and rates[-1] == pytest.approx(5e-3)
-    assert all(one > other for one, other in pairwise(rates[ended - 1:]))
+    assert all(one > other for one, other in pairwise(rates[ended - 1 :]))
 
 
 @pytest.mark.parametrize("stop_after", [6, 17, 20, 23])
@@ -150,10 +160,13 @@ def test_without_the_rule_nothing_changes(tmp_path):
         assert torch.equal(value, other.state_dict()[name])
 
 
-@pytest.mark.parametrize(("stop", "said"), [
-    (rule(trained_tokens_per_second=None), "what an interval costs is unknown before this stage was trained once"),
-    (EarlyEndOfDrafter(enabled=True, trained_tokens_per_second=10.0), "what decoding a day's answers takes is unknown"),
-])
+@pytest.mark.parametrize(
+    ("stop", "said"),
+    [
+        (rule(trained_tokens_per_second=None), "what an interval costs is unknown before this stage was trained once"),
+        (EarlyEndOfDrafter(enabled=True, trained_tokens_per_second=10.0), "what decoding a day's answers takes is unknown"),
+    ],
+)
 def test_a_training_that_cannot_be_weighed_is_trained_to_its_end_and_says_why(tmp_path, stop, said):
     _, result = trained(tmp_path, stop)
     assert result.steps == STEPS and result.early_end.startswith("trained to its end: ") and said in result.early_end
@@ -184,14 +197,17 @@ def after(run, values, tokens=100):
 
 
 def drafter_rule(**changes):
-    return EarlyEndOfDrafter(**{"enabled": True, "decode_hours_per_day": 2.5, "serves_days": 10.0,
-                                "trained_tokens_per_second": 1.0, **changes})
+    return EarlyEndOfDrafter(
+        **{"enabled": True, "decode_hours_per_day": 2.5, "serves_days": 10.0, "trained_tokens_per_second": 1.0, **changes}
+    )
 
 
 def test_a_drafter_is_trained_for_its_least_share_and_on_more_devices_for_less_long():
     curve = [2 + 0.1 * math.log2(place) for place in range(1, 21)]
-    ended = [after(schedule_of(drafter_rule(**changes), devices), curve) for devices, changes in (
-        (1, {}), (4, {}), (1, {"least_share": 0.7}), (1, {"decode_hours_per_day": 1e6}))]
+    ended = [
+        after(schedule_of(drafter_rule(**changes), devices), curve)
+        for devices, changes in ((1, {}), (4, {}), (1, {"least_share": 0.7}), (1, {"decode_hours_per_day": 1e6}))
+    ]
     assert None not in ended[:3] and ended[1] < ended[0] < ended[2] == 70 and ended[3] is None
 
 
@@ -217,7 +233,9 @@ def test_a_loss_that_rises_is_said_to_get_no_lower():
 def test_an_evaluation_without_a_number_is_no_point():
     early = schedule_of(drafter_rule())
     assert after(early, [math.nan] * 20) is None and early.state()["early_end"]["points"] == []
-    assert early.says.startswith("trained to its end: nothing was weighed, which takes 4 evaluations that measure validation_expected_tau")
+    assert early.says.startswith(
+        "trained to its end: nothing was weighed, which takes 4 evaluations that measure validation_expected_tau"
+    )
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd", "linear", "constant"])

@@ -13,8 +13,11 @@ from tests.thorough_cases import thorough_except
 
 
 def gap(found, golden):
-    return max(abs(one - other) / abs(other) for step, kept in zip(found, golden, strict=True)
-               for one, other in zip(step, kept, strict=True))
+    return max(
+        abs(one - other) / abs(other)
+        for step, kept in zip(found, golden, strict=True)
+        for one, other in zip(step, kept, strict=True)
+    )
 
 
 @pytest.mark.parametrize("case", thorough_except(["adamw-bfloat16", "muon-wsd"], CASES))
@@ -26,7 +29,14 @@ def test_losses_are_those_of_the_golden_file_and_of_every_run(case):
     assert found == losses(case)
 
 
-OTHERS = [{"weight_decay": 0.0}, {"learning_rate": 3.1e-3}, {"seed": 1}, {"warmup_share": 0.1}, {"gradient_clip": 0.5}, {"beta2": 0.99}]
+OTHERS = [
+    {"weight_decay": 0.0},
+    {"learning_rate": 3.1e-3},
+    {"seed": 1},
+    {"warmup_share": 0.1},
+    {"gradient_clip": 0.5},
+    {"beta2": 0.99},
+]
 
 
 @pytest.mark.parametrize("changes", thorough_except(OTHERS[:2], OTHERS))

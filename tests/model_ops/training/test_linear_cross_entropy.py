@@ -40,15 +40,28 @@ def test_it_agrees_with_torchs_own_chunked_loss():
 
 def tiny(**changes):
     torch.manual_seed(2)
-    config = {"vocab_size": 41, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-              "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24, "tie_word_embeddings": True, **changes}
+    config = {
+        "vocab_size": 41,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "intermediate_size": 24,
+        "tie_word_embeddings": True,
+        **changes,
+    }
     return Qwen3ForCausalLM(Qwen3Config(**config, attn_implementation="packed"))
 
 
 def batch():
     generator = torch.Generator().manual_seed(5)
-    rows = [Document(f"r{n}", torch.randint(41, (n,), generator=generator).numpy(),
-                     (torch.rand(n, generator=generator) < 0.5).numpy()) for n in (9, 1, 30)]
+    rows = [
+        Document(
+            f"r{n}", torch.randint(41, (n,), generator=generator).numpy(), (torch.rand(n, generator=generator) < 0.5).numpy()
+        )
+        for n in (9, 1, 30)
+    ]
     return to_batch(rows)
 
 
@@ -75,8 +88,9 @@ def test_bias_scale_and_soft_cap_equal_the_plain_formula(bias, scale, soft_cap):
     hidden, weight = torch.randn(23, 8, requires_grad=True), torch.randn(31, 8, requires_grad=True)
     added = torch.randn(31, requires_grad=True) if bias else None
     labels, weights, z_loss, hits = torch.randint(31, (23,)), torch.rand(23), 0.01, torch.zeros(23)
-    total, _ = chunked_head(hidden, Head(weight, added, scale, soft_cap),
-                            cross_entropy_rows(labels, weights, z_loss, hits), chunk_rows=5)
+    total, _ = chunked_head(
+        hidden, Head(weight, added, scale, soft_cap), cross_entropy_rows(labels, weights, z_loss, hits), chunk_rows=5
+    )
     logits = (F.linear(hidden, weight, added)) * scale
     logits = soft_cap * torch.tanh(logits / soft_cap) if soft_cap else logits
     plain = F.cross_entropy(logits, labels, reduction="none") + z_loss * logits.logsumexp(-1).square()

@@ -31,7 +31,9 @@ def test_a_line_gains_its_slope_and_saves_what_decoding_takes_less():
 def test_hours_measured_at_another_acceptance_length_are_converted():
     at_two = DecodingWorth(10.0, 14.0, at_tau=2.0)
     assert at_two.saved_s(2.0, 2.5) == pytest.approx(A_DAY.saved_s(2.0, 2.5))
-    assert at_two.saved_s(1.0, 1.25) == pytest.approx(2 * A_DAY.saved_s(1.0, 1.25))  # at half of it decoding takes twice as long
+    assert at_two.saved_s(1.0, 1.25) == pytest.approx(
+        2 * A_DAY.saved_s(1.0, 1.25)
+    )  # at half of it decoding takes twice as long
     whole = at_two.saved_s(1.0, 2.0) + at_two.saved_s(2.0, 4.0)
     assert at_two.saved_s(1.0, 4.0) == pytest.approx(whole)  # two steps save what the step over both does
 
@@ -78,7 +80,7 @@ def house_drafter(bins=10):
     found = json.loads((PROJECT / "tests/fixtures/learning_curves/house_drafter.json").read_text())
     tokens, taus = list(accumulate(found["tokens"])), found["expected_tau"]
     size = len(taus) // bins
-    return [(tokens[end - 1], sum(taus[end - size:end]) / size) for end in range(size, len(taus) + 1, size)]
+    return [(tokens[end - 1], sum(taus[end - size : end]) / size) for end in range(size, len(taus) + 1, size)]
 
 
 def ends_after(points, costs_s, worth, rises):

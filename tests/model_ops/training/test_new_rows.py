@@ -46,5 +46,7 @@ def test_nothing_new_is_refused(tmp_path):
 
 
 def test_a_training_that_continues_nothing_reads_its_dataset(tmp_path):
-    job = Job(operation="sft", output=tmp_path / "out", inputs={"dataset": dataset(tmp_path / "now", ["a"])}, settings={}, threads=1)
+    job = Job(
+        operation="sft", output=tmp_path / "out", inputs={"dataset": dataset(tmp_path / "now", ["a"])}, settings={}, threads=1
+    )
     assert rows_to_learn(job, 0.5, 0, World.start(MeshSettings())) == (tmp_path / "now", {})

@@ -33,8 +33,13 @@ class TwoTerms:
         found = model(batch.input_ids)
         policy, kl = self.masks(batch)
         distances = (found - batch.reference[:, None]).square().sum(-1)
-        return LossOutput({"policy": Mean(-(found.tanh().sum(-1) * batch.advantages)[policy].sum(), policy.sum()),
-                           "kl": Mean(distances[kl].sum(), kl.sum())}, {"seen": Mean(float(len(found)), 1.0)})
+        return LossOutput(
+            {
+                "policy": Mean(-(found.tanh().sum(-1) * batch.advantages)[policy].sum(), policy.sum()),
+                "kl": Mean(distances[kl].sum(), kl.sum()),
+            },
+            {"seen": Mean(float(len(found)), 1.0)},
+        )
 
     def counts(self, batch):
         policy, kl = self.masks(batch)
@@ -55,8 +60,16 @@ def scored(tokens, seed):
     ids = torch.randint(32, (tokens,), generator=generator)
     advantages = torch.randn(tokens, generator=generator) * (torch.rand(tokens, generator=generator) < 0.5)
     reference = torch.randn(tokens, generator=generator) * (torch.rand(tokens, generator=generator) < 0.3)
-    return ScoredBatch(ids, torch.arange(tokens), ids, torch.ones(tokens), [tokens], [f"row-{seed}"],
-                       advantages=advantages, reference=reference)
+    return ScoredBatch(
+        ids,
+        torch.arange(tokens),
+        ids,
+        torch.ones(tokens),
+        [tokens],
+        [f"row-{seed}"],
+        advantages=advantages,
+        reference=reference,
+    )
 
 
 def settings(**changes):
@@ -71,7 +84,9 @@ class KeepsGradients(torch.optim.SGD):
 
 def step_of(model, batches, loss):
     optimizer = KeepsGradients(model.parameters(), lr=0.0)
-    numbers = optimizer_step(model, batches, loss, optimizer, settings(gradient_clip=1e9), World.alone(torch.device("cpu")), "toy")
+    numbers = optimizer_step(
+        model, batches, loss, optimizer, settings(gradient_clip=1e9), World.alone(torch.device("cpu")), "toy"
+    )
     return numbers, optimizer.seen
 
 
@@ -80,8 +95,10 @@ def test_a_loss_of_two_terms_has_the_gradient_of_the_hand_made_sum():
     numbers, gradients = step_of(net(), batches, TwoTerms())
     model, loss = net(), TwoTerms()
     outputs = [loss(model, batch) for batch in batches]
-    means = {term: sum(output.terms[term].sum for output in outputs) / sum(int(output.terms[term].count) for output in outputs)
-             for term in ("policy", "kl")}
+    means = {
+        term: sum(output.terms[term].sum for output in outputs) / sum(int(output.terms[term].count) for output in outputs)
+        for term in ("policy", "kl")
+    }
     for found, wanted in zip(gradients, torch.autograd.grad(sum(means.values()), list(model.parameters())), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-7)
     assert numbers["loss_policy"] == pytest.approx(float(means["policy"].detach()), rel=1e-6)
@@ -178,6 +195,7 @@ def test_a_killed_run_with_a_stateful_source_ends_with_the_same_weights_bit_for_
 
 def test_without_its_state_the_continued_run_would_be_another(tmp_path):
     """The test above can fail: what a source forgets shows in the weights."""
+
     class Forgets(Rollouts):
         def resume(self, state):
             pass

@@ -28,24 +28,49 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 def trained(folder, device, steps=4, **changes):
     """(losses of metrics.jsonl's last tenth, weights) of a small model after some steps."""
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(Qwen3Config(
-        vocab_size=97, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
-        intermediate_size=96, max_position_embeddings=128, attn_implementation="packed")).to(device)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=97,
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            intermediate_size=96,
+            max_position_embeddings=128,
+            attn_implementation="packed",
+        )
+    ).to(device)
     generator = np.random.default_rng(0)
-    documents = [Document(f"row-{i}", generator.integers(0, 97, length, dtype=np.int32), np.ones(length, dtype=bool))
-                 for i, length in enumerate([40, 7, 23, 64, 12, 30] * 6)]
-    settings = SftSettings(**{"steps": steps, "learning_rate": 1e-3, "tokens_per_step": 128, "max_length": 64,
-                              "precision": "float32", **changes}).resolved()
-    result = train(model, PackedPlan(documents, settings), next_token_loss, settings, folder / ".work", Progress(None), "sft",
-                   world=World.alone(torch.device(device)))
+    documents = [
+        Document(f"row-{i}", generator.integers(0, 97, length, dtype=np.int32), np.ones(length, dtype=bool))
+        for i, length in enumerate([40, 7, 23, 64, 12, 30] * 6)
+    ]
+    settings = SftSettings(
+        **{"steps": steps, "learning_rate": 1e-3, "tokens_per_step": 128, "max_length": 64, "precision": "float32", **changes}
+    ).resolved()
+    result = train(
+        model,
+        PackedPlan(documents, settings),
+        next_token_loss,
+        settings,
+        folder / ".work",
+        Progress(None),
+        "sft",
+        world=World.alone(torch.device(device)),
+    )
     return result, {name: value.detach().cpu() for name, value in model.named_parameters()}
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("precision", "allowed"), [("float32", 1e-3), ("bfloat16", 3e-2)])
-@pytest.mark.parametrize("memory", [
-    {"activation_checkpointing": "full", "offload_activations": True},
-    *(pytest.param(memory, marks=pytest.mark.slow) for memory in ({}, {"activation_checkpointing": "selective"}))])
+@pytest.mark.parametrize(
+    "memory",
+    [
+        {"activation_checkpointing": "full", "offload_activations": True},
+        *(pytest.param(memory, marks=pytest.mark.slow) for memory in ({}, {"activation_checkpointing": "selective"})),
+    ],
+)
 def test_losses_are_those_of_a_cpu_in_float32(tmp_path, device, precision, allowed, memory):
     plain, _ = trained(tmp_path / "plain", "cpu", dry_run=False)
     found, _ = trained(tmp_path / "found", device, precision=precision, **memory)
@@ -69,8 +94,10 @@ def test_deterministic_kernels_are_on_inside_the_block_only_and_only_for_cuda():
 
 
 def test_an_operation_without_a_deterministic_kernel_is_named():
-    with pytest.raises(ModelError, match=r"put_.* does not have .*; set deterministic: false"), \
-            deterministic_kernels(True, torch.device("cuda")):
+    with (
+        pytest.raises(ModelError, match=r"put_.* does not have .*; set deterministic: false"),
+        deterministic_kernels(True, torch.device("cuda")),
+    ):
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1), accumulate=False)
     assert not torch.are_deterministic_algorithms_enabled()
 

@@ -68,10 +68,14 @@ def test_muon_moves_matrices_as_torch_does_and_the_rest_as_adamw():
     torch.manual_seed(2)
     start = [torch.randn(12, 20), torch.randn(20, 6), torch.randn(9), torch.randn(30, 5)]
     mine, theirs = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
-    muon = Muon([{"params": mine[:2], "matrices": True, "weight_decay": 0.1}, {"params": mine[2:], "weight_decay": 0.05}],
-                lr=LEARNING_RATE)
-    others = [torch.optim.Muon(theirs[:2], lr=LEARNING_RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
-              torch.optim.AdamW(theirs[2:], lr=LEARNING_RATE, weight_decay=0.05, betas=(0.9, 0.95), fused=True)]
+    muon = Muon(
+        [{"params": mine[:2], "matrices": True, "weight_decay": 0.1}, {"params": mine[2:], "weight_decay": 0.05}],
+        lr=LEARNING_RATE,
+    )
+    others = [
+        torch.optim.Muon(theirs[:2], lr=LEARNING_RATE, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(theirs[2:], lr=LEARNING_RATE, weight_decay=0.05, betas=(0.9, 0.95), fused=True),
+    ]
     for _ in range(4):
         for one, other in zip(mine, theirs, strict=True):
             one.grad = torch.randn_like(one)
@@ -138,9 +142,20 @@ ARCHITECTURES = {
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_who_is_moved_how(architecture):
     kind, changes = ARCHITECTURES[architecture]
-    config = AutoConfig.for_model(kind, **{
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 8, "vocab_size": 96, "tie_word_embeddings": changes["tied"], **changes})
+    config = AutoConfig.for_model(
+        kind,
+        **{
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "vocab_size": 96,
+            "tie_word_embeddings": changes["tied"],
+            **changes,
+        },
+    )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     groups = parameter_groups(model, chosen())
@@ -155,7 +170,8 @@ def test_who_is_moved_how(architecture):
         assert group["embeddings"] == embedding
     assert ("lm_head.weight" in found) == (not changes["tied"])
     assert len({name for name, group in found.items() if group["matrices"] and "experts" in name}) == (
-        4 if "experts" in architecture or kind == "gpt_oss" else 0)
+        4 if "experts" in architecture or kind == "gpt_oss" else 0
+    )
 
 
 def test_frozen_weights_are_left_out():
@@ -196,8 +212,12 @@ def test_each_learns(name):
         loss.backward()
         optimizer.step()
     assert losses[-1] < 0.2 * losses[0]
-    held = sum(value.numel() * value.element_size() for state in optimizer.state.values() for key, value in state.items()
-               if isinstance(value, torch.Tensor) and value.ndim and "qmap" not in key and "absmax" not in key)
+    held = sum(
+        value.numel() * value.element_size()
+        for state in optimizer.state.values()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor) and value.ndim and "qmap" not in key and "absmax" not in key
+    )
     assert held == state_bytes(optimizer)
 
 
@@ -271,7 +291,7 @@ def _a_sharded_run(found):
         optimizer = Muon([{"params": parameters[:3], "matrices": True}, {"params": parameters[3:]}], lr=0.01)
         for step in grads:
             for parameter, grad in zip(parameters, step, strict=True):
-                parameter.grad = (distribute_tensor(grad, mesh, parameter.placements) if parameters is cut else grad.clone())
+                parameter.grad = distribute_tensor(grad, mesh, parameter.placements) if parameters is cut else grad.clone()
             optimizer.step()
     gaps = [float((one.full_tensor() - other.detach()).abs().max()) for one, other in zip(cut, uncut, strict=True)]
     moved = [float((one.full_tensor() - value).abs().max()) for one, value in zip(cut, values, strict=True)]

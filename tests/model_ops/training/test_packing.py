@@ -16,8 +16,7 @@ from model_ops.training.settings import TrainingSettings
 
 
 def documents(lengths):
-    return [Document(f"row-{i}", np.arange(length) + 1000 * i, np.arange(length) % 2 == 0)
-            for i, length in enumerate(lengths)]
+    return [Document(f"row-{i}", np.arange(length) + 1000 * i, np.arange(length) % 2 == 0) for i, length in enumerate(lengths)]
 
 
 def plan_settings(**values):
@@ -51,12 +50,16 @@ class WithAdvantages(Batch):
 
 
 def test_an_objectives_own_stream_follows_its_tokens():
-    rows = [Document("a", np.arange(3), np.ones(3, bool), {"advantage": np.array([1.0, 2.0, 3.0], np.float32)}),
-            Document("b", np.arange(2), np.ones(2, bool), {"advantage": np.array([4.0, 5.0], np.float32)})]
+    rows = [
+        Document("a", np.arange(3), np.ones(3, bool), {"advantage": np.array([1.0, 2.0, 3.0], np.float32)}),
+        Document("b", np.arange(2), np.ones(2, bool), {"advantage": np.array([4.0, 5.0], np.float32)}),
+    ]
     batch = to_batch(rows, WithAdvantages)
     assert batch.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     padded = pad(batch, 4)
-    assert padded.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0] and padded.labels[-3:].tolist() == [IGNORED] * 3
+    assert (
+        padded.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0] and padded.labels[-3:].tolist() == [IGNORED] * 3
+    )
     assert cut(padded, Context(None, rank=1, size=2)).advantage.tolist() == [5.0, 0.0, 0.0, 0.0]
 
 
@@ -79,8 +82,9 @@ def test_steps_differ_between_passes_and_stay_near_the_tokens_asked_for():
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_the_rows_of_all_ranks_together_are_those_of_one(ranks):
     """And every rank gets equally many micro-batches: a sharded model waits for all of them at each."""
-    plan = PackedPlan(documents([20 + 37 * i % 180 for i in range(40)]),
-                      plan_settings(max_length=200, tokens_per_step=1_000, steps=3))
+    plan = PackedPlan(
+        documents([20 + 37 * i % 180 for i in range(40)]), plan_settings(max_length=200, tokens_per_step=1_000, steps=3)
+    )
     for index in range(3):
         alone = plan.step(index)
         shares = [plan.step(index, rank, ranks) for rank in range(ranks)]
@@ -92,8 +96,9 @@ def test_the_rows_of_all_ranks_together_are_those_of_one(ranks):
 
 def test_documents_of_equal_length_meet_others_in_every_pass():
     plan = PackedPlan(documents([16, 48] * 16), plan_settings(steps=48, max_length=64))
-    passes = [{frozenset(batch.row_ids) for step in range(first, first + 16) for batch in plan.step(step)}
-              for first in (0, 16, 32)]
+    passes = [
+        {frozenset(batch.row_ids) for step in range(first, first + 16) for batch in plan.step(step)} for first in (0, 16, 32)
+    ]
     for met in passes:
         assert sorted(row for rows in met for row in rows) == sorted(f"row-{i}" for i in range(32))
     assert passes[0] != passes[1] != passes[2]
@@ -103,8 +108,10 @@ def test_documents_of_equal_length_meet_others_in_every_pass():
 def test_the_micro_batch_may_be_smaller_than_a_row_of_max_length_but_holds_the_longest_document():
     lengths = [40, 30, 20, 20, 10, 30, 50]
     for limit, most in ((60, 60), (16, 50), (200, 200)):
-        plan = PackedPlan(documents(lengths), plan_settings(max_length=100, tokens_per_step=200, micro_batch_tokens=limit,
-                                                            steps=None, epochs=1.0))
+        plan = PackedPlan(
+            documents(lengths),
+            plan_settings(max_length=100, tokens_per_step=200, micro_batch_tokens=limit, steps=None, epochs=1.0),
+        )
         batches = [batch for step in range(len(plan)) for batch in plan.step(step)]
         assert max(batch.tokens for batch in batches) <= most
         assert {row for batch in batches for row in batch.row_ids} == {f"row-{i}" for i in range(7)}
@@ -128,17 +135,22 @@ def test_documents_held_in_arrays_make_the_same_batches():
 def test_large_and_small_micro_batches_and_any_number_of_ranks_give_one_gradient():
     """The sum of all losses over the count of all targets, whatever cuts the step; a mean of means would differ here."""
     rng = np.random.default_rng(5)
-    rows = [Document(f"row-{i}", rng.integers(0, 30, length), rng.random(length) < rng.random())
-            for i, length in enumerate(rng.integers(4, 90, 40))]
+    rows = [
+        Document(f"row-{i}", rng.integers(0, 30, length), rng.random(length) < rng.random())
+        for i, length in enumerate(rng.integers(4, 90, 40))
+    ]
 
     def gradient(micro_batch_tokens, ranks):
-        plan = PackedPlan(rows, plan_settings(max_length=100, tokens_per_step=4_000, micro_batch_tokens=micro_batch_tokens,
-                                              steps=1))
+        plan = PackedPlan(
+            rows, plan_settings(max_length=100, tokens_per_step=4_000, micro_batch_tokens=micro_batch_tokens, steps=1)
+        )
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Embedding(30, 8), torch.nn.Linear(8, 30)).double()
         count, batches = 0, [batch for rank in range(ranks) for batch in plan.step(0, rank, ranks)]
         for batch in batches:
-            torch.nn.functional.cross_entropy(model(batch.input_ids), batch.labels, ignore_index=IGNORED, reduction="sum").backward()
+            torch.nn.functional.cross_entropy(
+                model(batch.input_ids), batch.labels, ignore_index=IGNORED, reduction="sum"
+            ).backward()
             count += int((batch.labels != IGNORED).sum())
         return len(batches), count, [parameter.grad / count for parameter in model.parameters()]
 

@@ -42,8 +42,13 @@ def test_constant_stays():
     assert rates(5, schedule="constant", warmup_share=0.4) == pytest.approx([0.5, 1, 1, 1, 1])
 
 
-@given(st.sampled_from(["cosine", "wsd", "linear", "constant"]), st.integers(1, 300), st.floats(0, 0.5),
-       st.floats(0, 1), st.floats(0.01, 0.5))
+@given(
+    st.sampled_from(["cosine", "wsd", "linear", "constant"]),
+    st.integers(1, 300),
+    st.floats(0, 0.5),
+    st.floats(0, 1),
+    st.floats(0.01, 0.5),
+)
 def test_every_schedule_rises_to_the_peak_and_never_again(schedule, steps, warmup, floor, decay):
     found = rates(steps, schedule=schedule, warmup_share=warmup, final_learning_rate_share=floor, decay_share=decay)
     rising = round(warmup * steps)
@@ -56,11 +61,14 @@ def test_every_schedule_rises_to_the_peak_and_never_again(schedule, steps, warmu
         assert found[-1] == pytest.approx(floor)
 
 
-@pytest.mark.parametrize("values,said", [
-    ({"schedule": "wsd", "warmup_share": 0.5, "decay_share": 0.6}, "more than the whole run"),
-    ({"schedule": "wsd", "warmup_share": 0.9}, "more than the whole run"),
-    ({"schedule": "step"}, "constant"),
-])
+@pytest.mark.parametrize(
+    "values,said",
+    [
+        ({"schedule": "wsd", "warmup_share": 0.5, "decay_share": 0.6}, "more than the whole run"),
+        ({"schedule": "wsd", "warmup_share": 0.9}, "more than the whole run"),
+        ({"schedule": "step"}, "constant"),
+    ],
+)
 def test_shares_that_do_not_add_up_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TrainingSettings(**values)

@@ -7,8 +7,10 @@ from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.training.settings import TrainingSettings
 
 DRAFTERS = {f"speculator {name}": found.settings for name, found in ARCHITECTURES.items()}
-STAGES = {**{name: kind for name, kind in OPERATIONS.items() if isinstance(kind, type) and issubclass(kind, TrainingSettings)},
-          **DRAFTERS}
+STAGES = {
+    **{name: kind for name, kind in OPERATIONS.items() if isinstance(kind, type) and issubclass(kind, TrainingSettings)},
+    **DRAFTERS,
+}
 
 
 def of(stage, **values):
@@ -42,18 +44,35 @@ def test_a_more_thorough_preset_looks_at_no_less(stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_set_stays_set_under_every_preset(stage):
-    chosen = {"learning_rate": 7e-4, "beta1": 0.8, "beta2": 0.7, "epsilon": 1e-6, "decay_share": 0.3,
-              "adamw_rate_share": 0.4,
-              "warmup_share": 0.2, "final_learning_rate_share": 0.0,
-              "weight_decay": 0.0, "gradient_clip": 3.0, "checkpoint_every": 7, "max_length": 99, "tokens_per_step": 77}
+    chosen = {
+        "learning_rate": 7e-4,
+        "beta1": 0.8,
+        "beta2": 0.7,
+        "epsilon": 1e-6,
+        "decay_share": 0.3,
+        "adamw_rate_share": 0.4,
+        "warmup_share": 0.2,
+        "final_learning_rate_share": 0.0,
+        "weight_decay": 0.0,
+        "gradient_clip": 3.0,
+        "checkpoint_every": 7,
+        "max_length": 99,
+        "tokens_per_step": 77,
+    }
     resolved = of(stage, preset="thorough", steps=5, **chosen).resolved()
     assert {name: getattr(resolved, name) for name in chosen} == chosen
     assert resolved.steps == 5 and resolved.epochs is None
 
 
-@pytest.mark.parametrize(("architecture", "optimizer", "rate", "share"), [
-    ("eagle3", "muon", 5e-3, 0.1), ("medusa", "muon", 5e-3, 1.0), ("mtp", "adamw", 4e-5, 1.0), ("draft_model", "adamw", 4e-5, 1.0),
-])
+@pytest.mark.parametrize(
+    ("architecture", "optimizer", "rate", "share"),
+    [
+        ("eagle3", "muon", 5e-3, 0.1),
+        ("medusa", "muon", 5e-3, 1.0),
+        ("mtp", "adamw", 4e-5, 1.0),
+        ("draft_model", "adamw", 4e-5, 1.0),
+    ],
+)
 def test_new_drafters_learn_with_muon_and_trained_ones_with_adamw(architecture, optimizer, rate, share):
     resolved = of(f"speculator {architecture}").resolved()
     assert (resolved.optimizer, resolved.learning_rate, resolved.adamw_rate_share) == (optimizer, rate, share)

@@ -41,8 +41,12 @@ def paths(document):
     trunk = document.segments[0].length
     for at, length in document.segments:
         own = slice(start, start + length)
-        found.append((np.concatenate([document.input_ids[:trunk][:at], document.input_ids[own]]).tolist(),
-                      [*[False] * at, *document.targets[own].tolist()]))
+        found.append(
+            (
+                np.concatenate([document.input_ids[:trunk][:at], document.input_ids[own]]).tolist(),
+                [*[False] * at, *document.targets[own].tolist()],
+            )
+        )
         start += length
     return found
 
@@ -81,7 +85,10 @@ def losses_and_gradients(model, documents, monkeypatch=None):
     output = next_token_loss(model, batch)
     total = next(iter(output.terms.values()))
     total.sum.backward()
-    return [total.sum.detach(), *(p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters())], total.count
+    return [
+        total.sum.detach(),
+        *(p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()),
+    ], total.count
 
 
 @pytest.mark.parametrize("name", thorough_except(["qwen3", "gemma2", "gpt_oss"], PACKED))
@@ -107,8 +114,12 @@ def test_the_path_of_an_accelerator_gives_the_same(monkeypatch):
     def reference(query, key, value, lengths, scaling, window, sinks):
         seen.append(lengths)
         parts = [stream.split(lengths) for stream in (query, key, value)]
-        return torch.cat([attention._attend(*(part.transpose(0, 1)[None] for part in of_document), scaling, 0.0)[0].transpose(0, 1)
-                          for of_document in zip(*parts, strict=True)])
+        return torch.cat(
+            [
+                attention._attend(*(part.transpose(0, 1)[None] for part in of_document), scaling, 0.0)[0].transpose(0, 1)
+                for of_document in zip(*parts, strict=True)
+            ]
+        )
 
     monkeypatch.setattr(attention, "takes_varlen_kernel", lambda *_: True)
     monkeypatch.setattr(attention, "varlen_attention", reference)
@@ -124,5 +135,3 @@ def test_a_model_with_a_state_refuses_documents_that_continue_others():
     separate_documents(model)
     with pytest.raises(ModelError, match="cannot continue another"):
         next_token_loss(model, to_batch(list(join_contexts(contexts(), 400))))
-
-

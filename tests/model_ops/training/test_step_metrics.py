@@ -34,11 +34,22 @@ def test_attention_of_families_whose_heads_or_layers_differ():
     """DeepSeek-V3: 128 heads of 128 + 64 for queries and keys, 128 for values. Hybrids: only some layers are quadratic."""
     from types import SimpleNamespace
 
-    latent = SimpleNamespace(num_attention_heads=128, head_dim=64, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
-                             v_head_dim=128, num_hidden_layers=2)
+    latent = SimpleNamespace(
+        num_attention_heads=128,
+        head_dim=64,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+        num_hidden_layers=2,
+    )
     assert attention_widths(latent) == ((128 * 160, None),) * 2
-    hybrid = SimpleNamespace(num_attention_heads=4, head_dim=8, sliding_window=16,
-                             layer_types=["linear_attention", "conv", "sliding_attention", "full_attention"])
+    hybrid = SimpleNamespace(
+        num_attention_heads=4,
+        head_dim=8,
+        sliding_window=16,
+        layer_types=["linear_attention", "conv", "sliding_attention", "full_attention"],
+    )
     assert attention_widths(hybrid) == ((0, None), (0, None), (32, 16), (32, None))
 
 

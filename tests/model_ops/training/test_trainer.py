@@ -73,13 +73,18 @@ def settings(**changes):
 
 def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
     batches = [document(seed, length) for seed, length in enumerate([3, 17, 6])]
-    whole = Batch(*(torch.cat([getattr(b, name) for b in batches])
-                    for name in ("input_ids", "position_ids", "labels", "weights")), [3, 17, 6], ["a"])
+    whole = Batch(
+        *(torch.cat([getattr(b, name) for b in batches]) for name in ("input_ids", "position_ids", "labels", "weights")),
+        [3, 17, 6],
+        ["a"],
+    )
     gradients = []
     for cut in ([whole], batches):
         model = Toy()
         chosen = settings(gradient_clip=1e9)
-        numbers = optimizer_step(model, cut, next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")), "step 0")
+        numbers = optimizer_step(
+            model, cut, next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")), "step 0"
+        )
         gradients.append((numbers, [p.grad.clone() for p in model.parameters()]))
     assert gradients[0][0]["loss"] == pytest.approx(gradients[1][0]["loss"], rel=1e-6)
     for one, many in zip(gradients[0][1], gradients[1][1], strict=True):
@@ -89,7 +94,15 @@ def test_a_step_cut_into_micro_batches_has_the_gradient_of_the_whole():
 
 def test_the_gradient_is_clipped_to_the_norm_asked_for():
     model, chosen = Toy(), settings(gradient_clip=1e-3)
-    numbers = optimizer_step(model, [document(1, 9)], next_token_loss, build_optimizer(model, chosen), chosen, World.alone(torch.device("cpu")), "step 0")
+    numbers = optimizer_step(
+        model,
+        [document(1, 9)],
+        next_token_loss,
+        build_optimizer(model, chosen),
+        chosen,
+        World.alone(torch.device("cpu")),
+        "step 0",
+    )
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
     assert numbers["grad_norm"] > 1e-3
     assert float(norm) == pytest.approx(1e-3, rel=1e-3)
@@ -169,19 +182,28 @@ def test_validation_runs_through_the_run_and_at_its_end(tmp_path):
         calls.append(len(calls))
         return {"validation_loss": float(len(calls))}
 
-    result = train(Toy(), Plan(12), next_token_loss, settings(), tmp_path / ".work", Progress(), "toy",
-                   validate=validate, validate_every=5)
+    result = train(
+        Toy(), Plan(12), next_token_loss, settings(), tmp_path / ".work", Progress(), "toy", validate=validate, validate_every=5
+    )
     assert result.validation == {"validation_loss": 3.0}
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("precision, faster, notes", [
-    ("bfloat16", "float32", ["toy: this machine multiplies bfloat16 slower than float32: leave precision out"]),
-    ("bfloat16", "bfloat16", []), ("float32", "float32", []), ("auto", "float32", [])])
+@pytest.mark.parametrize(
+    "precision, faster, notes",
+    [
+        ("bfloat16", "float32", ["toy: this machine multiplies bfloat16 slower than float32: leave precision out"]),
+        ("bfloat16", "bfloat16", []),
+        ("float32", "float32", []),
+        ("auto", "float32", []),
+    ],
+)
 def test_bfloat16_that_is_asked_for_on_a_slow_processor_is_told(tmp_path, monkeypatch, precision, faster, notes):
     monkeypatch.setattr("model_ops.training.trainer.faster_on", lambda device: faster)
     monkeypatch.setattr("model_ops.machine.precision.AUTO", [lambda device: faster])
     said = io.StringIO()
-    result = train(Toy(), Plan(2), next_token_loss, settings(steps=2, precision=precision), tmp_path / "work", Progress(said), "toy")
+    result = train(
+        Toy(), Plan(2), next_token_loss, settings(steps=2, precision=precision), tmp_path / "work", Progress(said), "toy"
+    )
     assert result.precision == result.metrics({})["precision"] == (faster if precision == "auto" else precision)
     assert [event["message"] for event in map(json.loads, said.getvalue().splitlines()) if event["event"] == "note"] == notes

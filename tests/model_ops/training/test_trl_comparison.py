@@ -28,8 +28,11 @@ def searched(settings: TrlSettings, **run) -> dict:
 
 def test_finalists_are_the_best_by_clock_and_by_processor():
     packed, padded, compiled = TrlSettings("packed", 1), TrlSettings("padded", 20), TrlSettings("padded", 20, compiled=True)
-    runs = [searched(padded, tokens_per_s=400, tokens_per_cpu_s=700), searched(packed, tokens_per_s=500, tokens_per_cpu_s=500),
-            searched(compiled, failed="no compiler")]
+    runs = [
+        searched(padded, tokens_per_s=400, tokens_per_cpu_s=700),
+        searched(packed, tokens_per_s=500, tokens_per_cpu_s=500),
+        searched(compiled, failed="no compiler"),
+    ]
     assert _finalists(runs) == {"trl-1": packed, "trl-2": padded}
     assert _finalists(runs[:1]) == {"trl-1": padded}
 
@@ -37,8 +40,10 @@ def test_finalists_are_the_best_by_clock_and_by_processor():
 def test_ratios_are_of_the_faster_finalist_and_equal_checkpointing():
     finalists = {"trl-1": TrlSettings("packed", 1), "trl-2": TrlSettings("padded", 20, checkpointing=True)}
     speeds = {"off": (900, 800, 1500), "trl-1": (200, 300, 1900), "trl-2": (300, 250, 1000), "on": (600, 500, 800)}
-    runs = {name: {"tokens_per_s": speed, "tokens_per_cpu_s": cpu, "peak_mb": peak, "needed_flops_per_s": 1e9}
-            for name, (speed, cpu, peak) in speeds.items()}
+    runs = {
+        name: {"tokens_per_s": speed, "tokens_per_cpu_s": cpu, "peak_mb": peak, "needed_flops_per_s": 1e9}
+        for name, (speed, cpu, peak) in speeds.items()
+    }
     slower = {**runs, "on": {**runs["on"], "tokens_per_s": 450}}
     figures = {"spread": {}, "peer_settings": {}, "searches": {}, "rounds": {}}
     best = _summarise(figures, "small", finalists, [searched(FIRST[0], peak_mb=640)], [runs, runs, slower], 4e9)

@@ -37,8 +37,10 @@ def test_a_long_run_validates_four_times_and_a_short_one_once_on_little():
 
 def documents(lengths):
     rng = np.random.default_rng(0)
-    return [Document(f"row-{place}", rng.integers(3, 90, length).astype(np.int32), rng.random(length) < 0.5)
-            for place, length in enumerate(lengths)]
+    return [
+        Document(f"row-{place}", rng.integers(3, 90, length).astype(np.int32), rng.random(length) < 0.5)
+        for place, length in enumerate(lengths)
+    ]
 
 
 def test_the_first_documents_up_to_a_number_of_tokens():

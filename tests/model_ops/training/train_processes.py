@@ -54,19 +54,36 @@ def main(work, rank, step, number):
     with process_group():
         progress = Hit(sys.stdout if dist.get_rank() == 0 else None, rank, step, number)
         progress.install_signal_handlers()
-        settings = TrainingSettings(steps=12, learning_rate=1e-2, tokens_per_step=256, max_length=64, precision="float32",
-                                    checkpoint_every=4, mesh=MeshSettings(dp_shard=dist.get_world_size())).resolved()
+        settings = TrainingSettings(
+            steps=12,
+            learning_rate=1e-2,
+            tokens_per_step=256,
+            max_length=64,
+            precision="float32",
+            checkpoint_every=4,
+            mesh=MeshSettings(dp_shard=dist.get_world_size()),
+        ).resolved()
         model = tiny("qwen3", hidden=32, layers=2, vocab=131)
         world = World.start(settings.mesh, torch.device("cpu"))
         world.place(model, "float32")
         try:
-            result = train(model, PackedPlan(documents(60, 48, 131), settings), next_token_loss, settings, work / ".work",
-                           progress, "sft", world=world)
+            result = train(
+                model,
+                PackedPlan(documents(60, 48, 131), settings),
+                next_token_loss,
+                settings,
+                work / ".work",
+                progress,
+                "sft",
+                world=world,
+            )
         except Stopped:
             (work / f"stopped-{dist.get_rank()}").touch()
         else:
-            found = {name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone().contiguous()
-                     for name, value in model.named_parameters()}
+            found = {
+                name: (value.full_tensor() if isinstance(value, DTensor) else value).detach().clone().contiguous()
+                for name, value in model.named_parameters()
+            }
             if world.leads:
                 save_file(found, work / "final.safetensors")
                 (work / "resumed").write_text(str(result.resumed_from))

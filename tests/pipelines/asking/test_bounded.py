@@ -18,8 +18,13 @@ def test_results_and_errors_come_through():
         bounded(lambda: 1 / 0, lambda: None, 5)
 
 
-@pytest.mark.parametrize("rows", ["select * from range(10_000_000) a, range(10_000_000) b",
-                                  "select sum(a.range * b.range) from range(10_000_000) a, range(10_000_000) b"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "select * from range(10_000_000) a, range(10_000_000) b",
+        "select sum(a.range * b.range) from range(10_000_000) a, range(10_000_000) b",
+    ],
+)
 def test_a_query_ends_when_its_time_is_over(rows):
     with duckdb.connect() as connection, pytest.raises(TookTooLong) as late:
         bounded(lambda: [None for _ in connection.sql(rows).to_arrow_reader()], connection.interrupt, 0.2)

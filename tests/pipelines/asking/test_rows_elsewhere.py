@@ -21,7 +21,9 @@ from resources.lake.tables import SCHEMAS, Tables
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     lake = LakeLayout.open(tmp_path_factory.mktemp("rows") / "lake")
-    rows = [{"workload": "tutor", "dt": date(2026, 6, 1 + n % 2), "interaction_id": f"i{n}", "prompt_tokens": n} for n in range(6)]
+    rows = [
+        {"workload": "tutor", "dt": date(2026, 6, 1 + n % 2), "interaction_id": f"i{n}", "prompt_tokens": n} for n in range(6)
+    ]
     Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     rebuild(lake)
     return lake
@@ -42,16 +44,19 @@ def test_named_parameters_are_read_as_what_they_are_compared_with(lake):
     assert quoted == "t\nit's = 'x'; drop\n"
 
 
-@pytest.mark.parametrize(("sql", "words", "said"), [
-    ("select 1", ["--param", "day"], "give NAME=VALUE"),
-    ("select $a", ["--param", "a=1", "--param", "a=2"], "given twice"),
-    ("select $a", ["--param", "b=1"], "parameter"),
-    ("from interactions where dt = $day", ["--param", "day=yesterday"], "yesterday"),
-    ("select 1", ["--format", "parquet"], "add --out FILE.parquet"),
-    ("select 1", ["--out", "rows.xlsx"], "names no format"),
-    ("select 1", ["--out", "no-such-folder/rows.csv"], "existing folder"),
-    ("select union_value(a := 1) as u", ["--out", "rows.parquet"], "cast it to varchar"),
-])
+@pytest.mark.parametrize(
+    ("sql", "words", "said"),
+    [
+        ("select 1", ["--param", "day"], "give NAME=VALUE"),
+        ("select $a", ["--param", "a=1", "--param", "a=2"], "given twice"),
+        ("select $a", ["--param", "b=1"], "parameter"),
+        ("from interactions where dt = $day", ["--param", "day=yesterday"], "yesterday"),
+        ("select 1", ["--format", "parquet"], "add --out FILE.parquet"),
+        ("select 1", ["--out", "rows.xlsx"], "names no format"),
+        ("select 1", ["--out", "no-such-folder/rows.csv"], "existing folder"),
+        ("select union_value(a := 1) as u", ["--out", "rows.parquet"], "cast it to varchar"),
+    ],
+)
 def test_what_cannot_be_done_is_one_sentence_and_leaves_no_file(lake, tmp_path, monkeypatch, sql, words, said):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CatalogError) as caught:
@@ -83,8 +88,10 @@ def test_rows_in_a_file_are_those_of_the_query(lake, tmp_path, ending):
 
 
 def test_pages_follow_each_other(lake):
-    pages = [asked(lake, "select prompt_tokens from interactions order by 1", "--format", "csv", "--limit", 4, "--page", page)
-             for page in (1, 2, 3)]
+    pages = [
+        asked(lake, "select prompt_tokens from interactions order by 1", "--format", "csv", "--limit", 4, "--page", page)
+        for page in (1, 2, 3)
+    ]
     assert [page.split()[1:] for page in pages] == [["0", "1", "2", "3"], ["4", "5"], []]
     shown = asked(lake, "from range(1000)", "--limit", 300, "--page", 2)
     assert "│ 300 " in shown and "│ 599 " in shown and "│ 600 " not in shown and "--page 3 shows more" in shown
@@ -101,6 +108,8 @@ def test_the_python_door_gives_pages_too(lake):
 
     door = millrace.open(lake.root)
     assert door.page("from range(10)", limit=4, page=3)["range"].to_list() == [8, 9]
-    assert door.sql("select count(*) as n from interactions where dt = $day", {"day": "2026-06-02"}).equals(pl.DataFrame({"n": [3]}))
+    assert door.sql("select count(*) as n from interactions where dt = $day", {"day": "2026-06-02"}).equals(
+        pl.DataFrame({"n": [3]})
+    )
     with pytest.raises(millrace.Error, match="give both from 1"):
         door.page("select 1", limit=0)

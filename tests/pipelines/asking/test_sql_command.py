@@ -29,8 +29,14 @@ NASTY = "a\x1b[31m\x9b\u202e:100:[red]\n\t'x'"
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     lake = LakeLayout.open(tmp_path_factory.mktemp("sql") / "lake")
-    row = {"workload": "tutor", "dt": date(2026, 6, 1), "interaction_id": "i1", "request_id": "r1", "user_hash": NASTY,
-           "messages": json.dumps([{"role": "user", "content": NASTY}])}
+    row = {
+        "workload": "tutor",
+        "dt": date(2026, 6, 1),
+        "interaction_id": "i1",
+        "request_id": "r1",
+        "user_hash": NASTY,
+        "messages": json.dumps([{"role": "user", "content": NASTY}]),
+    }
     Tables(lake).append("interactions", pa.Table.from_pylist([row], schema=SCHEMAS["interactions"]))
     rebuild(lake)
     return lake
@@ -78,22 +84,41 @@ def test_a_long_answer_is_counted_and_all_of_it_is_to_be_had(lake):
     assert len(json.loads(asked(lake, "from range(1234)", "--format", "json"))) == 1234
 
 
-@pytest.mark.parametrize("sql", ["show tables", "describe interactions", "summarize interactions", "explain from interactions",
-                                 "explain analyze from interactions", "values (1)", "from interactions limit 1",
-                                 "pivot interactions on dt using count(*)", "from relations", "from why('r1')",
-                                 "select * from duckdb_columns() where table_name = 'interactions'"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "show tables",
+        "describe interactions",
+        "summarize interactions",
+        "explain from interactions",
+        "explain analyze from interactions",
+        "values (1)",
+        "from interactions limit 1",
+        "pivot interactions on dt using count(*)",
+        "from relations",
+        "from why('r1')",
+        "select * from duckdb_columns() where table_name = 'interactions'",
+    ],
+)
 def test_every_kind_of_query_is_answered(lake, sql):
     assert asked(lake, sql)
 
 
-@pytest.mark.parametrize(("sql", "words", "said"), [
-    ("select sum(a.range * b.range) from range(10_000_000) a, range(10_000_000) b", ["--timeout", "0.3"], "stopped after 0.3 s"),
-    ("select length(repeat('a', 3_000_000_000))", ["--memory", "0.5"], "more than 0.5 GiB of memory"),
-    ("select list(range) from range(100_000_000)", ["--memory", "0.1"], "allow more with --memory"),
-    ("select 'infinity'::timestamp", [], "cast the column to varchar"),
-    ("select 1; select 2", [], "2 statements were given"),
-    ("select $x", [], "parameter"),
-])
+@pytest.mark.parametrize(
+    ("sql", "words", "said"),
+    [
+        (
+            "select sum(a.range * b.range) from range(10_000_000) a, range(10_000_000) b",
+            ["--timeout", "0.3"],
+            "stopped after 0.3 s",
+        ),
+        ("select length(repeat('a', 3_000_000_000))", ["--memory", "0.5"], "more than 0.5 GiB of memory"),
+        ("select list(range) from range(100_000_000)", ["--memory", "0.1"], "allow more with --memory"),
+        ("select 'infinity'::timestamp", [], "cast the column to varchar"),
+        ("select 1; select 2", [], "2 statements were given"),
+        ("select $x", [], "parameter"),
+    ],
+)
 def test_what_cannot_be_answered_is_said_in_one_sentence(lake, sql, words, said):
     with pytest.raises(CatalogError) as caught:
         asked(lake, sql, *words)
@@ -103,8 +128,9 @@ def test_what_cannot_be_answered_is_said_in_one_sentence(lake, sql, words, said)
 def test_ctrl_c_ends_it_at_once_and_without_a_traceback(lake, tmp_path):
     endless = "select sum(a.range * b.range) from range(10000000) a, range(10000000) b"
     command = [sys.executable, "-m", "pipelines.cli", "sql", endless, "--lake", str(lake.root)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "TMPDIR": str(tmp_path)})
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     try:
         until = time.monotonic() + 60
         while not list(tmp_path.glob("millrace-sql-*")) and time.monotonic() < until:
@@ -125,8 +151,10 @@ def test_values_of_all_types_are_json_and_text_not_python(capsys):
     from pipelines.terminal.printing import print_rows
     from pipelines.terminal.shared_options import console
 
-    rows = duckdb.sql("select {'a': date '2026-01-01', 'b': [1.50::decimal(4, 2)]} as s, '\\xC3\\xA9'::blob as b, 'nan'::double as n, "
-                      "interval 3 days as i").to_arrow_table()
+    rows = duckdb.sql(
+        "select {'a': date '2026-01-01', 'b': [1.50::decimal(4, 2)]} as s, '\\xC3\\xA9'::blob as b, 'nan'::double as n, "
+        "interval 3 days as i"
+    ).to_arrow_table()
     print_rows(rows, "json", console)
     [row] = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert (row["s"], row["b"], row["n"]) == ({"a": "2026-01-01", "b": ["1.50"]}, "é", None)

@@ -10,15 +10,32 @@ def asked(cli, toy, statement):
 
 
 def test_a_row_in_training_is_followed_into_weights_release_and_endpoint(toy, cli):
-    row = asked(cli, toy, "select interaction_id id, source_uri uri, source_row line from log_lines_in("
-                          "'toy-assistant/sft_model') where interaction_id is not null order by id limit 1")
+    row = asked(
+        cli,
+        toy,
+        "select interaction_id id, source_uri uri, source_row line from log_lines_in("
+        "'toy-assistant/sft_model') where interaction_id is not null order by id limit 1",
+    )
     said = cli("why", row["id"][:12], "--lake", toy.lake).stdout
     for name in ("sft_model", "student_model", "quantized_model", "speculator", "in training", "candidate"):
         assert name in said, name
     by_line = cli("why", f"{row['uri']}:{row['line']}", "--lake", toy.lake, "--format", "json")
     stages = [step["stage"] for step in json.loads(by_line.stdout)]
-    assert stages == sorted(stages, key=["ingest", "interactions", "clean", "curate", "dataset", "dataset row", "context",
-                                         "model", "release", "endpoint"].index)
+    assert stages == sorted(
+        stages,
+        key=[
+            "ingest",
+            "interactions",
+            "clean",
+            "curate",
+            "dataset",
+            "dataset row",
+            "context",
+            "model",
+            "release",
+            "endpoint",
+        ].index,
+    )
     assert {"model", "release", "endpoint"} <= set(stages)
 
 
@@ -40,7 +57,9 @@ def test_a_dropped_row_says_by_which_rule(toy, cli, rule):
 
 
 def test_a_line_in_quarantine_and_one_that_never_was(toy, cli):
-    row = asked(cli, toy, "select source_uri uri, source_row line, error_code code from quarantine where source_row > 0 limit 1")
+    row = asked(
+        cli, toy, "select source_uri uri, source_row line, error_code code from quarantine where source_row > 0 limit 1"
+    )
     assert row["code"] in cli("why", f"{row['uri']}:{row['line']}", "--lake", toy.lake).stdout
     said = cli("why", f"{row['uri']}:987654", "--lake", toy.lake, check=1).stderr
     assert "no record at line 987654" in said and "Traceback" not in said

@@ -39,7 +39,11 @@ def talk(tmp_path, monkeypatch):
 def test_an_answer_grows_keeps_its_history_and_cannot_steer_the_terminal(talk):
     speaker = StandIn()
     said = talk(["", "one", "two", "/new", "three"], speaker, temperature=0.0, seed=4)
-    assert "The small cat\\x1b[31m!\n" in said and "\x1b" not in said and "4 tokens, 8.0 tokens/s, 67% of 3 drafted tokens accepted" in said
+    assert (
+        "The small cat\\x1b[31m!\n" in said
+        and "\x1b" not in said
+        and "4 tokens, 8.0 tokens/s, 67% of 3 drafted tokens accepted" in said
+    )
     histories = [[message.content for message in each.messages] for each in speaker.asked]
     assert histories == [["Be brief.", "one"], ["Be brief.", "one", "The small cat\x1b[31m!", "two"], ["Be brief.", "three"]]
     assert (speaker.asked[0].temperature, speaker.asked[0].top_p, speaker.asked[0].seed) == (0.0, 0.9, 4)
@@ -47,8 +51,15 @@ def test_an_answer_grows_keeps_its_history_and_cannot_steer_the_terminal(talk):
 
 def test_settings_are_changed_and_wrong_ones_are_one_line(talk):
     speaker = StandIn()
-    said = talk(["/temperature", "/temperature 0.3", "/top_p 7", "/max_tokens 5", "/draft off", "/system Be kind.", "/nope", "hi"], speaker)
-    assert "temperature 0.7\ntemperature 0.3\n" in said and "top_p 7: input should be less than or equal to 1" in said and "Ctrl-D" in said
+    said = talk(
+        ["/temperature", "/temperature 0.3", "/top_p 7", "/max_tokens 5", "/draft off", "/system Be kind.", "/nope", "hi"],
+        speaker,
+    )
+    assert (
+        "temperature 0.7\ntemperature 0.3\n" in said
+        and "top_p 7: input should be less than or equal to 1" in said
+        and "Ctrl-D" in said
+    )
     asked = speaker.asked[0]
     assert (asked.temperature, asked.max_tokens, asked.draft, asked.messages[0].content) == (0.3, 5, False, "Be kind.")
 

@@ -45,8 +45,12 @@ def write(home: Path, **more) -> Path:
     put(home / "gateway" / "2026-06-01.jsonl", PAIR)
     put(home / "gateway" / "2026-06-02.jsonl", PAIR)
     put(home / "thumbs.jsonl", THUMB)
-    content = {"workload": "helper", "base_model": "tiny",
-               "sources": {"gateway": {"uri": "gateway"}, "thumbs": {"uri": "thumbs.jsonl"}}, **more}
+    content = {
+        "workload": "helper",
+        "base_model": "tiny",
+        "sources": {"gateway": {"uri": "gateway"}, "thumbs": {"uri": "thumbs.jsonl"}},
+        **more,
+    }
     path = home / "recipe.yaml"
     path.write_text(yaml.safe_dump(content))
     return path
@@ -71,8 +75,19 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
     put(tmp_path / "seeds.jsonl", SEED)
     told = found(tmp_path, seeds={"made": {"uri": "seeds.jsonl"}}, evals={"suite": {"uri": "suite.jsonl"}})
     assert bad(told) == {} and bad(told, "warning") == {}
-    assert {"source gateway", "source thumbs", "seed made", "eval suite", "days", "feedback", "base model", "lake", "disk",
-            "packages", "approval"} <= set(told)
+    assert {
+        "source gateway",
+        "source thumbs",
+        "seed made",
+        "eval suite",
+        "days",
+        "feedback",
+        "base model",
+        "lake",
+        "disk",
+        "packages",
+        "approval",
+    } <= set(told)
     assert "2 objects, 2026-06-01 to 2026-06-02; first records are openai_pairs" in told["source gateway"][0][1]
     assert not (tmp_path / "lake").exists()
 
@@ -80,9 +95,16 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
 def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     (tmp_path / "broken.jsonl").write_text("not json\n")
     put(tmp_path / "no-suite.jsonl", {"x": 1})
-    told = found(tmp_path, sources={"gone": {"uri": "nowhere"}, "broken": {"uri": "broken.jsonl"},
-                                    "other": {"uri": "gateway", "format": "litellm"}, "good": {"uri": "thumbs.jsonl"}},
-                 evals={"suite": {"uri": "no-suite.jsonl"}, "lost": {"uri": "lost.jsonl"}})
+    told = found(
+        tmp_path,
+        sources={
+            "gone": {"uri": "nowhere"},
+            "broken": {"uri": "broken.jsonl"},
+            "other": {"uri": "gateway", "format": "litellm"},
+            "good": {"uri": "thumbs.jsonl"},
+        },
+        evals={"suite": {"uri": "no-suite.jsonl"}, "lost": {"uri": "lost.jsonl"}},
+    )
     wrong = bad(told)
     assert set(wrong) == {"source gone", "source broken", "source other", "sources", "eval suite", "eval lost"}
     assert "nothing lies under" in wrong["source gone"]
@@ -104,19 +126,35 @@ def test_one_object_in_two_sources(tmp_path):
     assert "all and one both hold" in wrong["sources"]
 
 
-@pytest.mark.parametrize(("days", "state"), [
-    ({"first_day": "2026-06-01"}, "ok"), ({"last_day": "2026-06-01"}, "warning"), ({"first_day": "2026-07-01"}, "problem"),
-    ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem")])
+@pytest.mark.parametrize(
+    ("days", "state"),
+    [
+        ({"first_day": "2026-06-01"}, "ok"),
+        ({"last_day": "2026-06-01"}, "warning"),
+        ({"first_day": "2026-07-01"}, "problem"),
+        ({"first_day": "2026-05-01", "last_day": "2026-05-02"}, "problem"),
+    ],
+)
 def test_days_of_the_recipe_against_days_of_the_logs(tmp_path, days, state):
     assert found(tmp_path, **days)["days"][0][0] == state
 
 
-@pytest.mark.parametrize(("named", "recipe", "said"), [
-    ({"last_day": "2025-06-01"}, {}, "last_day 2025-06-01 is before the first day of the traffic, 2026-06-01"),
-    ({"first_day": "2026-06-02"}, {"last_day": "2026-06-01"}, "first_day 2026-06-02 is after the last day of the traffic, 2026-06-01"),
-    ({"last_day": "2026-06-01", "first_day": "2026-06-01"}, {}, None)])
+@pytest.mark.parametrize(
+    ("named", "recipe", "said"),
+    [
+        ({"last_day": "2025-06-01"}, {}, "last_day 2025-06-01 is before the first day of the traffic, 2026-06-01"),
+        (
+            {"first_day": "2026-06-02"},
+            {"last_day": "2026-06-01"},
+            "first_day 2026-06-02 is after the last day of the traffic, 2026-06-01",
+        ),
+        ({"last_day": "2026-06-01", "first_day": "2026-06-01"}, {}, None),
+    ],
+)
 def test_a_named_dataset_whose_days_hold_no_traffic(tmp_path, named, recipe, said):
-    told = [line for _, line in found(tmp_path, datasets={"named": {"early": named}}, **recipe)["days"] if "named.early" in line]
+    told = [
+        line for _, line in found(tmp_path, datasets={"named": {"early": named}}, **recipe)["days"] if "named.early" in line
+    ]
     assert len(told) == (said is not None) and (said is None or said in told[0])
 
 
@@ -259,8 +297,14 @@ def test_a_check_that_fails_or_hangs_is_a_line(tmp_path):
     def fails():
         raise ZeroDivisionError("by\nnothing")
 
-    findings = run_checks([CheckStep("one", fails), CheckStep("two", lambda: time.sleep(5) or []), CheckStep("three", lambda: [ok("three", "x")])],
-                          seconds=0.2)
+    findings = run_checks(
+        [
+            CheckStep("one", fails),
+            CheckStep("two", lambda: time.sleep(5) or []),
+            CheckStep("three", lambda: [ok("three", "x")]),
+        ],
+        seconds=0.2,
+    )
     assert [finding.state for finding in findings] == ["warning", "warning", "ok"]
     assert findings[0].message == "could not be checked: ZeroDivisionError: by nothing"
     assert findings[1].message == "could not be checked: no answer within 0.2 s"
@@ -292,14 +336,21 @@ def model_findings(tmp_path, house, **more):
     return told
 
 
-@pytest.mark.parametrize(("settings", "check", "said"), [
-    ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
-    ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
-    ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
-    ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
-    ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
-    ({"student": {"enabled": False}, "quantize": {"scheme": "auto", "budget": 0.1}}, "quantize", "no choice of schemes meets the "
-     "budget 0.1")])
+@pytest.mark.parametrize(
+    ("settings", "check", "said"),
+    [
+        ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
+        ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
+        ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
+        ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
+        ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
+        (
+            {"student": {"enabled": False}, "quantize": {"scheme": "auto", "budget": 0.1}},
+            "quantize",
+            "no choice of schemes meets the budget 0.1",
+        ),
+    ],
+)
 def test_settings_that_the_model_cannot_have_are_found_before_the_run(tmp_path, house, settings, check, said):
     assert said in model_findings(tmp_path, house, **settings)[check, "problem"]
 
@@ -323,9 +374,17 @@ def test_a_whole_model_is_looked_at_from_tensors_to_template(tmp_path, house):
     assert not any(state == "problem" for _, state in told), told
 
 
-@pytest.mark.parametrize(("spoil", "said"), [
-    ("cut", "cut short|fill|bytes"), ("tokenizer", "tokenizer"), ("template", "no chat template"), ("layers", "is missing"),
-    ("kind", "influence each other|does not support packed documents|transformers builds no"), ("quantized", "is quantized by gptq, which is not read here")])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("cut", "cut short|fill|bytes"),
+        ("tokenizer", "tokenizer"),
+        ("template", "no chat template"),
+        ("layers", "is missing"),
+        ("kind", "influence each other|does not support packed documents|transformers builds no"),
+        ("quantized", "is quantized by gptq, which is not read here"),
+    ],
+)
 def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
     config = json.loads((house / "config.json").read_text())
     if spoil == "cut":
@@ -334,8 +393,11 @@ def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
     elif spoil in ("tokenizer", "template"):
         (house / ("tokenizer.json" if spoil == "tokenizer" else "chat_template.jinja")).unlink()
     else:
-        change = {"layers": {"num_hidden_layers": config["num_hidden_layers"] + 1}, "kind": {"model_type": "mamba"},
-                  "quantized": {"quantization_config": {"quant_method": "gptq"}}}[spoil]
+        change = {
+            "layers": {"num_hidden_layers": config["num_hidden_layers"] + 1},
+            "kind": {"model_type": "mamba"},
+            "quantized": {"quantization_config": {"quant_method": "gptq"}},
+        }[spoil]
         (house / "config.json").write_text(json.dumps({**config, **change}))
     told = model_findings(tmp_path, house)
     wrong = " ".join(message for (_, state), message in told.items() if state == "problem")
@@ -346,19 +408,40 @@ def test_ids_beyond_the_vocabulary_and_days_far_away_are_named(tmp_path, house):
     from pipelines.checks.inputs import check_source, check_together
 
     logs = tmp_path / "far.jsonl"
-    logs.write_text("".join(json.dumps({
-        "request": {"messages": [{"role": "user", "content": "a"}]},
-        "response": {"id": str(created), "created": created, "choices": [{"message": {"role": "assistant", "content": "b"}}]},
-    }) + "\n" for created in (946728000, 1780300800, 1780300900)))
+    logs.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "request": {"messages": [{"role": "user", "content": "a"}]},
+                    "response": {
+                        "id": str(created),
+                        "created": created,
+                        "choices": [{"message": {"role": "assistant", "content": "b"}}],
+                    },
+                }
+            )
+            + "\n"
+            for created in (946728000, 1780300800, 1780300900)
+        )
+    )
     (tmp_path / "tokens.jsonl").write_text('{"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n{"token_ids": [1, 99999, 3]}\n')
-    recipe = load_recipe(write(tmp_path, base_model=str(house), sources={"app": {"uri": str(logs)}},
-                               seeds={"tok": {"uri": str(tmp_path / "tokens.jsonl")}}))
+    recipe = load_recipe(
+        write(
+            tmp_path,
+            base_model=str(house),
+            sources={"app": {"uri": str(logs)}},
+            seeds={"tok": {"uri": str(tmp_path / "tokens.jsonl")}},
+        )
+    )
     looks = {}
     check_source("source", "app", recipe.sources["app"], looks)
     check_source("seed", "tok", recipe.seeds["tok"], looks)
     told = {finding.check: finding for finding in check_together(recipe, looks) if finding.state != "ok"}
     assert "1 record of 2000-01-01 lies more than a year from the others" in told["days"].message
-    assert told["token ids"].state == "problem" and "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
+    assert (
+        told["token ids"].state == "problem"
+        and "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
+    )
 
 
 def test_a_model_with_named_templates_only_has_its_templates(tmp_path, house):
@@ -376,10 +459,17 @@ def test_a_template_that_refuses_a_system_prompt_or_loses_tools(tmp_path, house)
         "{% for message in messages %}{% if message.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
         "<|im_start|>{{ message.role }}\n{% if message.role == 'assistant' %}{% generation %}{{ message.content }}<|im_end|>"
         "{% endgeneration %}{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}"
-        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
     told = model_findings(tmp_path, house)
-    assert "such rows are left out: a system prompt: the chat template refuses the row (no system)" in told[("chat template", "problem")]
-    assert "such rows are left out: tools and a call: the chat template leaves out the tool calls" in told[("chat template", "warning")]
+    assert (
+        "such rows are left out: a system prompt: the chat template refuses the row (no system)"
+        in told[("chat template", "problem")]
+    )
+    assert (
+        "such rows are left out: tools and a call: the chat template leaves out the tool calls"
+        in told[("chat template", "warning")]
+    )
 
 
 def test_a_hub_id_that_cannot_be_fetched_here(tmp_path, monkeypatch):
@@ -413,7 +503,8 @@ def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monk
         hub.commit("company/base", {"config.json": b"{}"})
         told = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision=first)), 0.0, False)
         assert [(each.state, each.message) for each in told] == [
-            ("ok", f"company/base at revision {first} is on the Hugging Face Hub; the first run fetches it")]
+            ("ok", f"company/base at revision {first} is on the Hugging Face Hub; the first run fetches it")
+        ]
         [missing] = check_base_model(load_recipe(write(tmp_path, base_model="company/base", base_revision="v9")), 0.0, False)
         assert missing.state == "problem" and missing.message.endswith("no revision v9 of company/base")
         snapshot_download("company/base", revision=first)
@@ -422,10 +513,20 @@ def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monk
         assert told["base model"] == told["architecture"] == told["chat template"] == "ok"
 
 
-@pytest.mark.parametrize(("code", "out", "err", "state", "said"), [
-    (0, '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}', "", "ok", "LoRA, rows of 4,096 tokens: 12.3 of 79 GiB"),
-    (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
-    (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id")])
+@pytest.mark.parametrize(
+    ("code", "out", "err", "state", "said"),
+    [
+        (
+            0,
+            '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}',
+            "",
+            "ok",
+            "LoRA, rows of 4,096 tokens: 12.3 of 79 GiB",
+        ),
+        (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
+        (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id"),
+    ],
+)
 def test_memory_is_what_the_plan_says(tmp_path, monkeypatch, code, out, err, state, said):
     from collections import Counter
     from subprocess import CompletedProcess
@@ -452,8 +553,9 @@ def test_a_large_model_on_a_cpu_is_not_traced(tmp_path, monkeypatch):
     assert [finding.state for finding in found] == ["ok", "warning"] and "days" in found[1].message
 
 
-@pytest.mark.parametrize(("weights", "state", "said"), [
-    (True, "ok", "merged into"), (False, "problem", "holds no adapter_model.safetensors")])
+@pytest.mark.parametrize(
+    ("weights", "state", "said"), [(True, "ok", "merged into"), (False, "problem", "holds no adapter_model.safetensors")]
+)
 def test_an_adapter_is_checked_with_the_model_under_it(tmp_path, house, weights, state, said):
     adapter = tmp_path / "adapter"
     adapter.mkdir()
@@ -480,8 +582,13 @@ def test_an_adapter_of_the_hub_whose_model_is_of_the_hub_too(tmp_path, house, mo
 def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
     assert "server" not in found(tmp_path)
     told = found(tmp_path, evaluation={"server": {"python": "/bin/false"}})
-    assert told["server"] == [("problem", "evaluation.server.python: /bin/false runs no Python that has vllm -> name the "
-                               "interpreter of an environment in which vllm is installed")]
+    assert told["server"] == [
+        (
+            "problem",
+            "evaluation.server.python: /bin/false runs no Python that has vllm -> name the "
+            "interpreter of an environment in which vllm is installed",
+        )
+    ]
     here = {"server": {"python": "/bin/true"}}
     assert found(tmp_path, evaluation=here)["server"] == [("ok", "the evaluation starts vllm with /bin/true -> ")]
     told = found(tmp_path, evaluation=here, release={"serve_on": "sglang/h100"})
@@ -491,6 +598,7 @@ def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
 @pytest.fixture
 def predicted(tmp_path, monkeypatch):
     """The forecast of a recipe on a machine of 50 GFLOP/s; devices: its accelerators."""
+
     def of(devices=(), looked=True, **more):
         recipe = load_recipe(write(tmp_path, **more))
         looks = {name: first_look(name, source) for name, source in recipe.sources.items()} if looked else {}
@@ -513,7 +621,9 @@ def test_time_memory_and_disk_of_each_stage_are_a_table(predicted, width):
     assert all(len(line) <= width for line in text.splitlines())
     [sft] = [line for line in text.splitlines() if line.startswith("sft_model")]
     assert re.search(r"sft_model +fine-tunes the base +\d+ (s|min|h).* GB +\d", sft), sft
-    assert "in all" in text and "for about 2 records" in text and "50 GFLOP/s in float32, measured here" in " ".join(text.split())
+    assert (
+        "in all" in text and "for about 2 records" in text and "50 GFLOP/s in float32, measured here" in " ".join(text.split())
+    )
     assert "money" not in text
 
 
@@ -537,8 +647,11 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
     LakeLayout.open(tmp_path / "lake")
     first = predicted()
     seconds = {line.stage: line.seconds for line in first.lines}
-    outcome = Outcome(seconds={"sft_model": 3 * seconds["sft_model"], "eval_suite": 0.1}, reused={"eval_suite"},
-                      step_peak_memory_mb={"sft_model": 2048.0})
+    outcome = Outcome(
+        seconds={"sft_model": 3 * seconds["sft_model"], "eval_suite": 0.1},
+        reused={"eval_suite"},
+        step_peak_memory_mb={"sft_model": 2048.0},
+    )
     said = forecasting.keep_measured(first, outcome, sum(outcome.seconds.values()) + 3 * seconds["around the steps"])
     assert "were predicted (3.0 times as long)" in said
     again = predicted()
@@ -554,15 +667,18 @@ def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(p
     LakeLayout.open(tmp_path / "lake")
     by_hand, on_gpu = predicted(), predicted({"H100": 1})
     for found, times in ((on_gpu, 2), (by_hand, 3)):
-        outcome = Outcome(seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},
-                          step_peak_memory_mb={"sft_model": 2048.0})
+        outcome = Outcome(
+            seconds={line.stage: times * line.seconds for line in found.lines if line.stage == "sft_model"},
+            step_peak_memory_mb={"sft_model": 2048.0},
+        )
         forecasting.keep_measured(found, outcome, 1.0)
         again = predicted({"H100": 1} if found is on_gpu else ())
         [(first, now)] = [each for each in zip(found.lines, again.lines, strict=True) if each[0].stage == "sft_model"]
         assert now.seconds == pytest.approx(times * first.seconds, rel=0.01) and now.memory_bytes == 2 * 2**30
     assert "50 GFLOP/s" in again.basis and predicted({"A100": 1}).measured == {}
     assert forecasting._made_with(load_recipe(write(tmp_path, base_model="tiny")), {}) != forecasting._made_with(
-        load_recipe(write(tmp_path, base_model="org/model")), {})
+        load_recipe(write(tmp_path, base_model="org/model")), {}
+    )
 
 
 def test_every_stage_says_what_it_does():

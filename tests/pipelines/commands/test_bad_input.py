@@ -71,17 +71,33 @@ def test_a_file_that_is_not_what_it_says_is_quarantined_and_the_rest_is_read(cli
     logs = tmp_path / "logs" / "dt=2026-06-01"
     logs.mkdir(parents=True)
     pair = {
-        "timestamp": 1780300000, "workload_id": "w", "client_id": "c",
+        "timestamp": 1780300000,
+        "workload_id": "w",
+        "client_id": "c",
         "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race, and what is it for?"}]},
-        "response": {"id": "r1", "object": "chat.completion", "model": "m", "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel to a wheel."}}]},
+        "response": {
+            "id": "r1",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [
+                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel to a wheel."}}
+            ],
+        },
     }
     (logs / "good.jsonl").write_text(json.dumps(pair) + "\n")
     (logs / "junk.jsonl.gz").write_bytes(bytes(range(256)) * 20)
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     cli("run", write(tmp_path), "--lake", tmp_path / "lake", "--select", "cleaned_interactions", "--select", "interactions")
-    found = json.loads(cli("sql", "select (select count(*) from interactions) kept, (select count(distinct source_uri) from "
-                           "quarantine) bad", "--lake", tmp_path / "lake", "--format", "json").stdout)
+    found = json.loads(
+        cli(
+            "sql",
+            "select (select count(*) from interactions) kept, (select count(distinct source_uri) from quarantine) bad",
+            "--lake",
+            tmp_path / "lake",
+            "--format",
+            "json",
+        ).stdout
+    )
     assert found == [{"kept": 1, "bad": 2}]
 
 
@@ -90,18 +106,32 @@ def test_user_ids_hashed_without_a_key_are_said_once(cli, tmp_path, monkeypatch)
     def said(user, key=None):
         logs = tmp_path / "logs" / "dt=2026-06-01"
         logs.mkdir(parents=True, exist_ok=True)
-        (logs / "a.jsonl").write_text("".join(json.dumps({
-            "timestamp": 1780300000 + 90_000 * number,
-            "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race?"}], **user},
-            "response": {"id": f"r{number}", "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel."}}]},
-        }) + "\n" for number in range(2)))
+        (logs / "a.jsonl").write_text(
+            "".join(
+                json.dumps(
+                    {
+                        "timestamp": 1780300000 + 90_000 * number,
+                        "request": {"model": "m", "messages": [{"role": "user", "content": "What is a mill race?"}], **user},
+                        "response": {
+                            "id": f"r{number}",
+                            "choices": [
+                                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "A channel."}}
+                            ],
+                        },
+                    }
+                )
+                + "\n"
+                for number in range(2)
+            )
+        )
         monkeypatch.delenv("MILLRACE_USER_HASH_KEY", raising=False)
         if key:
             monkeypatch.setenv("MILLRACE_USER_HASH_KEY", key)
         lake = tmp_path / f"lake{len(user)}{key}"
         done = cli("run", write(tmp_path), "--lake", lake, "--select", "interactions", "--select", "feedback")
-        return " ".join((done.stdout + done.stderr).split()).count("without a key and can be guessed: set MILLRACE_USER_HASH_KEY")
+        return " ".join((done.stdout + done.stderr).split()).count(
+            "without a key and can be guessed: set MILLRACE_USER_HASH_KEY"
+        )
 
     assert [said({"user": "ann"}), said({"user": "ann"}, "secret"), said({})] == [1, 0, 0]
 

@@ -23,8 +23,13 @@ def test_error_imports_nothing_heavy(tmp_path, code, words):
     from resources.lake.lake import LakeLayout
 
     LakeLayout.open(tmp_path / "lake")
-    done = subprocess.run([sys.executable, "-c", CALL, *words, "--lake", str(tmp_path / "lake")], cwd=PROJECT, text=True,
-                          capture_output=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, *words, "--lake", str(tmp_path / "lake")],
+        cwd=PROJECT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
     assert done.stdout.splitlines()[-1:] == [f"{code} []"], done.stderr
     assert done.stderr.startswith("millrace: "), done.stderr
 

@@ -26,6 +26,7 @@ DEBUG_LINES = "2026-06-01 10:00:00 +0000 - dagster - DEBUG - train - 1a2b - 42 -
 @pytest.fixture
 def ending(monkeypatch, capsys):
     """Exit code and what is said where a command ends with an error."""
+
     def run(error: BaseException) -> tuple[int, str]:
         def fail():
             raise error
@@ -54,7 +55,10 @@ def test_a_refusal_of_the_disk_is_a_sentence_and_not_an_errno(ending, tmp_path):
     place = LakeLayout.open(tmp_path / "lake").root
     code, said = ending(OSError(errno.EROFS, "Read-only file system", str(place / "endpoints" / "x.json")))
     assert code == 1 and said.startswith(f"millrace: the lake {place} is on a read-only file system") and "Errno" not in said
-    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (1, "millrace: x.json: No such file or directory\n")
+    assert ending(OSError(errno.ENOENT, "No such file or directory", "x.json")) == (
+        1,
+        "millrace: x.json: No such file or directory\n",
+    )
 
 
 def test_a_bug_shows_its_traceback(ending):
@@ -68,8 +72,9 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     rebuild(lake)
     words = ["sql", "from range(200000)", "--format", "csv", "--lake", str(lake.root)]
-    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as asked:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as asked:
         assert asked.stdout.readline() == "range\n"
         asked.stdout.close()
         assert asked.stderr.read() == ""
@@ -89,11 +94,15 @@ main()
 """
 
 
-@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["sql", "select 1", "--lake", "/nowhere"], 2), (["--no-such"], 2)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--version"], 0), (["sql", "select 1", "--lake", "/nowhere"], 2), (["--no-such"], 2)]
+)
 def test_native_code_that_aborts_at_exit_changes_no_exit_code(words, code):
     done = subprocess.run([sys.executable, "-c", ABORTS, *words], cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == code, process_report(done)
-    assert done.stdout.startswith("written ") and "a thread ended\n" in done.stdout and done.stdout.endswith("exit handlers ran\n")
+    assert (
+        done.stdout.startswith("written ") and "a thread ended\n" in done.stdout and done.stdout.endswith("exit handlers ran\n")
+    )
 
 
 @pytest.mark.parametrize("closed", ["sys.stderr", "sys.stdout", "sys.stdout = sys.stderr"])
@@ -136,6 +145,7 @@ def test_to_forget_somebody_unknown_fifty_times(small_lake):
 @pytest.fixture
 def ended(monkeypatch, tmp_path):
     """What follow() says of a run whose process does what `code` says."""
+
     def run(code: str):
         monkeypatch.setattr(submitting, "python_module", lambda *_: [sys.executable, "-c", code])
         started = submitting.Run("one", tmp_path, submitting.start_process({}, tmp_path))
@@ -153,8 +163,10 @@ def test_a_killed_run_is_one_sentence_without_dagsters_log(ended):
 
 
 def test_a_killed_run_names_the_step_that_was_running(ended):
-    outcome = ended("import os; open(os.environ['MILLRACE_PROGRESS'], 'a').write("
-                    "'{\"event\": \"step\", \"step\": \"sft_model\", \"state\": \"started\", \"at\": 1.0}\\n'); os.kill(os.getpid(), 9)")
+    outcome = ended(
+        "import os; open(os.environ['MILLRACE_PROGRESS'], 'a').write("
+        '\'{"event": "step", "step": "sft_model", "state": "started", "at": 1.0}\\n\'); os.kill(os.getpid(), 9)'
+    )
     assert outcome.messages[0].startswith("sft_model: the run's process was killed")
 
 
@@ -181,8 +193,11 @@ def test_a_worker_that_ends_before_its_job_is_done(monkeypatch, tmp_path, code, 
     import resources.launching.local_launcher
     from model_ops.jobs.job import Job
 
-    monkeypatch.setattr(resources.launching.local_launcher, "python_module",
-                        lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"])
+    monkeypatch.setattr(
+        resources.launching.local_launcher,
+        "python_module",
+        lambda *_: [sys.executable, "-c", f"import os, sys; sys.stdin.readline(); {code}"],
+    )
     with LocalLauncher() as launcher, pytest.raises(error):
         launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))
 
@@ -191,8 +206,11 @@ def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_pat
     import resources.launching.local_launcher
     from model_ops.jobs.job import Job
 
-    monkeypatch.setattr(resources.launching.local_launcher, "python_module", lambda *_: [
-        sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"])
+    monkeypatch.setattr(
+        resources.launching.local_launcher,
+        "python_module",
+        lambda *_: [sys.executable, "-c", "import sys; sys.stdin.readline(); print('Traceback', file=sys.stderr); sys.exit(3)"],
+    )
     with LocalLauncher(worker_log=tmp_path / "logs" / "worker.log") as launcher, pytest.raises(Exception, match="exit code 3"):
         launcher.run(Job(operation="quantize", output=tmp_path / "out", inputs={"model": tmp_path}))
     assert capfd.readouterr().err == ""
@@ -203,7 +221,10 @@ def test_interrupted_in_duckdb_is_stopped_and_not_failed():
     from pipelines.running.run import DUCKDB_INTERRUPTED, _Listener
 
     listener = _Listener(set(), LakeLayout(os.devnull), lambda *_: None)
-    error = type("Info", (), {"cls_name": "RuntimeError", "message": f"RuntimeError: {DUCKDB_INTERRUPTED}\n", "cause": None,
-                              "context": None})()
+    error = type(
+        "Info",
+        (),
+        {"cls_name": "RuntimeError", "message": f"RuntimeError: {DUCKDB_INTERRUPTED}\n", "cause": None, "context": None},
+    )()
     listener._failed("interactions", error, 1.0)
     assert listener.interrupted

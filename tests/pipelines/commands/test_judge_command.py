@@ -20,15 +20,59 @@ curation:
 def write_logs(folder):
     """Twenty questions of one day, each with an answer of its own."""
     chosen = random.Random(0)
-    words = ["mill", "wheel", "water", "stone", "grain", "flour", "river", "gate", "sluice", "miller", "sack", "hopper", "axle",
-             "gear", "beam", "floor", "bin", "chute", "bran", "sieve", "rope", "hoist", "wind", "sail", "cap", "brake", "dust"]
+    words = [
+        "mill",
+        "wheel",
+        "water",
+        "stone",
+        "grain",
+        "flour",
+        "river",
+        "gate",
+        "sluice",
+        "miller",
+        "sack",
+        "hopper",
+        "axle",
+        "gear",
+        "beam",
+        "floor",
+        "bin",
+        "chute",
+        "bran",
+        "sieve",
+        "rope",
+        "hoist",
+        "wind",
+        "sail",
+        "cap",
+        "brake",
+        "dust",
+    ]
 
     def line(number):
         said = [f"the {one} is beside the {other}" for one, other in (chosen.sample(words, 2) for _ in range(8))]
-        return {"timestamp": 1780300000 + 60 * number, "workload_id": "w", "client_id": "c", "request": {
-            "model": "m", "messages": [{"role": "user", "content": f"Where is the {' and the '.join(chosen.sample(words, 6))}?"}]},
-            "response": {"id": f"r{number}", "object": "chat.completion", "model": "m", "choices": [
-                {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ", and ".join(said) + "."}}]}}
+        return {
+            "timestamp": 1780300000 + 60 * number,
+            "workload_id": "w",
+            "client_id": "c",
+            "request": {
+                "model": "m",
+                "messages": [{"role": "user", "content": f"Where is the {' and the '.join(chosen.sample(words, 6))}?"}],
+            },
+            "response": {
+                "id": f"r{number}",
+                "object": "chat.completion",
+                "model": "m",
+                "choices": [
+                    {
+                        "index": 0,
+                        "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": ", and ".join(said) + "."},
+                    }
+                ],
+            },
+        }
 
     folder.mkdir()
     (folder / "day.jsonl").write_text("".join(json.dumps(line(number)) + "\n" for number in range(20)))
@@ -45,9 +89,11 @@ def test_rows_are_judged_once_and_a_judge_that_is_down_is_one_sentence(cli, tmp_
         assert len(seen) == 16
         cli(*words)
         assert len(seen) == 16
-    statement = ("select (select count(*) from shop_curated_interactions where quality = 8) kept, "
-                 "(select count(*) from shop_curated_interactions where quality < 4) low, "
-                 "(select count(*) from decisions where rule = 'low_quality') dropped")
+    statement = (
+        "select (select count(*) from shop_curated_interactions where quality = 8) kept, "
+        "(select count(*) from shop_curated_interactions where quality < 4) low, "
+        "(select count(*) from decisions where rule = 'low_quality') dropped"
+    )
     [found] = json.loads(cli("sql", statement, "--lake", lake, "--format", "json").stdout)
     assert found["low"] == 0 and 1 <= found["kept"] <= 16 and found["dropped"] >= 4
     recipe.write_text(RECIPE.format(base_url=base_url).replace("model: big", "model: bigger"))

@@ -30,7 +30,11 @@ def run(tmp_path, monkeypatch):
 
     def command(outcome, *words, check=0):
         budgets = []
-        monkeypatch.setattr(following, "follow", lambda run, console, budget: budgets.append(budget) or (outcome() if callable(outcome) else outcome))
+        monkeypatch.setattr(
+            following,
+            "follow",
+            lambda run, console, budget: budgets.append(budget) or (outcome() if callable(outcome) else outcome),
+        )
         return millrace("run", tmp_path / "recipe.yaml", "--lake", lake.root, *words, check=check).stdout, budgets[0]
 
     return command

@@ -29,7 +29,8 @@ def test_the_revision_of_a_checkout_and_of_what_is_none(tmp_path):
 
 def test_the_command_imports_no_heavy_library_to_say_it():
     said = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "pipelines.cli", "--version"], capture_output=True, text=True, check=True)
+        [sys.executable, "-X", "importtime", "-m", "pipelines.cli", "--version"], capture_output=True, text=True, check=True
+    )
     assert said.stdout.startswith("millrace ")
     imported = {line.rsplit("|", 1)[-1].strip() for line in said.stderr.splitlines()}
     assert not imported & {"torch", "dagster", "duckdb", "pyarrow", "pydantic"}

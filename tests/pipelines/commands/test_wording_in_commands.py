@@ -12,8 +12,18 @@ from pipelines.planning.rate_sweep import RateResult, Report, print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
 from resources.catalog.why import STEPS, RecordHistory
 
-BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "name": None, "version": None, "rule": None, "kept": True,
-        "detail": None, "kept_id": None, "current": True}
+BARE = {
+    "interaction_id": "a" * 64,
+    "step": 1,
+    "stage": "",
+    "name": None,
+    "version": None,
+    "rule": None,
+    "kept": True,
+    "detail": None,
+    "kept_id": None,
+    "current": True,
+}
 
 
 NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model"}}
@@ -27,8 +37,25 @@ def told(steps, subject):
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
-@pytest.mark.parametrize("subject", [{}, dict.fromkeys(
-    ("request_id", "session_id", "ts", "workload", "source", "source_format", "model", "prompt_tokens", "completion_tokens"))])
+@pytest.mark.parametrize(
+    "subject",
+    [
+        {},
+        dict.fromkeys(
+            (
+                "request_id",
+                "session_id",
+                "ts",
+                "workload",
+                "source",
+                "source_format",
+                "model",
+                "prompt_tokens",
+                "completion_tokens",
+            )
+        ),
+    ],
+)
 def test_a_story_of_which_little_is_known_says_no_none(stage, subject):
     text = told([{"stage": stage, **NEVER_NULL.get(stage, {})}], subject)
     assert "None" not in text
@@ -37,8 +64,13 @@ def test_a_story_of_which_little_is_known_says_no_none(stage, subject):
 
 def test_a_story_counts_in_the_singular():
     subject = {"prompt_tokens": 1, "completion_tokens": 2, "ts": datetime(2026, 11, 22, tzinfo=UTC)}
-    text = told([{"stage": "interactions", "rule": "read", "detail": "a.jsonl:1"},
-                 {"stage": "curate", "rule": "kept", "current": False}], subject)
+    text = told(
+        [
+            {"stage": "interactions", "rule": "read", "detail": "a.jsonl:1"},
+            {"stage": "curate", "rule": "kept", "current": False},
+        ],
+        subject,
+    )
     assert "1 prompt token, 2 answer tokens" in text
     assert "1 step of earlier versions is not shown" in text
 
@@ -66,7 +98,9 @@ def test_metadata_tables_leave_missing_values_empty():
 
     shown = table([{"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}])
     assert [dict(record.data) for record in shown.records] == [
-        {"gate": "recovery", "measured": None}, {"gate": "acceptance_length", "measured": 1.5}]
+        {"gate": "recovery", "measured": None},
+        {"gate": "acceptance_length", "measured": 1.5},
+    ]
     assert [(column.name, column.type) for column in shown.schema.columns] == [("gate", "string"), ("measured", "float")]
     assert [column.type for column in table([{"rows": 3, "passed": True}]).schema.columns] == ["int", "bool"]
     assert table([]).md_str == "(none)"
@@ -77,15 +111,30 @@ def test_one_object_that_cannot_be_read_is_said_of_one():
     from resources.inspecting.inspection import _nothing
     from resources.reading.ingestion import IngestReport
 
-    found = Inspection(uris=["logs/"], sampled=False, sample_rows=0, read=0, totals={}, days=[], workloads=[], clients=[],
-                       models=[], quarantined=[], repeated={}, feedback=[], formats=[{"objects": 1}],
-                       failed=[{"first_object": "logs/a.gz", "problem": "the stream is cut off"}])
+    found = Inspection(
+        uris=["logs/"],
+        sampled=False,
+        sample_rows=0,
+        read=0,
+        totals={},
+        days=[],
+        workloads=[],
+        clients=[],
+        models=[],
+        quarantined=[],
+        repeated={},
+        feedback=[],
+        formats=[{"objects": 1}],
+        failed=[{"first_object": "logs/a.gz", "problem": "the stream is cut off"}],
+    )
     one, report = found, IngestReport()
     assert _nothing(replace(found, failed=[]), report) == "1 object under logs/ holds no record at all"
     report.failed_objects.append("logs/a.gz")
     assert _nothing(one, report) == "the one object under logs/ cannot be read; logs/a.gz: the stream is cut off"
     report.failed_objects.append("logs/b.gz")
-    assert _nothing(replace(found, formats=[{"objects": 2}]), report).startswith("none of the 2 objects under logs/ can be read")
+    assert _nothing(replace(found, formats=[{"objects": 2}]), report).startswith(
+        "none of the 2 objects under logs/ can be read"
+    )
 
 
 def test_metadata_numbers_have_five_digits_that_say_something():

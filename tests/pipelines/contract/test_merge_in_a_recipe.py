@@ -30,12 +30,15 @@ def test_directories_are_relative_to_the_recipe_and_survive_its_text(tmp_path):
     assert read_recipe(recipe.as_text(), Path("/")).digest == recipe.digest
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    ({"merge": {"models": ["sft", "./nowhere"]}}, "there is no directory"),
-    ({"merge": {"models": ["base", "./one"]}}, "sft is missing, so the fine-tuned model would not be used"),
-    ({"merge": {}, "sft": {"enabled": False}}, "it lists sft, and sft.enabled is false"),
-    ({"merge": {"method": "ties", "models": ["sft", "base"]}}, "take base out of models"),
-])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"merge": {"models": ["sft", "./nowhere"]}}, "there is no directory"),
+        ({"merge": {"models": ["base", "./one"]}}, "sft is missing, so the fine-tuned model would not be used"),
+        ({"merge": {}, "sft": {"enabled": False}}, "it lists sft, and sft.enabled is false"),
+        ({"merge": {"method": "ties", "models": ["sft", "base"]}}, "take base out of models"),
+    ],
+)
 def test_a_merge_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     (tmp_path / "one").mkdir()
     with pytest.raises(RecipeProblemsError) as refused:
@@ -50,13 +53,16 @@ class Launcher:
         return {}
 
 
-@pytest.mark.parametrize(("content", "inputs"), [
-    ({"merge": {}}, {"model": "sft_model", "base": "base_model"}),
-    ({"merge": {"method": "ties"}}, {"model": "sft_model", "base": "base_model"}),
-    ({"merge": {"models": ["sft", "./one"]}}, {"model": "sft_model"}),
-    ({"merge": {"weights": "search"}}, {"model": "sft_model", "base": "base_model", "dataset": "sft_dataset"}),
-    ({"merge": {"models": ["base", "./one"]}, "sft": {"enabled": False}}, {"model": "base_model"}),
-])
+@pytest.mark.parametrize(
+    ("content", "inputs"),
+    [
+        ({"merge": {}}, {"model": "sft_model", "base": "base_model"}),
+        ({"merge": {"method": "ties"}}, {"model": "sft_model", "base": "base_model"}),
+        ({"merge": {"models": ["sft", "./one"]}}, {"model": "sft_model"}),
+        ({"merge": {"weights": "search"}}, {"model": "sft_model", "base": "base_model", "dataset": "sft_dataset"}),
+        ({"merge": {"models": ["base", "./one"]}, "sft": {"enabled": False}}, {"model": "base_model"}),
+    ],
+)
 def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content, inputs):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "config.json").write_text("{}")
@@ -66,8 +72,14 @@ def test_the_stage_hands_over_the_models_that_the_recipe_lists(tmp_path, content
         draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
         (draft.directory / "what.txt").write_text(name)
         registry.finish(draft, {})
-    done = dg.materialize([merged_model.merged_model], resources={
-        "workshop": Workshop(registry, Launcher(), threads=1), "policy": recipe.policy, "merge_settings": recipe.merge})
+    done = dg.materialize(
+        [merged_model.merged_model],
+        resources={
+            "workshop": Workshop(registry, Launcher(), threads=1),
+            "policy": recipe.policy,
+            "merge_settings": recipe.merge,
+        },
+    )
     made = registry.current("model", "merged_model")
     assert done.success and json.loads((registry.directory(made) / "given.json").read_text()) == inputs
     outside = [item.name for item in made.inputs if item.kind == "external"]

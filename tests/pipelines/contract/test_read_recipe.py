@@ -10,8 +10,13 @@ from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
 
 TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
-VALUES = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": date(2026, 6, 1),
-          "sft": {"steps": 3, "learning_rate": 1e-3}}
+VALUES = {
+    "workload": "shop",
+    "base_model": "tiny",
+    "sources": {"gateway": {"uri": "logs"}},
+    "first_day": date(2026, 6, 1),
+    "sft": {"steps": 3, "learning_rate": 1e-3},
+}
 
 
 def test_a_file_its_text_and_its_values_are_the_same_recipe(tmp_path):
@@ -26,8 +31,11 @@ def test_text_and_values_are_refused_in_the_sentences_of_a_file(tmp_path):
     wrong = TEXT.replace("steps: 3", "stps: 3, epochs: '2'")
     (tmp_path / "shop.yaml").write_text(wrong)
     said = []
-    for read in (lambda: load_recipe(tmp_path / "shop.yaml"), lambda: read_recipe(wrong, tmp_path),
-                 lambda: read_recipe(yaml.safe_load(wrong.replace("1e-3", "1.0e-3")), tmp_path)):
+    for read in (
+        lambda: load_recipe(tmp_path / "shop.yaml"),
+        lambda: read_recipe(wrong, tmp_path),
+        lambda: read_recipe(yaml.safe_load(wrong.replace("1e-3", "1.0e-3")), tmp_path),
+    ):
         with pytest.raises(RecipeProblemsError) as refused:
             read()
         said.append(refused.value)
@@ -45,9 +53,11 @@ def test_values_that_no_recipe_holds_are_one_sentence(values):
 def test_the_copy_of_a_recipe_holds_absolute_paths_and_is_the_same_recipe(tmp_path, monkeypatch):
     for folder in ("mimo", "small", "vectors"):
         (tmp_path / folder).mkdir()
-    more = ("evals: {held: {uri: e.jsonl}}\nseeds: {s: {uri: s.jsonl}}\n"
-            "curation: {semantic_duplicates: {enabled: true, model: vectors}}\ndrift: {embeddings: {model: vectors}}\n"
-            "speculator: {architecture: draft_model, draft_model: small}\n")
+    more = (
+        "evals: {held: {uri: e.jsonl}}\nseeds: {s: {uri: s.jsonl}}\n"
+        "curation: {semantic_duplicates: {enabled: true, model: vectors}}\ndrift: {embeddings: {model: vectors}}\n"
+        "speculator: {architecture: draft_model, draft_model: small}\n"
+    )
     recipe = read_recipe(TEXT.replace("tiny", "./mimo") + more, tmp_path)
     copy = recipe.as_text()
     monkeypatch.chdir("/")

@@ -95,7 +95,9 @@ def test_a_drafter_that_is_a_language_model_begins_from_the_student_or_from_a_di
     assert load_recipe(write(tmp_path, SMALLEST + off + ", draft_model: small}\n")).policy.drafter_from is None
     with pytest.raises(RecipeProblemsError, match="enable the student, or name a directory"):
         load_recipe(write(tmp_path, SMALLEST + off + "}\n"))
-    with pytest.raises(RecipeProblemsError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"):
+    with pytest.raises(
+        RecipeProblemsError, match=r"speculator.draft_model: there is no directory .*; give the directory of a small language"
+    ):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {architecture: draft_model, draft_model: none}\n"))
 
 
@@ -108,14 +110,21 @@ def test_a_base_model_s_own_layer_drafts_where_it_has_one(tmp_path):
     assert own.policy.drafter_from == "base_model" and own.policy.served == "quantized_model" and not own.policy.drafting_model
     assert own.quantize.mtp_layer and not load_recipe(write(tmp_path, SMALLEST)).quantize.mtp_layer
     with pytest.raises(RecipeProblemsError, match=r"leave quantize\.mtp_layer out"):
-        load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\n"
-                          "speculator: {architecture: mtp}\n"))
-    given = load_recipe(write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n"))
+        load_recipe(
+            write(
+                tmp_path, SMALLEST.replace("tiny", "./mimo") + "quantize: {mtp_layer: false}\nspeculator: {architecture: mtp}\n"
+            )
+        )
+    given = load_recipe(
+        write(tmp_path, SMALLEST.replace("tiny", "./mimo") + "speculator: {architecture: mtp, mtp_layer: mimo}\n")
+    )
     assert given.policy.drafter_from is None and given.speculator.mtp_layer == str(tmp_path / "mimo")
 
 
 def test_a_share_of_a_previous_drafter_asks_for_one(tmp_path):
-    with pytest.raises(RecipeProblemsError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"):
+    with pytest.raises(
+        RecipeProblemsError, match=r"previous_share is set and nothing is continued: set speculator\.continue_from"
+    ):
         load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5}\n"))
     going_on = load_recipe(write(tmp_path, SMALLEST + "speculator: {previous_share: 0.5, continue_from: last}\n"))
     assert going_on.speculator.previous_share == 0.5
@@ -133,7 +142,9 @@ def test_a_students_base_is_a_directory_relative_to_the_recipe(tmp_path):
     recipe = load_recipe(write(tmp_path, text))
     assert recipe.student.base == str(small.resolve())
     assert read_recipe(recipe.as_text(), base=tmp_path / "elsewhere").student.base == str(small.resolve())
-    with pytest.raises(RecipeProblemsError, match=r"student\.base: there is no directory .*/none; give the directory of a model"):
+    with pytest.raises(
+        RecipeProblemsError, match=r"student\.base: there is no directory .*/none; give the directory of a model"
+    ):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./none}\n"))
     with pytest.raises(RecipeProblemsError, match="layers and base are both given"):
         load_recipe(write(tmp_path, SMALLEST + "student: {base: ./models/small, layers: 2}\n"))
@@ -149,7 +160,9 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
     again = read_recipe(recipe.as_text(), base=tmp_path / "elsewhere")
     assert again.evaluate_settings.server == recipe.evaluation.server
     for wrong in ("./none", "./venv"):
-        with pytest.raises(RecipeProblemsError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"):
+        with pytest.raises(
+            RecipeProblemsError, match=r"evaluation\.server\.python: there is no program .*; give a Python interpreter"
+        ):
             load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n"))
 
 
@@ -164,7 +177,9 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
     hub = SMALLEST.replace("tiny", "company/base") + "base_revision: v2.1/main\n"
     assert load_recipe(write(tmp_path, hub)).base_revision == "v2.1/main"
     for name in ("tiny", "./base", "base"):
-        with pytest.raises(RecipeProblemsError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"):
+        with pytest.raises(
+            RecipeProblemsError, match=r"base_revision: it is v2, and base_model is not on the Hugging Face Hub; leave it out"
+        ):
             load_recipe(write(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n"))
     with pytest.raises(RecipeProblemsError, match="base_revision"):
         load_recipe(write(tmp_path, hub.replace("v2.1/main", "'a b'")))
@@ -172,7 +187,9 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
 
 def test_the_directory_of_an_embedding_model_for_drift_has_to_be_there_where_it_is_used(tmp_path):
     text = SMALLEST + "drift: {embeddings: {model: ./none}, enabled: true}\n"
-    with pytest.raises(RecipeProblemsError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"):
+    with pytest.raises(
+        RecipeProblemsError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"
+    ):
         load_recipe(write(tmp_path, text))
     off = load_recipe(write(tmp_path, text.replace("enabled: true", "enabled: false")))
     assert off.drift.embeddings.model == str(tmp_path / "none")

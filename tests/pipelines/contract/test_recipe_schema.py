@@ -33,10 +33,12 @@ def complaints(schema, content):
 
 
 def test_the_shipped_schema_and_the_page_are_current(schema):
-    assert (RECIPES / "recipe.schema.json").read_text(encoding="utf-8") == as_text(schema), \
+    assert (RECIPES / "recipe.schema.json").read_text(encoding="utf-8") == as_text(schema), (
         "run: millrace schema > recipes/recipe.schema.json"
-    assert (PROJECT / "docs" / "recipe.md").read_text(encoding="utf-8") == reference(Recipe), \
+    )
+    assert (PROJECT / "docs" / "recipe.md").read_text(encoding="utf-8") == reference(Recipe), (
         "run: millrace schema --markdown > docs/recipe.md"
+    )
 
 
 def test_the_command_prints_both(schema):
@@ -75,11 +77,25 @@ def test_what_the_schema_refuses_the_recipe_refuses_too(schema, tmp_path):
     assert refused > 300
 
 
-@pytest.mark.parametrize("more", ["sft: {rank: 8}", "student: {layers: -1}", "quantize: {scheme: int3}", "student: null",
-                                  "sources: {My Logs: {uri: a}}", "threads: 0", "sources: {a: {uri: b, format: nope}}"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "sft: {rank: 8}",
+        "student: {layers: -1}",
+        "quantize: {scheme: int3}",
+        "student: null",
+        "sources: {My Logs: {uri: a}}",
+        "threads: 0",
+        "sources: {a: {uri: b, format: nope}}",
+    ],
+)
 def test_the_schema_finds_what_an_editor_should(schema, more, tmp_path):
-    (tmp_path / "toy.yaml").write_text("workload: a\nbase_model: tiny\nsources: {a: {uri: b}}\n".replace(
-        "sources: {a: {uri: b}}\n", "" if more.startswith("sources") else "sources: {a: {uri: b}}\n") + more)
+    (tmp_path / "toy.yaml").write_text(
+        "workload: a\nbase_model: tiny\nsources: {a: {uri: b}}\n".replace(
+            "sources: {a: {uri: b}}\n", "" if more.startswith("sources") else "sources: {a: {uri: b}}\n"
+        )
+        + more
+    )
     assert complaints(schema, read_text(tmp_path / "toy.yaml").content)
 
 
@@ -97,8 +113,11 @@ def test_the_page_has_all_keys_and_a_line_for_every_switch():
 def test_every_example_of_the_page_loads(section, tmp_path):
     (tmp_path / "models" / "embedder").mkdir(parents=True)
     given = [line.partition(":")[0] for line in section.example.splitlines() if line[0] not in " #"]
-    rest = "".join(f"{line}\n" for line in ("workload: a", "base_model: tiny", "sources: {gateway: {uri: b}}")
-                   if line.partition(":")[0] not in given)
+    rest = "".join(
+        f"{line}\n"
+        for line in ("workload: a", "base_model: tiny", "sources: {gateway: {uri: b}}")
+        if line.partition(":")[0] not in given
+    )
     if "handmade" in section.example and "seeds" not in given:
         rest += "seeds: {handmade: {uri: c}}\n"
     (tmp_path / "toy.yaml").write_text(rest + section.example)
@@ -107,8 +126,11 @@ def test_every_example_of_the_page_loads(section, tmp_path):
 
 def test_links_of_the_page_lead_somewhere():
     page = reference(Recipe)
-    chapters = {line.lstrip("# ").lower().replace(" ", "-").replace(".", "").replace(",", "")
-                for line in page.splitlines() if line.startswith("#")}
+    chapters = {
+        line.lstrip("# ").lower().replace(" ", "-").replace(".", "").replace(",", "")
+        for line in page.splitlines()
+        if line.startswith("#")
+    }
     links = {part.partition(")")[0] for part in page.split("](#")[1:]}
     assert links <= chapters
     for part in page.split("](")[1:]:

@@ -25,36 +25,49 @@ BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri"
 TEACHER = {"base_url": "http://localhost:1/v1", "model": "big", "licence": "apache-2.0"}
 
 
-@pytest.mark.parametrize(("trains", "sft", "student"), [
-    ("both", "teacher_answers", "teacher_answers"), ("sft", "teacher_answers", "sft_dataset"),
-    ("student", "sft_dataset", "teacher_answers")])
+@pytest.mark.parametrize(
+    ("trains", "sft", "student"),
+    [
+        ("both", "teacher_answers", "teacher_answers"),
+        ("sft", "teacher_answers", "sft_dataset"),
+        ("student", "sft_dataset", "teacher_answers"),
+    ],
+)
 def test_who_learns_the_answers(tmp_path, trains, sft, student):
     policy = read_recipe({**BARE, "teacher": {**TEACHER, "trains": trains}}, tmp_path).policy
     assert policy.rows_of("sft_model") == sft and policy.rows_of("student_model") == student
     assert read_recipe(BARE, tmp_path).policy.rows_of("sft_model") == "sft_dataset"
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
-    ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
-    ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
-    ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
-    ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
-    ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
-    ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
-    ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
-    ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
-])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"teacher": {**TEACHER, "trains": "student"}, "student": {"enabled": False}}, "nobody would learn the answers"),
+        ({"teacher": {key: value for key, value in TEACHER.items() if key != "licence"}}, "licence"),
+        ({"teacher": {**TEACHER, "verify": {"kind": "judge"}}}, "set curation.judge, or choose another kind"),
+        ({"teacher": {**TEACHER, "max_cost": 3}}, "price is not"),
+        ({"teacher": {**TEACHER, "logprobs": 20}}, "student.teacher is not answers"),
+        ({"teacher": {**TEACHER}, "student": {"teacher": "answers"}}, "set teacher.logprobs"),
+        ({"student": {"teacher": "answers"}}, "set teacher.logprobs"),
+        ({"teacher": {**TEACHER, "logprobs": 20}, "student": {"teacher": "answers", "temperature": 2}}, "temperature"),
+        ({"teacher": {**TEACHER, "base_url": "http://me:secret@host/v1"}}, "no credentials"),
+    ],
+)
 def test_a_teacher_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**BARE, **content}, tmp_path)
     assert said in str(refused.value) and "secret" not in str(refused.value) and len(refused.value.problems) == 1
 
 
-@pytest.mark.parametrize(("base", "said"), [
-    ("./nowhere", "there is no directory"), ("no model!", "neither a directory nor an id of the Hugging Face Hub"),
-    ("./empty", "holds no readable config.json"), ("./bare", "has no chat template, so it cannot be asked"),
-])
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("./nowhere", "there is no directory"),
+        ("no model!", "neither a directory nor an id of the Hugging Face Hub"),
+        ("./empty", "holds no readable config.json"),
+        ("./bare", "has no chat template, so it cannot be asked"),
+    ],
+)
 def test_a_teacher_s_directory_that_cannot_be_asked_is_refused(tmp_path, base, said):
     for name in ("empty", "bare"):
         (tmp_path / name).mkdir()
@@ -108,29 +121,45 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
         return (400, {}) if body["messages"][-1]["content"] == "bad" else echo(body, number)
 
     with loopback(answer) as (address, seen):
-        recipe = read_recipe({**BARE, "teacher": {**TEACHER, "base_url": f"{address}/v1", "most_failed": 0.5, "trains": "sft",
-                                                  "retries": 0}}, tmp_path)
-        given = {"workshop": Workshop(registry, launcher, threads=1), "policy": recipe.policy, "sft_settings": recipe.sft,
-                 "teacher_settings": recipe.teacher, "student_settings": recipe.student, "curation_settings": recipe.curation,
-                 "facts": recipe_parts(recipe)["facts"][0]}
+        recipe = read_recipe(
+            {**BARE, "teacher": {**TEACHER, "base_url": f"{address}/v1", "most_failed": 0.5, "trains": "sft", "retries": 0}},
+            tmp_path,
+        )
+        given = {
+            "workshop": Workshop(registry, launcher, threads=1),
+            "policy": recipe.policy,
+            "sft_settings": recipe.sft,
+            "teacher_settings": recipe.teacher,
+            "student_settings": recipe.student,
+            "curation_settings": recipe.curation,
+            "facts": recipe_parts(recipe)["facts"][0],
+        }
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
-        assert dg.materialize([assets[0], assets[1]], resources={
-            name: value for name, value in given.items() if name != "student_settings"}).success
-        dg.materialize([assets[0]], resources={
-            name: given[name] for name in ("workshop", "policy", "teacher_settings", "curation_settings")})
+        assert dg.materialize(
+            [assets[0], assets[1]], resources={name: value for name, value in given.items() if name != "student_settings"}
+        ).success
+        dg.materialize(
+            [assets[0]],
+            resources={name: given[name] for name in ("workshop", "policy", "teacher_settings", "curation_settings")},
+        )
         assert len(seen) == 4  # the second run reuses the dataset
     taught, model = registry.current("dataset", "teacher_answers"), registry.current("model", "sft_model")
     assert launcher.jobs["sft"] == {"model": "base_model", "dataset": "teacher_answers"}
     assert taught.metrics["answered"] == 3 and taught.metrics["failed_rows"] == {"HTTP 400": 1}
-    learnt = [json.loads(row["messages"])[-1]["content"]
-              for row in pq.read_table(registry.directory(taught) / "train.parquet").to_pylist()]
+    learnt = [
+        json.loads(row["messages"])[-1]["content"]
+        for row in pq.read_table(registry.directory(taught) / "train.parquet").to_pylist()
+    ]
     assert learnt == [f"teacher: q{number}" for number in range(3)]
     with duckdb.connect(str(tmp_path / "lake" / "catalog.duckdb"), read_only=True) as catalog:
         told = catalog.execute("select row_id, kept, failure from tutor_teacher_answers_requests order by row_id").fetchall()
-        lines = catalog.execute("select interaction_id from dataset_rows where node like 'dataset:tutor/teacher_answers@%' "
-                                "and split = 'train' order by all").fetchall()
-        commented = catalog.execute("select count(*) from duckdb_columns() where table_name = 'tutor_teacher_answers_requests' "
-                                    "and comment is null").fetchone()[0]
+        lines = catalog.execute(
+            "select interaction_id from dataset_rows where node like 'dataset:tutor/teacher_answers@%' "
+            "and split = 'train' order by all"
+        ).fetchall()
+        commented = catalog.execute(
+            "select count(*) from duckdb_columns() where table_name = 'tutor_teacher_answers_requests' and comment is null"
+        ).fetchone()[0]
     assert told[0] == ("bad", False, "HTTP 400") and [kept for _, kept, _ in told] == [False, True, True, True]
     assert lines == [("i-r0",), ("i-r1",), ("i-r2",)] and commented == 0
     summary = Summary("tutor", None, {}, {}, {"sft_model": model}, has_drafter=False, teachers=[taught])

@@ -18,8 +18,13 @@ def unlike_keys() -> list[Key]:
 
 def recipe_with(key: Key, value: object) -> tuple[dict, str]:
     """The smallest recipe with one key set, and what that key needs beside it."""
-    content = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}},
-               "seeds": {"handmade": {"uri": "a"}}, "evals": {"suite": {"uri": "a"}}}
+    content = {
+        "workload": "shop",
+        "base_model": "tiny",
+        "sources": {"gateway": {"uri": "logs"}},
+        "seeds": {"handmade": {"uri": "a"}},
+        "evals": {"suite": {"uri": "a"}},
+    }
     path = [NAMES[key.path[0]] if part == ANY_NAME else part for part in key.path]
     at = content
     for part in path[:-1]:
@@ -30,7 +35,7 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
             at.update(base_url="http://localhost/v1", model="m")
     if "lora" in path[:-1]:
         holder = content
-        for part in path[:path.index("lora")]:
+        for part in path[: path.index("lora")]:
             holder = holder[part]
         holder["method"] = "lora"
     at[path[-1]] = value

@@ -20,8 +20,12 @@ def traffic(tmp_path_factory):
 def read_logs(directory):
     """Good records and the number of bad ones."""
     good, bad = [], 0
-    lines = [line for path in sorted(directory.glob("gateway/**/*.gz")) for line in
-             gzip.decompress(path.read_bytes()).split(b"\n") if line]
+    lines = [
+        line
+        for path in sorted(directory.glob("gateway/**/*.gz"))
+        for line in gzip.decompress(path.read_bytes()).split(b"\n")
+        if line
+    ]
     for raw in lines + [path.read_bytes() for path in sorted(directory.glob("litellm/**/*.json"))]:
         try:
             record = json.loads(raw)
@@ -68,8 +72,9 @@ def test_held_out_functions_and_seeds_stay_out_of_the_logs_but_for_the_leaks(tra
     directory, report = traffic
     good, _ = read_logs(directory)
     shown = "\n\0".join(message["content"] for record in good for message in record["seen"])
-    shown += "\n\0".join(choice["message"]["content"] for record in good
-                         for choice in (record["response"] or {}).get("choices", []))
+    shown += "\n\0".join(
+        choice["message"]["content"] for record in good for choice in (record["response"] or {}).get("choices", [])
+    )
     evals = [json.loads(line) for line in (directory / "evals/heldout_functions.jsonl").read_text().splitlines()]
     assert len(evals) == report.evals == len({item["id"] for item in evals})
     leaked = {item["id"] for item in evals if item["answer"] in shown}
@@ -86,8 +91,7 @@ def test_feedback_points_at_what_was_logged(traffic):
     sessions = {r.get("trace_id") or r["request"]["metadata"]["session_id"] for r in good}
     thumbs = [json.loads(line) for path in directory.glob("feedback/*.jsonl") for line in path.read_text().splitlines()]
     assert len(thumbs) == report.feedback["up"] + report.feedback["down"]
-    assert all(thumb["response_id"] in ids if "response_id" in thumb else thumb["session_id"] in sessions
-               for thumb in thumbs)
+    assert all(thumb["response_id"] in ids if "response_id" in thumb else thumb["session_id"] in sessions for thumb in thumbs)
 
 
 def test_same_arguments_same_bytes_other_seed_other_bytes(traffic, tmp_path):
@@ -106,8 +110,9 @@ def test_same_arguments_same_bytes_other_seed_other_bytes(traffic, tmp_path):
 def test_turns_have_the_length_a_tiny_model_can_read():
     functions = readable_functions()
     assert len(functions) > 2000 and len({function.source for function in functions}) > 2000
-    turns = [turn for function in functions[::7] for kind in ("write", "complete", "explain")
-             if (turn := make_turn(function, kind))]
+    turns = [
+        turn for function in functions[::7] for kind in ("write", "complete", "explain") if (turn := make_turn(function, kind))
+    ]
     assert {turn.kind for turn in turns} == {"write", "complete", "explain"}
     for turn in turns:
         assert TURN_CHARACTERS[0] <= len(turn.question) + len(turn.answer) <= TURN_CHARACTERS[1]

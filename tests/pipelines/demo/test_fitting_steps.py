@@ -30,10 +30,16 @@ def test_a_slow_machine_runs_fewer_steps_within_the_budget_and_names_them():
     recipe, whole = read_recipe(choice.text, RECIPES), load_recipe(RECIPES / "demo.yaml")
     assert sum(choice.seconds.values()) <= USED * FULL.budget < choice.whole
     assert 0.1 <= choice.share < 1
-    for before, after in ((whole.tiny, recipe.tiny), (whole.sft, recipe.sft), (whole.student, recipe.student),
-                          (whole.speculator, recipe.speculator)):
+    for before, after in (
+        (whole.tiny, recipe.tiny),
+        (whole.sft, recipe.sft),
+        (whole.student, recipe.student),
+        (whole.speculator, recipe.speculator),
+    ):
         assert after.steps == round(before.steps * choice.share)
-        assert after.model_copy(update={"steps": before.steps}).model_dump(exclude={"answers"}) == before.model_dump(exclude={"answers"})
+        assert after.model_copy(update={"steps": before.steps}).model_dump(exclude={"answers"}) == before.model_dump(
+            exclude={"answers"}
+        )
     assert recipe.speculator.answers.prompts < 1_500 and recipe.evaluation.prompts < 130 and recipe.evaluation.rows == 300
     assert recipe.evaluation.student_drafts == whole.evaluation.student_drafts
     assert f"sft {recipe.sft.steps} of 200 steps" in choice.left_out and len(choice.left_out) == 6

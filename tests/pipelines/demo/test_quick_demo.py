@@ -14,8 +14,13 @@ from tests.reports import process_report
 
 
 def python(*words, folder, **environment):
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment})
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "2", **environment},
+    )
     assert done.returncode == 0, process_report(done)
     return done.stdout
 

@@ -84,6 +84,7 @@ def test_a_channel_that_hangs_holds_up_no_other_sensor_of_the_same_process(tmp_p
 
     monkeypatch.setattr(tell, "__defaults__", (None, hang))
     with dg.instance_for_test() as instance, ThreadPoolExecutor(4) as threads:
+
         def tick(name):
             cursor = None if name != "new_logs" else "{}"
             return sensors[name].evaluate_tick(dg.build_sensor_context(instance, cursor, definitions=graph)).skip_message
@@ -104,8 +105,13 @@ def test_a_run_whose_process_is_gone_is_told_on_the_machine_that_started_it(tmp_
     with Webhook().listening() as hook, dg.instance_for_test() as instance:
         monkeypatch.setenv("HOOK", hook.url)
         for host in (socket.gethostname(), "another-machine"):
-            instance.add_run(dg.DagsterRun(
-                job_name="train", asset_selection=frozenset({dg.AssetKey(["tutor", "sft_model"])}), tags={
-                    PROCESS_TAG: "999999@5.00", HOST_TAG: host}, status=dg.DagsterRunStatus.STARTED))
+            instance.add_run(
+                dg.DagsterRun(
+                    job_name="train",
+                    asset_selection=frozenset({dg.AssetKey(["tutor", "sft_model"])}),
+                    tags={PROCESS_TAG: "999999@5.00", HOST_TAG: host},
+                    status=dg.DagsterRunStatus.STARTED,
+                )
+            )
         context = dg.build_sensor_context(instance=instance, definitions=graph)
         assert sensors["alerts"].evaluate_tick(context).skip_message == "1 alert sent"

@@ -29,14 +29,25 @@ def specs(tmp_path, more=""):
 def test_tags_find_assets_by_job_and_by_what_they_make(tmp_path):
     found = specs(tmp_path, "datasets: {named: {best: {}}}\n")
     assert {name for name, node in found.items() if node.tags["makes"] == "model"} == {
-        "base_model", "sft_model", "student_model", "quantized_model", "speculator"}
+        "base_model",
+        "sft_model",
+        "student_model",
+        "quantized_model",
+        "speculator",
+    }
     assert found["traffic_digest"].tags["job"] == "logs" and found["best"].tags["makes"] == "dataset"
     assert {node.tags["workload"] for node in found.values()} == {"math-tutor"}
 
 
-@pytest.mark.parametrize(("more", "watched"), [
-    ("", set()), (RETRAIN, {"traffic_digest", "release_candidate"}), (RETRAIN + "last_day: 2026-06-05\n", set()),
-    (RETRAIN + "release: {enabled: false}\n", {"traffic_digest", "evaluation_report"})])
+@pytest.mark.parametrize(
+    ("more", "watched"),
+    [
+        ("", set()),
+        (RETRAIN, {"traffic_digest", "release_candidate"}),
+        (RETRAIN + "last_day: 2026-06-05\n", set()),
+        (RETRAIN + "release: {enabled: false}\n", {"traffic_digest", "evaluation_report"}),
+    ],
+)
 def test_the_ends_of_the_jobs_have_a_freshness_policy_where_the_schedule_is_on(tmp_path, more, watched):
     found = specs(tmp_path, more)
     policies = {name: node.freshness_policy for name, node in found.items() if node.freshness_policy is not None}
@@ -64,6 +75,7 @@ def test_the_question_of_every_table_has_an_answer(tmp_path):
 
 def said(error):
     """What the hook writes into the log of a run whose step raised this error."""
+
     @dg.asset
     def sft_model():
         raise error
@@ -75,7 +87,9 @@ def said(error):
 
 
 def test_a_failed_step_says_one_sentence_in_the_log_of_its_run():
-    assert said(ManifestError("there is no sft_dataset yet:\n  run it first")) == ["sft_model: there is no sft_dataset yet: run it first"]
+    assert said(ManifestError("there is no sft_dataset yet:\n  run it first")) == [
+        "sft_model: there is no sft_dataset yet: run it first"
+    ]
 
 
 def test_an_error_that_is_not_meant_for_a_person_is_named_without_its_message():

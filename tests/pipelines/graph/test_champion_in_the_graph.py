@@ -35,14 +35,49 @@ class Launcher:
 
     def run(self, job, context):
         self.inputs = {role: (place.parent.name, place.name) for role, place in job.inputs.items()}
-        found = [Measurement(what="loss_increase", of="target", against=role, value=value, low=value, high=value, n=9,
-                             counted="rows", unit="nats per token")
-                 for role, value in (("base", -0.3), ("champion", self.worse)) if role in job.inputs]
-        found.append(Measurement(what="recovery", of="target", against="reference", value=1.0, low=1.0, high=1.0, n=9,
-                                 counted="rows", unit="ratio"))
+        found = [
+            Measurement(
+                what="loss_increase",
+                of="target",
+                against=role,
+                value=value,
+                low=value,
+                high=value,
+                n=9,
+                counted="rows",
+                unit="nats per token",
+            )
+            for role, value in (("base", -0.3), ("champion", self.worse))
+            if role in job.inputs
+        ]
+        found.append(
+            Measurement(
+                what="recovery",
+                of="target",
+                against="reference",
+                value=1.0,
+                low=1.0,
+                high=1.0,
+                n=9,
+                counted="rows",
+                unit="ratio",
+            )
+        )
         if "champion_speculator" in job.inputs:
-            found.append(Measurement(what="acceptance_gain", of="eagle3", against="champion", sampling="as logged", n=9,
-                                     value=-self.worse, low=-self.worse, high=0.1, counted="prompts", unit="share"))
+            found.append(
+                Measurement(
+                    what="acceptance_gain",
+                    of="eagle3",
+                    against="champion",
+                    sampling="as logged",
+                    n=9,
+                    value=-self.worse,
+                    low=-self.worse,
+                    high=0.1,
+                    counted="prompts",
+                    unit="share",
+                )
+            )
         report = {"measurements": [each.model_dump() for each in found], "not_measured": {}}
         (job.output / "report.json").write_text(json.dumps(report))
         (job.output / "speed.json").write_text("{}")
@@ -76,23 +111,38 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
     parts = {name: part_of(model(registry, name, f"the first {name}")) for name in ("base_model", "sft_model", "speculator")}
     folder = lake.artefacts("release") / "tutor" / "0123456789ab"
     folder.mkdir(parents=True)
-    (folder / "release.json").write_text(Release(workload="tutor", target=parts["sft_model"], speculator=parts["speculator"],
-                                                 num_speculative_tokens=3, gates=[]).model_dump_json())
+    (folder / "release.json").write_text(
+        Release(
+            workload="tutor", target=parts["sft_model"], speculator=parts["speculator"], num_speculative_tokens=3, gates=[]
+        ).model_dump_json()
+    )
     Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
     model(registry, "speculator", "another")
     for name in ("sft_dataset", "speculator_dataset", "served_answers"):
         dataset(registry, name)
     launcher = Launcher(worse)
     only = Gates(**dict.fromkeys(Gates.model_fields) | {"acceptance_below_champion": 0.05, "loss_above_champion": 0.02})
-    resources = {"workshop": Workshop(registry, launcher, threads=1), "evals": {}, "evaluate_settings": EvaluateSettings(),
-                 "policy": ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize"})),
-                 "release_settings": ReleaseSettings(gates=only), "speculator_settings": speculator_settings()}
-    assert dg.materialize([evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources).success
-    assert launcher.inputs["champion_speculator"] == ("speculator", parts["speculator"].version) and "champion" not in launcher.inputs
+    resources = {
+        "workshop": Workshop(registry, launcher, threads=1),
+        "evals": {},
+        "evaluate_settings": EvaluateSettings(),
+        "policy": ModelPolicy(off=frozenset({"second_sft", "merge", "student", "quantize"})),
+        "release_settings": ReleaseSettings(gates=only),
+        "speculator_settings": speculator_settings(),
+    }
+    assert dg.materialize(
+        [evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources
+    ).success
+    assert (
+        launcher.inputs["champion_speculator"] == ("speculator", parts["speculator"].version)
+        and "champion" not in launcher.inputs
+    )
     release = registry.directory(registry.current("release", "release"))
     gates = {each.name: (each.passed, each.measured, each.reason) for each in read_release(release).gates}
-    assert gates == {"acceptance_below_champion": (not refused, -worse, ""),
-                     "loss_above_champion": (True, None, "the champion has the same target")}
+    assert gates == {
+        "acceptance_below_champion": (not refused, -worse, ""),
+        "loss_above_champion": (True, None, "the champion has the same target"),
+    }
     assert any(each.startswith("gate acceptance_below_champion: ") for each in recheck(lake, release)) == refused
     page = (release / "approval.html").read_text()
     assert "against champion 0123456789ab" in page and "No champion" not in page
@@ -108,18 +158,30 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
     folder = lake.artefacts("release") / "tutor" / "0123456789ab"
     folder.mkdir(parents=True)
     (folder / "release.json").write_text(
-        Release(workload="tutor", target=part_of(served_now), speculator=None, num_speculative_tokens=3, gates=[]).model_dump_json())
+        Release(
+            workload="tutor", target=part_of(served_now), speculator=None, num_speculative_tokens=3, gates=[]
+        ).model_dump_json()
+    )
     Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
     for name in ("base_model", "sft_model"):
         model(registry, name, "new")
     dataset(registry, "sft_dataset")
     launcher = Launcher(worse)
-    resources = {"workshop": Workshop(registry, launcher, threads=1), "policy": ALONE, "evals": {},
-                 "evaluate_settings": EvaluateSettings(), "release_settings": ReleaseSettings(),
-                 "speculator_settings": speculator_settings()}
-    assert dg.materialize([evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources).success
+    resources = {
+        "workshop": Workshop(registry, launcher, threads=1),
+        "policy": ALONE,
+        "evals": {},
+        "evaluate_settings": EvaluateSettings(),
+        "release_settings": ReleaseSettings(),
+        "speculator_settings": speculator_settings(),
+    }
+    assert dg.materialize(
+        [evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources
+    ).success
     assert launcher.inputs["champion"] == ("sft_model", served_now.version) and launcher.inputs["target"][0] == "sft_model"
-    assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == [served_now.version]
+    assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == [
+        served_now.version
+    ]
     release = registry.directory(registry.current("release", "release"))
     problems = recheck(lake, release)
     assert bool(problems) == refused and not [each for each in problems if "gate loss_above_champion: 0.1 nats" not in each]

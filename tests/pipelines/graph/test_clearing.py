@@ -18,9 +18,15 @@ def cleared(monkeypatch, job="train", failed=0, selection=("sft_model", "specula
     monkeypatch.setattr(module, "remove_leftovers", lambda *words: asked.append(words) or [found])
     monkeypatch.setattr(module, "relay", said.append)
     context = SimpleNamespace(
-        run=run and SimpleNamespace(run_id="r", job_name=job, asset_selection=selection and frozenset(
-            dg.AssetKey(["tutor", name]) for name in selection)),
-        instance=instance and SimpleNamespace(get_run_stats=lambda _: SimpleNamespace(steps_failed=failed)), log=None)
+        run=run
+        and SimpleNamespace(
+            run_id="r",
+            job_name=job,
+            asset_selection=selection and frozenset(dg.AssetKey(["tutor", name]) for name in selection),
+        ),
+        instance=instance and SimpleNamespace(get_run_stats=lambda _: SimpleNamespace(steps_failed=failed)),
+        log=None,
+    )
     clear_after(context, "lake", "tutor", 60.0, EVERYTHING)
     assert len(said) == len(asked)
     return asked[0] if asked else None

@@ -61,12 +61,21 @@ def lake(tmp_path):
 def handed(asset, lake, config, kept=(), **more):
     """The job that the asset hands over."""
     workshop = Workshop(Registry(lake, "shop"), Launcher(), 1, kept=frozenset(kept))
-    given = {"context": None, "config": config, "workshop": workshop, "policy": FACTS.policy, "speculator_settings": DRAFTER,
-             "sft_settings": SftSettings(), "evaluate_settings": EvaluateSettings(), "evals": {},
-             "facts": FACTS, **more}
+    given = {
+        "context": None,
+        "config": config,
+        "workshop": workshop,
+        "policy": FACTS.policy,
+        "speculator_settings": DRAFTER,
+        "sft_settings": SftSettings(),
+        "evaluate_settings": EvaluateSettings(),
+        "evals": {},
+        "facts": FACTS,
+        **more,
+    }
     work = asset.op.compute_fn.decorated_fn
     with pytest.raises(Handed) as found:
-        work(**{name: given[name] for name in work.__code__.co_varnames[:work.__code__.co_argcount]})
+        work(**{name: given[name] for name in work.__code__.co_varnames[: work.__code__.co_argcount]})
     return found.value.args[0]
 
 
@@ -131,8 +140,9 @@ def kept_dataset(lake):
 def test_an_evaluation_of_a_drafter_takes_less(lake):
     drafter = kept_dataset(lake)
     registry = Registry(lake, "shop")
-    target = SimpleNamespace(as_input=lambda: registry.current("model", "quantized_model").as_input().model_copy(
-        update={"kept": True}))
+    target = SimpleNamespace(
+        as_input=lambda: registry.current("model", "quantized_model").as_input().model_copy(update={"kept": True})
+    )
     make(lake, "model", "speculator", [target, drafter], content="2", steps=25)
     job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5, only_the_drafter=True), kept=MODELS)
     assert job.settings["prompts"] == 100 and job.settings["student_drafts"]["prompts"] == 0
@@ -145,12 +155,15 @@ def test_a_training_that_may_end_early_gets_what_the_lake_knows_and_keeps_its_ve
     job = handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule))
     assert job.settings["early_end"]["serves_days"] == 30.0 and job.settings["early_end"]["decode_hours_per_day"] is None
     weekly = replace(FACTS, cron="0 3 * * 1")
-    again = handed(speculator, lake, DrafterOverrides(), kept=MODELS, facts=weekly,
-                   speculator_settings=Eagle3Settings(steps=100, **rule))
+    again = handed(
+        speculator, lake, DrafterOverrides(), kept=MODELS, facts=weekly, speculator_settings=Eagle3Settings(steps=100, **rule)
+    )
     assert again.settings["early_end"]["serves_days"] == 7.0 and again.output == job.output
     rule["early_end"]["serves_days"] = 7.0
-    assert handed(speculator, lake, DrafterOverrides(), kept=MODELS,
-                  speculator_settings=Eagle3Settings(steps=100, **rule)).output != job.output
+    assert (
+        handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule)).output
+        != job.output
+    )
 
 
 def test_an_artefact_of_a_worker_has_its_seconds_unless_the_worker_says_them(lake):
@@ -163,6 +176,10 @@ def test_an_artefact_of_a_worker_has_its_seconds_unless_the_worker_says_them(lak
             return self.metrics
 
     given = Registry(lake, "shop").current("model", "base_model")
-    said = [Workshop(Registry(lake, "shop"), Works(**metrics), 1).train(
-        "sft_model", "sft", SftSettings(steps=steps), {"model": given}, None).metrics for steps, metrics in ((1, {}), (2, {"seconds": 7.0}))]
+    said = [
+        Workshop(Registry(lake, "shop"), Works(**metrics), 1)
+        .train("sft_model", "sft", SftSettings(steps=steps), {"model": given}, None)
+        .metrics
+        for steps, metrics in ((1, {}), (2, {"seconds": 7.0}))
+    ]
     assert 0 <= said[0]["seconds"] < 5 and said[1]["seconds"] == 7.0

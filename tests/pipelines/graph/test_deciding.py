@@ -19,7 +19,9 @@ NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
 
 
 def tick(lake, recipe, instance, cursor=None, now=NOW, **settings):
-    return deciding.tick(lake, replace(recipe.facts, decide=recipe.automation.decide.model_copy(update=settings)), instance, cursor, now)
+    return deciding.tick(
+        lake, replace(recipe.facts, decide=recipe.automation.decide.model_copy(update=settings)), instance, cursor, now
+    )
 
 
 def test_a_new_day_asks_for_one_run_and_a_lost_cursor_asks_for_the_same(lake, recipe, instance):
@@ -50,7 +52,9 @@ def test_a_run_that_is_there_is_not_asked_for_again_and_its_end_is_settled(lake,
 def test_a_killed_run_that_the_daemon_starts_again_is_still_at_work(lake, recipe, instance, monkeypatch):
     log_day(lake, date(2026, 6, 4), 400)
     found = tick(lake, recipe, instance)
-    run = dg.DagsterRun(job_name="train", tags={DECISION_TAG: found.run_requests[0].run_key}, status=dg.DagsterRunStatus.STARTED)
+    run = dg.DagsterRun(
+        job_name="train", tags={DECISION_TAG: found.run_requests[0].run_key}, status=dg.DagsterRunStatus.STARTED
+    )
     instance.add_run(run)
     instance.report_run_failed(run)
     instance.add_run_tags(run.run_id, {"dagster/will_retry": "true"})
@@ -75,7 +79,9 @@ def test_two_daemons_decide_once(lake, recipe, instance, monkeypatch):
     assert both == [True] and len(Decisions(lake, "shop").all()) == 1
 
 
-def test_a_machine_with_a_history_of_its_own_does_not_start_the_run_of_another_ones_decision(lake, recipe, instance, monkeypatch):
+def test_a_machine_with_a_history_of_its_own_does_not_start_the_run_of_another_ones_decision(
+    lake, recipe, instance, monkeypatch
+):
     log_day(lake, date(2026, 6, 4), 400)
     monkeypatch.setattr(deciding, "_history", lambda lake, instance: "a")
     [request] = tick(lake, recipe, instance).run_requests
@@ -113,7 +119,11 @@ def test_a_decision_whose_run_never_came_waits_for_the_end_of_quiet_hours(lake, 
     log_day(lake, date(2026, 6, 4), 400)
     [request] = tick(lake, recipe, instance, now=NOW - timedelta(hours=1), quiet=["* 9 * * *"]).run_requests
     waits = tick(lake, recipe, instance, now=NOW, quiet=["* 9 * * *"])  # the daemon was killed before it started the run
-    assert not waits.run_requests and request.run_key in waits.skip_reason.skip_message and "quiet" in waits.skip_reason.skip_message
+    assert (
+        not waits.run_requests
+        and request.run_key in waits.skip_reason.skip_message
+        and "quiet" in waits.skip_reason.skip_message
+    )
     still = tick(lake, recipe, instance, waits.cursor, NOW + timedelta(minutes=59), quiet=["* 9 * * *"])
     assert not still.run_requests and len(Decisions(lake, "shop").all()) == 1
     [again] = tick(lake, recipe, instance, still.cursor, NOW + timedelta(hours=1), quiet=["* 9 * * *"]).run_requests

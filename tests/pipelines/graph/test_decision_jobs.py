@@ -39,7 +39,8 @@ def decide(lake, tmp_path):
 
     def decide(job, **form):
         done = graph.resolve_job_def(job).execute_in_process(
-            run_config={"ops": {STEPS[job]: {"config": form}}}, instance=dg.DagsterInstance.ephemeral(), raise_on_error=False)
+            run_config={"ops": {STEPS[job]: {"config": form}}}, instance=dg.DagsterInstance.ephemeral(), raise_on_error=False
+        )
         if done.success:
             [told] = [event for event in done.all_events if event.event_type_value == "STEP_OUTPUT"]
             return told.event_specific_data.metadata["decision"].value
@@ -56,26 +57,45 @@ def champion(lake):
 
 def test_approve_and_roll_back_move_the_alias_with_name_reason_and_run(lake, decide, make_release):
     first, second = make_release(lake, 1), make_release(lake, 2)
-    assert decide("approve", release=first.name, name="Ana", reason="read 20 answers") == f"champion moved from none to {first.name}"
+    assert (
+        decide("approve", release=first.name, name="Ana", reason="read 20 answers")
+        == f"champion moved from none to {first.name}"
+    )
     digest = read_manifest(second).digest
-    assert decide("approve", release=second.name[:6], name="Bob", digest=digest[:8]) == f"champion moved from {first.name} to {second.name}"
-    assert decide("rollback", name="Ana", reason="rude", champion=second.name) == f"champion moved from {second.name} back to {first.name}"
-    rows = query(lake, "select action, who, identity_from, reason from approvals where action in ('approved', 'rolled back') order by ts").to_pylist()
+    assert (
+        decide("approve", release=second.name[:6], name="Bob", digest=digest[:8])
+        == f"champion moved from {first.name} to {second.name}"
+    )
+    assert (
+        decide("rollback", name="Ana", reason="rude", champion=second.name)
+        == f"champion moved from {second.name} back to {first.name}"
+    )
+    rows = query(
+        lake, "select action, who, identity_from, reason from approvals where action in ('approved', 'rolled back') order by ts"
+    ).to_pylist()
     assert [(row["action"], row["who"], row["reason"]) for row in rows] == [
-        ("approved", "Ana", "read 20 answers"), ("approved", "Bob", None), ("rolled back", "Ana", "rude")]
+        ("approved", "Ana", "read 20 answers"),
+        ("approved", "Bob", None),
+        ("rolled back", "Ana", "rude"),
+    ]
     assert all(row["identity_from"].startswith("Dagster UI, run ") for row in rows)
 
 
 def test_a_rejected_candidate_stays_away_until_it_is_approved(lake, decide, make_release):
     release = make_release(lake, 1)
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(release))
-    assert decide("reject", release=release.name, name="Ana", reason="too long") == f"release {release.name} is rejected; the champion stays"
+    assert (
+        decide("reject", release=release.name, name="Ana", reason="too long")
+        == f"release {release.name} is rejected; the champion stays"
+    )
     assert Endpoint(lake, "tutor").read().candidate is None and champion(lake) is None
 
 
 def test_two_people_are_needed_where_the_recipe_says_so(lake, decide, make_release):
     release = make_release(lake, 1, policy=ReleasePolicy(people=2))
-    assert "approved by Ana; one more person must approve it; no alias moved" in decide("approve", release=release.name, name="Ana")
+    assert "approved by Ana; one more person must approve it; no alias moved" in decide(
+        "approve", release=release.name, name="Ana"
+    )
     assert "one more person" in decide("approve", release=release.name, name="Ana") and champion(lake) is None
     assert decide("approve", release=release.name, name="Bob") == f"champion moved from none to {release.name}"
 
@@ -142,5 +162,7 @@ def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
 
 def test_a_run_of_the_command_line_is_tagged_as_dagster_tags_its_own():
     assert location_tags(Path("my-bot.yaml")) == {
-        CODE_LOCATION_TAG: "my_bot", REPOSITORY_LABEL_TAG: f"{SINGLETON_REPOSITORY_NAME}@my_bot"}
+        CODE_LOCATION_TAG: "my_bot",
+        REPOSITORY_LABEL_TAG: f"{SINGLETON_REPOSITORY_NAME}@my_bot",
+    }
     assert code_locations([Path("my-bot.yaml")])[0]["python_module"]["location_name"] == "my_bot"

@@ -32,8 +32,16 @@ GRAPH = {
     "speculator_dataset": {"quantized_model", "sft_dataset", "served_answers", "length_report", "traffic_digest"},
     "speculator": {"quantized_model", "speculator_dataset", "traffic_digest"},
     "evaluation_report": {
-        "base_model", "sft_model", "student_model", "quantized_model", "served_answers", "speculator_dataset", "speculator", "sft_dataset",
-        "eval_suite", "traffic_digest",
+        "base_model",
+        "sft_model",
+        "student_model",
+        "quantized_model",
+        "served_answers",
+        "speculator_dataset",
+        "speculator",
+        "sft_dataset",
+        "eval_suite",
+        "traffic_digest",
     },
     "release_candidate": {"quantized_model", "speculator", "evaluation_report", "traffic_digest"},
     "endpoint": {"release_candidate"},
@@ -74,8 +82,11 @@ def test_named_datasets_are_in_the_graph_and_a_stage_trains_on_the_one_it_names(
     named = "datasets: {named: {best: {max_rows: 10}, spare: {}}}\nsft: {dataset: best}\n"
     found, made_of = edges(load(tmp_path, named)), {"curated_interactions", "seed_examples", "sft_dataset", "traffic_digest"}
     assert found == GRAPH | {
-        "best": made_of, "spare": made_of, "sft_model": {"base_model", "best", "served_answers", "length_report", "traffic_digest"},
-        "served_answers": {"sft_dataset", "best", "interactions", "traffic_digest"}}
+        "best": made_of,
+        "spare": made_of,
+        "sft_model": {"base_model", "best", "served_answers", "length_report", "traffic_digest"},
+        "served_answers": {"sft_dataset", "best", "interactions", "traffic_digest"},
+    }
     checks = {(key.asset_key.path[-1], key.name) for key in load(tmp_path, named).resolve_asset_graph().asset_check_keys}
     assert {("best", "no_session_in_two_splits"), ("best", "nothing_held_out_is_in_training")} < checks
 
@@ -114,7 +125,14 @@ def test_everything_in_the_ui_has_a_description(tmp_path):
     found = described(tmp_path)
     kinds = [name.split()[0] for name in found]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "asset": 22, "check": 11, "job": 7, "schedule": 2, "sensor": 2, "resource": 21, "config": 20}
+        "asset": 22,
+        "check": 11,
+        "job": 7,
+        "schedule": 2,
+        "sensor": 2,
+        "resource": 21,
+        "config": 20,
+    }
     assert [name for name, text in found.items() if not text or len(text) < 30 or not text[0].isupper()] == []
 
 
@@ -142,8 +160,11 @@ def test_daily_partitions_start_on_the_first_day_and_are_read_in_one_run(tmp_pat
         ("sft: {enabled: false}\nstudent: {enabled: false}\n", {"sft_model", "student_model"}, "base_model"),
         ("release: {enabled: false}\n", {"release_candidate", "endpoint"}, "student_model"),
         ("speculator: {enabled: false}\n", {"speculator", "speculator_dataset"}, "student_model"),
-        ("student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
-         {"student_model", "quantized_model", "speculator", "speculator_dataset"}, None),
+        (
+            "student: {enabled: false}\nquantize: {enabled: false}\nspeculator: {enabled: false}\n",
+            {"student_model", "quantized_model", "speculator", "speculator_dataset"},
+            None,
+        ),
     ],
 )
 def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, source):
@@ -157,19 +178,38 @@ def test_a_stage_that_is_switched_off_is_not_in_the_graph(tmp_path, more, gone, 
 LEARNT = {f"{name}_learnt_nothing_held_out" for name in ("sft_model", "student_model", "speculator")}
 
 
-@pytest.mark.parametrize(("more", "gone"), [
-    ("", set()), ("sft: {enabled: false}\n", {"fine_tuning_helped", "sft_model_learnt_nothing_held_out"}),
-    ("release: {enabled: false}\n", {"gates_hold"}), ("drift: {enabled: false}\n", {"traffic_is_as_the_reference"})])
+@pytest.mark.parametrize(
+    ("more", "gone"),
+    [
+        ("", set()),
+        ("sft: {enabled: false}\n", {"fine_tuning_helped", "sft_model_learnt_nothing_held_out"}),
+        ("release: {enabled: false}\n", {"gates_hold"}),
+        ("drift: {enabled: false}\n", {"traffic_is_as_the_reference"}),
+    ],
+)
 def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gone):
     names = {key.name for key in load(tmp_path, more).resolve_asset_graph().asset_check_keys}
-    always = {"counts_add_up", "enough_rows_are_left", "no_session_in_two_splits", "nothing_held_out_is_in_training",
-              "every_stage_has_rows", "fine_tuning_helped", "gates_hold", "traffic_is_as_the_reference"}
+    always = {
+        "counts_add_up",
+        "enough_rows_are_left",
+        "no_session_in_two_splits",
+        "nothing_held_out_is_in_training",
+        "every_stage_has_rows",
+        "fine_tuning_helped",
+        "gates_hold",
+        "traffic_is_as_the_reference",
+    }
     assert names == (always | LEARNT) - gone
 
 
-@pytest.mark.parametrize(("name", "reads"), [
-    ("preference", {"curated_interactions", "sft_dataset"}), ("rl_prompts", {"cleaned_interactions", "eval_suite", "sft_dataset"}),
-    ("calibration", {"sft_dataset"})])
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [
+        ("preference", {"curated_interactions", "sft_dataset"}),
+        ("rl_prompts", {"cleaned_interactions", "eval_suite", "sft_dataset"}),
+        ("calibration", {"sft_dataset"}),
+    ],
+)
 def test_a_dataset_is_in_the_graph_where_the_recipe_declares_it(tmp_path, name, reads):
     found = edges(load(tmp_path, f"datasets: {{{name}: {{}}}}\nquantize: {{scheme: w4a16}}\n"))
     [new] = set(found) - set(GRAPH)
@@ -181,7 +221,13 @@ def test_two_jobs_do_not_share_an_asset(tmp_path):
     graph = load(tmp_path)
     logs = graph.resolve_job_def("logs").asset_layer.executable_asset_keys
     train = graph.resolve_job_def("train").asset_layer.executable_asset_keys
-    assert {key.path[-1] for key in logs} == {"interactions", "feedback", "cleaned_interactions", "traffic_digest", "drift_report"}
+    assert {key.path[-1] for key in logs} == {
+        "interactions",
+        "feedback",
+        "cleaned_interactions",
+        "traffic_digest",
+        "drift_report",
+    }
     assert not logs & train
     assert len(train) == 15
 
@@ -210,10 +256,14 @@ def test_pools_have_limits():
 
 def test_blocking_checks_guard_what_a_release_depends_on(tmp_path):
     graph = load(tmp_path).resolve_asset_graph()
-    blocking = {
-        key.name for key in graph.asset_check_keys if graph.get(key).blocking
-    }
-    assert {"counts_add_up", "enough_rows_are_left", "no_session_in_two_splits", "every_stage_has_rows", "gates_hold"} <= blocking
+    blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
+    assert {
+        "counts_add_up",
+        "enough_rows_are_left",
+        "no_session_in_two_splits",
+        "every_stage_has_rows",
+        "gates_hold",
+    } <= blocking
 
 
 def test_traffic_that_has_ended_has_no_later_partitions(tmp_path):
@@ -235,8 +285,10 @@ def test_a_training_s_curves_are_a_picture(tmp_path):
     from assets.presentation import training_curves
 
     path = tmp_path / "metrics.jsonl"
-    lines = [{"phase": "sft", "step": step, "loss": 3 / step, "learning_rate": 1e-4, "tokens_per_second": 900 + step}
-             for step in range(1, 301)]
+    lines = [
+        {"phase": "sft", "step": step, "loss": 3 / step, "learning_rate": 1e-4, "tokens_per_second": 900 + step}
+        for step in range(1, 301)
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     plain = training_curves(path)
     assert plain.startswith(b"\x89PNG")

@@ -42,16 +42,29 @@ def materialized(tmp_path):
     def run(policy, settings):
         launcher = Launcher()
         registry = Registry(LakeLayout.open(tmp_path / "lake"), "tutor")
-        for kind, name in (("model", "base_model"), ("model", "sft_model"), ("model", "student_model"),
-                           ("dataset", "sft_dataset"), ("dataset", "speculator_dataset"), ("dataset", "served_answers")):
+        for kind, name in (
+            ("model", "base_model"),
+            ("model", "sft_model"),
+            ("model", "student_model"),
+            ("dataset", "sft_dataset"),
+            ("dataset", "speculator_dataset"),
+            ("dataset", "served_answers"),
+        ):
             draft = registry.draft(kind, name, name, ("model_ops/jobs/job.py",), {}, [])
             (draft.directory / "what.txt").write_text(name)
             registry.finish(draft, {})
         done = dg.materialize(
             [quantized_model.quantized_model, speculator.speculator, evaluation_report.evaluation_report],
-            resources={"workshop": Workshop(registry, launcher, threads=1), "policy": policy, "speculator_settings": settings,
-                       "quantize_settings": QuantizeSettings(),
-                       "evaluate_settings": EvaluateSettings(), "evals": {}, "facts": None})
+            resources={
+                "workshop": Workshop(registry, launcher, threads=1),
+                "policy": policy,
+                "speculator_settings": settings,
+                "quantize_settings": QuantizeSettings(),
+                "evaluate_settings": EvaluateSettings(),
+                "evals": {},
+                "facts": None,
+            },
+        )
         assert done.success
         return launcher.jobs, registry
 
@@ -59,13 +72,24 @@ def materialized(tmp_path):
 
 
 def test_the_student_drafts_for_its_quantized_teacher(materialized):
-    jobs, registry = materialized(ModelPolicy(ONE_STAGE, drafter_from="student_model"), speculator_settings(architecture="draft_model"))
+    jobs, registry = materialized(
+        ModelPolicy(ONE_STAGE, drafter_from="student_model"), speculator_settings(architecture="draft_model")
+    )
     assert jobs["quantize"] == {"model": "sft_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset", "draft_model": "student_model"}
     assert jobs["evaluate"] == {
-        "base": "base_model", "sft": "sft_model", "student": "student_model", "quantized": "quantized_model",
-        "target": "quantized_model", "reference": "sft_model", "dataset": "sft_dataset", "answers": "speculator_dataset",
-        "served": "served_answers", "speculator": "speculator", "draft_model": "student_model"}
+        "base": "base_model",
+        "sft": "sft_model",
+        "student": "student_model",
+        "quantized": "quantized_model",
+        "target": "quantized_model",
+        "reference": "sft_model",
+        "dataset": "sft_dataset",
+        "answers": "speculator_dataset",
+        "served": "served_answers",
+        "speculator": "speculator",
+        "draft_model": "student_model",
+    }
     made_from = {item.name for item in registry.current("model", "speculator").inputs}
     assert made_from == {"tutor/quantized_model", "tutor/student_model", "tutor/speculator_dataset"}
 
@@ -74,7 +98,9 @@ def test_a_small_model_from_a_directory_leaves_the_student_on_its_way(materializ
     small = tmp_path / "small"
     small.mkdir()
     (small / "config.json").write_text("{}")
-    jobs, registry = materialized(ModelPolicy(ONE_STAGE), speculator_settings(architecture="draft_model", draft_model=str(small)))
+    jobs, registry = materialized(
+        ModelPolicy(ONE_STAGE), speculator_settings(architecture="draft_model", draft_model=str(small))
+    )
     assert jobs["quantize"] == {"model": "student_model"}
     assert jobs["speculator"] == {"target": "quantized_model", "dataset": "speculator_dataset"}
     assert "draft_model" not in jobs["evaluate"]
@@ -90,10 +116,20 @@ def test_the_base_model_s_own_layer_is_trained_for_what_is_served(materialized):
 
 @pytest.mark.parametrize(("architecture", "said"), [("draft_model", True), ("eagle3", False)])
 def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture, said):
-    measured = {"drafter": architecture, "sampling": "temperature 1", "tau": 1.5, "tau_low": 1.4, "tau_high": 1.6, "prompts": 9,
-                "looping_share": 0.0, "num_speculative_tokens": 3}
-    evaluation = {"acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],
-                  "settings": {"num_speculative_tokens": 3}}
+    measured = {
+        "drafter": architecture,
+        "sampling": "temperature 1",
+        "tau": 1.5,
+        "tau_low": 1.4,
+        "tau_high": 1.6,
+        "prompts": 9,
+        "looping_share": 0.0,
+        "num_speculative_tokens": 3,
+    }
+    evaluation = {
+        "acceptance": [measured, {**measured, "drafter": "draft_model_untrained"}],
+        "settings": {"num_speculative_tokens": 3},
+    }
     summary = Summary("tutor", None, {}, evaluation, {}, True, ARCHITECTURES[architecture].serving)
     (drafting,) = [summary._drafting()]
     assert ("method draft_model, SGLang's STANDALONE" in drafting.note) == said
@@ -101,8 +137,16 @@ def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture
 
 
 def test_the_report_says_what_the_student_would_gain_as_a_drafter(tmp_path):
-    measured = {"sampling": "greedy", "tau": 2.5, "tau_low": 2.4, "tau_high": 2.6, "prompts": 9, "speed_up": 1.4321,
-                "accepted_by_position": [0.9, 0.6], "best_num_speculative_tokens": 2}
+    measured = {
+        "sampling": "greedy",
+        "tau": 2.5,
+        "tau_low": 2.4,
+        "tau_high": 2.6,
+        "prompts": 9,
+        "speed_up": 1.4321,
+        "accepted_by_position": [0.9, 0.6],
+        "best_num_speculative_tokens": 2,
+    }
     found = {"teacher": "sft", "cost": 0.25, "num_speculative_tokens": 2, "samplings": [measured]}
     evaluation = {"measurements": [], "same_directory": {"target": "sft"}, "acceptance": [], "student_drafts": found}
     summary = Summary("tutor", RecordCounts(read=3, kept=3, dropped={}, quarantined={}), {}, evaluation, {}, has_drafter=False)

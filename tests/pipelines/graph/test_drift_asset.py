@@ -28,12 +28,23 @@ def lake(tmp_path):
     rows = []
     for number in range(150):
         day = FIRST + timedelta(number // 30)
-        rows.append(dict.fromkeys(SCHEMAS["cleaned_interactions"].names) | {
-            "workload": "tutor", "dt": day, "ts": datetime(day.year, day.month, day.day, tzinfo=UTC),
-            "interaction_id": f"i{number}", "content_sha256": f"c{number}", "session_id": f"s{number}",
-            "messages": json.dumps([{"role": "user", "content": "what is a mill for"}]), "prompt_shape": "what#1",
-            "completion": json.dumps({"role": "assistant", "content": "grain"}), "prompt_characters": 18,
-            "completion_characters": 5, "status": "error" if number >= 120 and number % 2 else "ok"})
+        rows.append(
+            dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
+            | {
+                "workload": "tutor",
+                "dt": day,
+                "ts": datetime(day.year, day.month, day.day, tzinfo=UTC),
+                "interaction_id": f"i{number}",
+                "content_sha256": f"c{number}",
+                "session_id": f"s{number}",
+                "messages": json.dumps([{"role": "user", "content": "what is a mill for"}]),
+                "prompt_shape": "what#1",
+                "completion": json.dumps({"role": "assistant", "content": "grain"}),
+                "prompt_characters": 18,
+                "completion_characters": 5,
+                "status": "error" if number >= 120 and number % 2 else "ok",
+            }
+        )
     lake = LakeLayout.open(tmp_path / "lake")
     Tables(lake).append("cleaned_interactions", pa.Table.from_pylist(rows, SCHEMAS["cleaned_interactions"]))
     return lake
@@ -41,13 +52,19 @@ def lake(tmp_path):
 
 def run(lake, last, launcher=None, settings=SETTINGS):
     """One run over the days up to `last`: its result."""
-    resources = {"workshop": Workshop(Registry(lake, "tutor"), launcher, threads=1), "curation_settings": CurationSettings(),
-                 "drift_settings": settings}
+    resources = {
+        "workshop": Workshop(Registry(lake, "tutor"), launcher, threads=1),
+        "curation_settings": CurationSettings(),
+        "drift_settings": settings,
+    }
     days = dg.DailyPartitionsDefinition(start_date=FIRST.isoformat())
     [asset] = dg.load_assets_from_modules([assets.drift_report], key_prefix="tutor")
     asset = asset.map_asset_specs(lambda spec: spec.replace_attributes(partitions_def=days))
-    return dg.materialize([asset], resources=resources, tags={
-        "dagster/asset_partition_range_start": FIRST.isoformat(), "dagster/asset_partition_range_end": last.isoformat()})
+    return dg.materialize(
+        [asset],
+        resources=resources,
+        tags={"dagster/asset_partition_range_start": FIRST.isoformat(), "dagster/asset_partition_range_end": last.isoformat()},
+    )
 
 
 def check(lake):

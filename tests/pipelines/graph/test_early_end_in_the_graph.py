@@ -15,11 +15,25 @@ DRAFTER_RULE = {"enabled": True, "decode_hours_per_day": 1e-6, "trained_tokens_p
 
 
 def recipe_of(folder, sft, drafter):
-    speculator = {**TRAINED, "architecture": "medusa", "num_speculative_tokens": 2, "early_end": drafter,
-                  "answers": {"prompts": 20, "max_new_tokens": 16}}
+    speculator = {
+        **TRAINED,
+        "architecture": "medusa",
+        "num_speculative_tokens": 2,
+        "early_end": drafter,
+        "answers": {"prompts": 20, "max_new_tokens": 16},
+    }
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump({**BARE, "sft": {**TRAINED, "early_end": sft}, "student": {"enabled": False},
-                                    "quantize": {"enabled": False}, "speculator": speculator}))
+    path.write_text(
+        yaml.safe_dump(
+            {
+                **BARE,
+                "sft": {**TRAINED, "early_end": sft},
+                "student": {"enabled": False},
+                "quantize": {"enabled": False},
+                "speculator": speculator,
+            }
+        )
+    )
     return read_recipe(yaml.safe_load(path.read_text()), folder)
 
 

@@ -19,10 +19,19 @@ FAR, NEAR, LATE = date(TODAY.year - 3, 1, 1), TODAY - timedelta(days=3), date(TO
 
 
 def record(day, number=0):
-    return json.dumps({
-        "request": {"model": "m", "messages": [{"role": "user", "content": f"of {day}"}]},
-        "response": {"id": f"{day}-{number}", "created": int(datetime(day.year, day.month, day.day, 12, tzinfo=UTC).timestamp()),
-                     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}]}}) + "\n"
+    return (
+        json.dumps(
+            {
+                "request": {"model": "m", "messages": [{"role": "user", "content": f"of {day}"}]},
+                "response": {
+                    "id": f"{day}-{number}",
+                    "created": int(datetime(day.year, day.month, day.day, 12, tzinfo=UTC).timestamp()),
+                    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+                },
+            }
+        )
+        + "\n"
+    )
 
 
 @pytest.fixture
@@ -37,7 +46,7 @@ def shop(tmp_path):
 
 def test_years_without_traffic_are_no_partitions(shop):
     path, recipe, lake = shop
-    assert daily_partitions(recipe, lake.root).get_partition_keys() == [TODAY.isoformat()]   # nothing is known yet
+    assert daily_partitions(recipe, lake.root).get_partition_keys() == [TODAY.isoformat()]  # nothing is known yet
     observe(Tables(lake), "shop", recipe.sources)
     keys = daily_partitions(recipe, lake.root).get_partition_keys()
     assert keys[0] == FAR.isoformat() and keys[-1] == TODAY.isoformat() and len(keys) <= PAUSE.days + 5
@@ -65,7 +74,10 @@ def test_a_run_and_a_schedule_ask_for_days_that_are_partitions(shop):
             _days(recipe, lake, LATE, instance)
     graph = definitions(path, lake.root)
     partitions = graph.resolve_asset_graph().get(dg.AssetKey(["shop", "interactions"])).partitions_def
-    assert len(partitions.get_partition_keys_in_range(dg.PartitionKeyRange(days[0].isoformat(), days[-1].isoformat()))) < PAUSE.days + 5
+    assert (
+        len(partitions.get_partition_keys_in_range(dg.PartitionKeyRange(days[0].isoformat(), days[-1].isoformat())))
+        < PAUSE.days + 5
+    )
     context = dg.build_schedule_context(scheduled_execution_time=datetime.now(UTC), repository_def=graph.get_repository_def())
     [request] = graph.get_schedule_def("daily_logs").evaluate_tick(context).run_requests
     assert partitions.has_partition_key(request.partition_key)
@@ -84,6 +96,14 @@ def test_a_late_record_inside_a_pause_is_read_with_the_partitions_around_it(shop
     assert date.fromisoformat(tags["dagster/asset_partition_range_end"]) > LATE
     with dg.DagsterInstance.ephemeral() as instance:
         result = graph.resolve_job_def("logs").execute_in_process(
-            instance=instance, tags=tags, asset_selection=[dg.AssetKey(["shop", "interactions"]), dg.AssetKey(["shop", "feedback"])])
-    assert result.success and set(Tables(lake).rows_by_day("interactions", "shop")) == {FAR, LATE, NEAR, NEAR + timedelta(days=1)}
+            instance=instance,
+            tags=tags,
+            asset_selection=[dg.AssetKey(["shop", "interactions"]), dg.AssetKey(["shop", "feedback"])],
+        )
+    assert result.success and set(Tables(lake).rows_by_day("interactions", "shop")) == {
+        FAR,
+        LATE,
+        NEAR,
+        NEAR + timedelta(days=1),
+    }
     assert LATE.isoformat() in daily_partitions(recipe, lake.root).get_partition_keys()

@@ -57,7 +57,9 @@ def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake,
     assert request.tags["millrace/cause"] == "request" and request.job_name == "train"
     assert request.tags["millrace/why"] == "Ana asked for a new drafter: <b>wrong</b> prices"
     [decision] = Decisions(lake, "shop").all()
-    assert decision.decision_id == request.run_key and decision.evidence["request"]["identity_from"].startswith("Dagster UI, run ")
+    assert decision.decision_id == request.run_key and decision.evidence["request"]["identity_from"].startswith(
+        "Dagster UI, run "
+    )
     [again] = deciding.tick(lake, facts, instance, None, NOW + timedelta(minutes=2)).run_requests
     assert again.run_key == request.run_key and len(Decisions(lake, "shop").all()) == 1
     assert not Requests(lake, "shop").waiting([decision])
@@ -65,7 +67,9 @@ def test_the_next_tick_starts_what_was_asked_for_once_and_before_a_new_day(lake,
 
 def test_a_dry_run_keeps_nothing(lake, recipe, instance):
     said = ask(lake, recipe, instance, name="Ana", because="prices", dry_run=True)
-    assert said.startswith("dry run, nothing is kept or started. The decision would be: everything that is out of date costs about")
+    assert said.startswith(
+        "dry run, nothing is kept or started. The decision would be: everything that is out of date costs about"
+    )
     assert Requests(lake, "shop").all() == []
 
 
@@ -83,11 +87,15 @@ def test_a_request_is_taken_back_once_and_nothing_is_started(lake, recipe, insta
     assert not deciding.tick(lake, without_causes(recipe.facts), instance, None, NOW).run_requests
 
 
-@pytest.mark.parametrize(("form", "says"), [
-    ({"because": "x"}, "the name is empty"), ({"name": "Ana"}, "the reason is empty"),
-    ({"name": "Ana", "because": "x", "action": "all"}, "action is 'all', which does not exist"),
-    ({"name": "Ana", "because": "x", "despite": ["gates"]}, "despite is 'gates', which does not exist"),
-])
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"because": "x"}, "the name is empty"),
+        ({"name": "Ana"}, "the reason is empty"),
+        ({"name": "Ana", "because": "x", "action": "all"}, "action is 'all', which does not exist"),
+        ({"name": "Ana", "because": "x", "despite": ["gates"]}, "despite is 'gates', which does not exist"),
+    ],
+)
 def test_a_wrong_form_fails_with_one_sentence_and_keeps_nothing(lake, recipe, instance, form, says):
     assert says in ask(lake, recipe, instance, **form)
     assert Requests(lake, "shop").all() == []

@@ -25,9 +25,19 @@ from tests.model_ops.stop_after import StopAfter
 
 BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
 BEST = {**BARE, "datasets": {"named": {"best": {"min_feedback": 1}}}}
-QUICK = {"steps": 6, "learning_rate": 3e-2, "tokens_per_step": 256, "max_length": 128, "precision": "float32", "checkpoint_every": 2}
-STAGED = {**BEST, "sft": QUICK, "second_sft": {**QUICK, "dataset": "best", "learning_rate": 1e-2, "method": "lora",
-                                                "lora": {"rank": 2}}}
+QUICK = {
+    "steps": 6,
+    "learning_rate": 3e-2,
+    "tokens_per_step": 256,
+    "max_length": 128,
+    "precision": "float32",
+    "checkpoint_every": 2,
+}
+STAGED = {
+    **BEST,
+    "sft": QUICK,
+    "second_sft": {**QUICK, "dataset": "best", "learning_rate": 1e-2, "method": "lora", "lora": {"rank": 2}},
+}
 
 
 def refusals(tmp_path, content):
@@ -53,9 +63,13 @@ def test_a_teacher_of_both_teaches_the_first_stage_and_the_student(tmp_path):
     assert policy.taught == {"sft_model", "student_model"} and policy.rows_of("second_sft_model") == "best"
 
 
-@pytest.mark.parametrize(("content", "said"), [
-    ({"second_sft": {"dataset": "bst"}}, "there is no dataset bst under datasets.named; there is best"),
-    ({"second_sft": {}, "sft": {"enabled": False}}, "move these settings to sft, or enable sft")])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"second_sft": {"dataset": "bst"}}, "there is no dataset bst under datasets.named; there is best"),
+        ({"second_sft": {}, "sft": {"enabled": False}}, "move these settings to sft, or enable sft"),
+    ],
+)
 def test_a_second_stage_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     [sentence] = refusals(tmp_path, content)
     assert said in sentence
@@ -67,7 +81,12 @@ def test_the_graph_reads_the_dataset_that_the_stage_names(tmp_path):
     graph = definitions(path, tmp_path / "lake").resolve_asset_graph()
     key = dg.AssetKey(["tutor", "second_sft_model"])
     assert {parent.path[-1] for parent in graph.get(key).parent_keys} == {
-        "sft_model", "best", "served_answers", "length_report", "traffic_digest"}
+        "sft_model",
+        "best",
+        "served_answers",
+        "length_report",
+        "traffic_digest",
+    }
     assert dg.AssetKey(["tutor", "second_sft_model"]) in graph.get(dg.AssetKey(["tutor", "student_model"])).parent_keys
 
 
@@ -83,19 +102,24 @@ class InProcess:
 
 
 def chat(number):
-    return [{"role": "user", "content": f"write add_{number}"},
-            {"role": "assistant", "content": f"def add_{number}(a, b):\n    return a + b * {number}\n"}]
+    return [
+        {"role": "user", "content": f"write add_{number}"},
+        {"role": "assistant", "content": f"def add_{number}(a, b):\n    return a + b * {number}\n"},
+    ]
 
 
 def dataset(registry, name, train, held):
     draft = registry.draft("dataset", name, name, ("model_ops/jobs/job.py",), {"train": train, "held": held}, [])
     for split, numbers in (("train", train), ("validation", held)):
         columns = {
-            "row_id": [f"row-{number}" for number in numbers], "origin": ["interaction"] * len(numbers),
+            "row_id": [f"row-{number}" for number in numbers],
+            "origin": ["interaction"] * len(numbers),
             "session_id": [f"s{number}" for number in numbers],
-            "messages": [json.dumps(chat(number)) for number in numbers], "tools": pa.array([None] * len(numbers), pa.string()),
+            "messages": [json.dumps(chat(number)) for number in numbers],
+            "tools": pa.array([None] * len(numbers), pa.string()),
             "interaction_ids": [[f"row-{number}"] for number in numbers],
-            "content_sha256": [f"content-{number}" for number in numbers]}
+            "content_sha256": [f"content-{number}" for number in numbers],
+        }
         pq.write_table(pa.table(columns), draft.directory / f"{split}.parquet")
     return registry.finish(draft, {})
 
@@ -107,8 +131,9 @@ def lake(tmp_path):
 
     lake = LakeLayout.open(tmp_path / "lake")
     registry = Registry(lake, "tutor")
-    settings = TinyBaseSettings(vocab_size=512, hidden_size=32, layers=2, heads=2, kv_heads=1, head_dim=16, mlp_size=48,
-                                max_position_embeddings=256)
+    settings = TinyBaseSettings(
+        vocab_size=512, hidden_size=32, layers=2, heads=2, kv_heads=1, head_dim=16, mlp_size=48, max_position_embeddings=256
+    )
     tokenizer = train_tokenizer([message["content"] for number in range(40) for message in chat(number)], settings)
     draft = registry.draft("model", "base_model", "tiny_base", ("model_ops/jobs/job.py",), {}, [])
     save_model(new_model(settings, tokenizer), tokenizer, draft.directory)
@@ -125,11 +150,15 @@ def materialized(lake, recipe, names, launcher):
     """The graph's own assets of these names and their checks, in one run."""
     from assets import second_sft_model, sft_model
 
-    chosen = [asset for asset in recipe_assets(recipe, lake.root) if not isinstance(asset, dg.AssetSpec)
-              and next(iter(asset.keys)).path[-1] in names]
+    chosen = [
+        asset
+        for asset in recipe_assets(recipe, lake.root)
+        if not isinstance(asset, dg.AssetSpec) and next(iter(asset.keys)).path[-1] in names
+    ]
     checks = dg.load_asset_checks_from_modules(
         [module for module in (sft_model, second_sft_model) if module.__name__.rpartition(".")[2] in names],
-        asset_key_prefix="tutor")
+        asset_key_prefix="tutor",
+    )
     resources = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     workshop = Workshop(Registry(lake, "tutor"), launcher, threads=1)
     return dg.materialize([*chosen, *checks], resources={**resources, "workshop": workshop}, raise_on_error=False)
@@ -149,7 +178,9 @@ def test_stage_two_goes_on_from_stage_one_survives_a_kill_and_names_both_dataset
     begun, ended = (load_file(registry.directory(each) / "model.safetensors") for each in (first, second))
     adapter = json.loads((registry.directory(second) / "adapter" / "adapter_config.json").read_text())
     assert adapter["base_model_name_or_path"] == str(registry.directory(first))
-    assert begun["model.norm.weight"].equal(ended["model.norm.weight"]), "LoRA on stage one's weights leaves its norms as they are"
+    assert begun["model.norm.weight"].equal(ended["model.norm.weight"]), (
+        "LoRA on stage one's weights leaves its norms as they are"
+    )
     assert not begun["model.layers.0.mlp.up_proj.weight"].equal(ended["model.layers.0.mlp.up_proj.weight"])
     steps = [json.loads(line) for line in (registry.directory(second) / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]

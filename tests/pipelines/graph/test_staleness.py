@@ -16,14 +16,33 @@ from resources.lake.tables import SCHEMAS, Tables
 from resources.workshop.workshop import Workshop
 
 RECIPE = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
-BEHIND = {"curated_interactions", "sft_dataset", "served_answers", "length_report", "sft_model", "student_model", "quantized_model",
-          "speculator_dataset", "speculator", "evaluation_report", "release_candidate"}
+BEHIND = {
+    "curated_interactions",
+    "sft_dataset",
+    "served_answers",
+    "length_report",
+    "sft_model",
+    "student_model",
+    "quantized_model",
+    "speculator_dataset",
+    "speculator",
+    "evaluation_report",
+    "release_candidate",
+}
 
 
 def rows(*given):
     """Rows of cleaned_interactions: (day of June, id, what the request said)."""
-    filled = [{**dict.fromkeys(SCHEMAS["cleaned_interactions"].names), "workload": "shop", "dt": date(2026, 6, day),
-               "interaction_id": name, "content_sha256": said} for day, name, said in given]
+    filled = [
+        {
+            **dict.fromkeys(SCHEMAS["cleaned_interactions"].names),
+            "workload": "shop",
+            "dt": date(2026, 6, day),
+            "interaction_id": name,
+            "content_sha256": said,
+        }
+        for day, name, said in given
+    ]
     return pa.Table.from_pylist(filled, schema=SCHEMAS["cleaned_interactions"])
 
 
@@ -38,9 +57,16 @@ class Shop:
         graph = definitions(folder / "shop.yaml", lake.root)
         self.graph = graph.resolve_asset_graph()
         keys = {key.path[-1]: key for key in self.graph.get_all_asset_keys()}
-        self.digest = next(asset for asset in graph.assets if isinstance(asset, dg.AssetsDefinition) and asset.keys == {keys["traffic_digest"]})
-        specs = {spec.key: spec for asset in graph.assets if isinstance(asset, dg.AssetsDefinition) and asset is not self.digest
-                 for spec in asset.specs if not spec.partitions_def}
+        self.digest = next(
+            asset for asset in graph.assets if isinstance(asset, dg.AssetsDefinition) and asset.keys == {keys["traffic_digest"]}
+        )
+        specs = {
+            spec.key: spec
+            for asset in graph.assets
+            if isinstance(asset, dg.AssetsDefinition) and asset is not self.digest
+            for spec in asset.specs
+            if not spec.partitions_def
+        }
         self.trains = self._stand_in([specs[key] for key in self.graph.toposorted_asset_keys if key in specs])
         self.workshop = Workshop(Registry(lake, "shop"), None, threads=1)
 
@@ -54,7 +80,9 @@ class Shop:
         return made
 
     def write(self, day, *given):
-        self.tables.replace("cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=[date(2026, 6, day)])
+        self.tables.replace(
+            "cleaned_interactions", rows(*((day, *row) for row in given)), workload="shop", dt=[date(2026, 6, day)]
+        )
 
     def look(self):
         dg.materialize([self.digest], instance=self.instance, resources={"workshop": self.workshop})
@@ -68,7 +96,9 @@ class Shop:
         found = {}
         for key in self.graph.materializable_asset_keys:
             if not self.graph.get(key).is_partitioned and resolver.get_status(key) == wanted:
-                found[key.path[-1]] = [(cause.dependency_asset_key.path[-1], cause.reason) for cause in resolver.get_stale_causes(key)]
+                found[key.path[-1]] = [
+                    (cause.dependency_asset_key.path[-1], cause.reason) for cause in resolver.get_stale_causes(key)
+                ]
         return found
 
 
@@ -85,7 +115,9 @@ def test_new_rows_make_the_training_side_out_of_date_and_nothing_else_does(shop)
 
     shop.write(2, ("b", "good day"))
     shop.look()
-    assert shop.status(StaleStatus.STALE) == {name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND}
+    assert shop.status(StaleStatus.STALE) == {
+        name: [("traffic_digest", "has a new dependency data version")] for name in BEHIND
+    }
     shop.train()
     assert shop.status(StaleStatus.STALE) == {}
 
@@ -100,6 +132,7 @@ def test_new_rows_make_the_training_side_out_of_date_and_nothing_else_does(shop)
 
 def test_without_the_digest_dagster_leaves_out_a_dependency_on_all_days(shop):
     """Why there is a digest: if this fails, Dagster compares all days by itself, and `traffic_digest` can go."""
+
     @dg.asset(partitions_def=dg.DailyPartitionsDefinition(start_date="2026-06-01", end_date="2026-06-03"))
     def days():
         return dg.MaterializeResult(data_version=dg.DataVersion("1"))

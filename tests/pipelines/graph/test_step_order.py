@@ -36,14 +36,21 @@ def makes_sense(choice: Choice) -> bool:
 
 EVERY = [Choice(*choice[:4], False, choice[4]) for choice in product(*[(True, False)] * 4, DRAFTERS)]
 SWITCHES = [choice for choice in EVERY if makes_sense(choice)]
-MERGED = [choice._replace(more=more) for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
-          for more in ("merge: {weights: search}\n", "merge: {method: slerp}\n")]
+MERGED = [
+    choice._replace(more=more)
+    for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
+    for more in ("merge: {weights: search}\n", "merge: {method: slerp}\n")
+]
 MERGED += [next(one for one in SWITCHES if not one.sft)._replace(more="merge: {models: [base, ./one]}\n")]
 TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence: mit, trains: {}}}\n'
 TAUGHT = [SWITCHES[0]._replace(more=TEACHER.format(trains)) for trains in ("sft", "student", "both")]
-TAUGHT += [SWITCHES[0]._replace(more=f"teacher: {{base: {base}, licence: mit, trains: student}}\n") for base in ("sft", "org/big")]
+TAUGHT += [
+    SWITCHES[0]._replace(more=f"teacher: {{base: {base}, licence: mit, trains: student}}\n") for base in ("sft", "org/big")
+]
 NAMED = [SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: best}\nstudent: {dataset: rest}\n")]
-NAMED += [SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: rest}\nsecond_sft: {dataset: best}\n")]
+NAMED += [
+    SWITCHES[0]._replace(more="datasets: {named: {best: {}, rest: {}}}\nsft: {dataset: rest}\nsecond_sft: {dataset: best}\n")
+]
 GIVEN = ("sft_dataset", "best", "rest")
 JUDGED = [choice._replace(judge=True) for choice in SWITCHES[:2]]  # the judge scores rows before any model reads them
 
@@ -80,13 +87,15 @@ def steps_of_checks(job: dg.JobDefinition) -> dict[dg.AssetCheckKey, str]:
     """The step that makes each check."""
     from dagster._core.execution.api import create_execution_plan
 
-    outputs = [(output.properties.asset_check_key, step.key) for step in create_execution_plan(job).steps
-               for output in step.step_outputs]
+    outputs = [
+        (output.properties.asset_check_key, step.key)
+        for step in create_execution_plan(job).steps
+        for output in step.step_outputs
+    ]
     return {check: step for check, step in outputs if check is not None}
 
 
-@pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release],
-                         ids=name_of)
+@pytest.mark.parametrize("choice", [choice for choice in EVERY if not makes_sense(choice) and choice.release], ids=name_of)
 def test_a_recipe_that_makes_no_model_is_refused_in_one_sentence(tmp_path, choice):
     from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
@@ -110,7 +119,8 @@ def test_a_step_waits_for_what_its_asset_reads(tmp_path, choice):
             wanted = {made_by[parent] for parent in read if parent in made_by and made_by[parent] != step}
             assert waits[step] >= wanted, f"{step} does not wait for {wanted - waits[step]}"
             blocking = {
-                checked_by[check] for check in assets.asset_check_keys
+                checked_by[check]
+                for check in assets.asset_check_keys
                 if assets.get(check).blocking and check.asset_key in read and check.asset_key in made_by
             }
             assert waits[step] >= blocking, f"{step} does not wait for the checks {blocking - waits[step]}"
@@ -131,8 +141,9 @@ class RecordingWorkshop:
         assert name in self.made, f"{name} is read and no step before has made it"
         return self._manifest(kind, name)
 
-    def train(self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None,
-              facts=None):
+    def train(
+        self, name, operation, settings, inputs, context, kind="model", outside=(), continue_from=None, pinned=None, facts=None
+    ):
         self.made[name] = {manifest.name.split("/")[1] for manifest in inputs.values()}
         return self._manifest(kind, name)
 
@@ -157,8 +168,18 @@ class RecordingWorkshop:
 
     @staticmethod
     def _manifest(kind, name):
-        return Manifest(kind=kind, name=f"math-tutor/{name}", version="0", digest=name, inputs=[], op="", config={},
-                        code=Code(revision="", dirty=False), environment={}, files=[])
+        return Manifest(
+            kind=kind,
+            name=f"math-tutor/{name}",
+            version="0",
+            digest=name,
+            inputs=[],
+            op="",
+            config={},
+            code=Code(revision="", dirty=False),
+            environment={},
+            files=[],
+        )
 
 
 RELEASED = [choice for choice in SWITCHES + MERGED + TAUGHT + NAMED if choice.release]
@@ -170,15 +191,22 @@ def test_what_a_body_takes_was_made_by_a_step_that_it_waits_for(tmp_path, choice
     workshop = RecordingWorkshop(LakeLayout.open(tmp_path / "lake"))
     workshop.made |= {name: set() for name in GIVEN}
     found = {key.path[-1]: key for key in graph.resolve_asset_graph().executable_asset_keys}
-    chosen = [key for name, key in found.items() if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")]
+    chosen = [
+        key
+        for name, key in found.items()
+        if name.endswith(("_model", "_answers", "length_report")) or name.startswith("specul")
+    ]
     chosen.append(found["evaluation_report"])
     job = dg.Definitions(
-        assets=graph.assets, resources={**graph.resources, "workshop": dg.ResourceDefinition.hardcoded_resource(workshop)},
-        executor=dg.in_process_executor, jobs=[dg.define_asset_job("models", chosen)],
+        assets=graph.assets,
+        resources={**graph.resources, "workshop": dg.ResourceDefinition.hardcoded_resource(workshop)},
+        executor=dg.in_process_executor,
+        jobs=[dg.define_asset_job("models", chosen)],
     ).resolve_job_def("models")
     assert job.execute_in_process().success
     parents = {
-        name: {key.path[-1] for key in graph.resolve_asset_graph().get(found[name]).parent_keys} for name in workshop.made
+        name: {key.path[-1] for key in graph.resolve_asset_graph().get(found[name]).parent_keys}
+        for name in workshop.made
         if name not in GIVEN
     }
     taken_but_not_waited_for = {name: workshop.made[name] - parents[name] for name in parents}

@@ -44,7 +44,14 @@ def test_the_recipe_loads_and_names_what_was_found(made, traffic):
 def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made):
     text = made.path.read_text()
     assert "uri: traffic/gateway\n" in text and str(made.path.parent) not in text
-    for words in ("tiny is a toy", "records of feedback", "Personal data was found", "requests stay", "A draft model", "Left out"):
+    for words in (
+        "tiny is a toy",
+        "records of feedback",
+        "Personal data was found",
+        "requests stay",
+        "A draft model",
+        "Left out",
+    ):
         assert words in text, words
     assert all(len(line) <= 128 for line in text.splitlines())
 
@@ -74,9 +81,19 @@ def test_odd_folders_are_read_back_as_they_were(tmp_path, name):
 
 
 def test_logs_with_nothing_to_train_on_are_written_and_said(tmp_path):
-    (tmp_path / "failed.jsonl").write_text("".join(json.dumps({
-        "request": {"model": "m", "messages": [{"role": "user", "content": f"q{number}"}]},
-        "response": {"id": f"r{number}", "error": {"message": "down"}, "choices": []}, "status": 500}) + "\n" for number in range(5)))
+    (tmp_path / "failed.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "request": {"model": "m", "messages": [{"role": "user", "content": f"q{number}"}]},
+                    "response": {"id": f"r{number}", "error": {"message": "down"}, "choices": []},
+                    "status": 500,
+                }
+            )
+            + "\n"
+            for number in range(5)
+        )
+    )
     try:
         made = write_recipe(RecipeWishes([str(tmp_path)], tmp_path / "r.yaml", workload="failed"))
     except InitError as error:  # no row at all: then nothing is written
@@ -144,7 +161,9 @@ def test_without_a_terminal_nobody_is_asked():
         ask(RecipeWishes([]), False, None, False)
 
 
-@pytest.mark.parametrize("value", ["a: b", "# no comment", "yes", "0123", "'", '"', "*x", "ü\u2028", "a\nb", "~", "2026-06-01", ""])
+@pytest.mark.parametrize(
+    "value", ["a: b", "# no comment", "yes", "0123", "'", '"', "*x", "ü\u2028", "a\nb", "~", "2026-06-01", ""]
+)
 def test_scalars_come_back_as_they_were(value):
     assert "\n" not in scalar(value)
     assert yaml.safe_load(f"key: {scalar(value)}\n") == {"key": value}
@@ -170,9 +189,13 @@ def test_init_check_and_load_of_real_logs(shared, cli, tmp_path):
     assert not (tmp_path / "lake").exists()
 
 
-@pytest.mark.parametrize(("uri", "first", "named"), [
-    ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
-    ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl")])
+@pytest.mark.parametrize(
+    ("uri", "first", "named"),
+    [
+        ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
+        ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl"),
+    ],
+)
 def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, first, named):
     from dataclasses import replace
 

@@ -24,8 +24,22 @@ sources:
 first_day: 2026-06-01
 last_day: 2026-06-02
 """
-SERVICE_KEYS = {"build", "image", "hostname", "init", "command", "env_file", "environment", "volumes", "ports", "depends_on", "restart",
-                "stop_grace_period", "healthcheck", "deploy"}
+SERVICE_KEYS = {
+    "build",
+    "image",
+    "hostname",
+    "init",
+    "command",
+    "env_file",
+    "environment",
+    "volumes",
+    "ports",
+    "depends_on",
+    "restart",
+    "stop_grace_period",
+    "healthcheck",
+    "deploy",
+}
 """Keys of a service in the Compose specification that are used here."""
 
 
@@ -39,8 +53,16 @@ def recipes(tmp_path):
 
 
 def settings(recipes, folder, **more):
-    return UpSettings(tuple(recipes), str(folder / "lake"), **{"serve": (WorkloadServer("shop", 8000),), "capture": str(folder / "50% $traffic"),
-                                                               "arguments": ("--max-model-len", "4096"), **more})
+    return UpSettings(
+        tuple(recipes),
+        str(folder / "lake"),
+        **{
+            "serve": (WorkloadServer("shop", 8000),),
+            "capture": str(folder / "50% $traffic"),
+            "arguments": ("--max-model-len", "4096"),
+            **more,
+        },
+    )
 
 
 def unit_of(path):
@@ -66,12 +88,19 @@ def options_of(words):
 def test_the_unit_starts_what_was_asked_for(recipes, tmp_path):
     keys = tmp_path / "keys.yaml"
     keys.write_text("{}")
-    asked = settings(recipes[:1], tmp_path, to="http://10.0.0.7:8000/v1", capture_port=8081, logs=tmp_path / "logs",
-                     keys=keys, serve_options=("--wait=60", "--canary=eu"))
+    asked = settings(
+        recipes[:1],
+        tmp_path,
+        to="http://10.0.0.7:8000/v1",
+        capture_port=8081,
+        logs=tmp_path / "logs",
+        keys=keys,
+        serve_options=("--wait=60", "--canary=eu"),
+    )
     write_deployment(tmp_path / "deploy", asked, "1.2.3")
     for path in ("millrace-shop.service", "user/millrace-shop.service"):
         unit = unit_of(tmp_path / "deploy" / path)
-        program, up, *words = words_of(unit["Service"]["ExecStart"])[-len(words_of(unit["Service"]["ExecStart"])):]
+        program, up, *words = words_of(unit["Service"]["ExecStart"])[-len(words_of(unit["Service"]["ExecStart"])) :]
         assert Path(program).is_absolute() and up == "up"
         found = options_of(words)
         assert found["recipe"] == [recipes[0]] and found["lake"] == str(tmp_path / "lake")
@@ -94,15 +123,23 @@ def test_systemd_finds_nothing_wrong_with_the_units(recipes, tmp_path, user):
         pytest.skip("systemd-analyze is not installed here")
     write_deployment(tmp_path / "deploy", settings(recipes[:1], tmp_path), "1.2.3")
     path = tmp_path / "deploy" / ("user" if user else ".") / "millrace-shop.service"
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *(["--user"] if user else []), str(path)], capture_output=True,
-                          text=True, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(["--user"] if user else []), str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
     if "initialize manager" in done.stderr:
         pytest.skip("systemd cannot check units in this container")
     assert (done.returncode, done.stderr) == (0, "")
     broken = path.with_name("broken.service")
     broken.write_text(path.read_text().replace("ExecStart=/", "ExecStart=nowhere/"))
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *(["--user"] if user else []), str(broken)], capture_output=True,
-                          text=True, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(["--user"] if user else []), str(broken)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
     assert done.returncode and "executable" in done.stderr
 
 
@@ -115,8 +152,12 @@ def test_the_compose_file_has_only_keys_of_the_specification_and_mounts_what_the
     mounted = {volume["target"].replace("$$", "$"): volume.get("read_only", False) for volume in service["volumes"]}
     assert "$$traffic" in "".join(volume["source"] for volume in service["volumes"])
     assert all(volume["source"] == volume["target"] for volume in service["volumes"])
-    assert mounted == {str(tmp_path / "here"): True, str(tmp_path / "far away"): True, str(tmp_path / "lake"): False,
-                       str(tmp_path / "50% $traffic"): False}
+    assert mounted == {
+        str(tmp_path / "here"): True,
+        str(tmp_path / "far away"): True,
+        str(tmp_path / "lake"): False,
+        str(tmp_path / "50% $traffic"): False,
+    }
     assert set(service["ports"]) == {"127.0.0.1:3000:3000", "127.0.0.1:8000:8000"}
     found = options_of([word.replace("$$", "$") for word in service["command"][1:]])
     assert found["host"] == "0.0.0.0" and found["recipe"] == recipes and found["capture"] == str(tmp_path / "50% $traffic")
@@ -132,7 +173,11 @@ def test_the_compose_file_is_read_by_a_parser_of_the_specification(recipes, tmp_
     read = compose_spec.PyCompose.from_yaml(text)
     read.validate()
     assert set(read.service_names()) == {"millrace", "postgres"}
-    for right, wrong in (("depends_on:", "dependson:"), ("condition: service_healthy", "condition: healthy"), ("start_period: 180s", "start_period: soon")):
+    for right, wrong in (
+        ("depends_on:", "dependson:"),
+        ("condition: service_healthy", "condition: healthy"),
+        ("start_period: 180s", "start_period: soon"),
+    ):
         assert right in text
         with pytest.raises(ValueError, match=wrong.split(": ")[-1].strip(":")):
             compose_spec.PyCompose.from_yaml(text.replace(right, wrong)).validate()
@@ -144,7 +189,11 @@ def test_what_is_set_for_this_machine_is_set_in_the_container(recipes, tmp_path,
     write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
     service = yaml.safe_load((tmp_path / "deploy" / "compose.yaml").read_text())["services"]["millrace"]
     assert service["environment"]["MILLRACE_DEVICES"] == "cuda:0,cuda:1"
-    assert service["environment"]["MILLRACE_HOME"] == str(tmp_path / "history $$1") in {each["source"] for each in service["volumes"]}
+    assert (
+        service["environment"]["MILLRACE_HOME"]
+        == str(tmp_path / "history $$1")
+        in {each["source"] for each in service["volumes"]}
+    )
 
 
 def test_no_secret_is_written(recipes, tmp_path, monkeypatch):
@@ -155,8 +204,10 @@ def test_no_secret_is_written(recipes, tmp_path, monkeypatch):
 
 
 def test_the_secrets_that_recipes_name_are_listed(recipes, tmp_path):
-    recipes[0].write_text(recipes[0].read_text() + "alerts: {slack: {url_env: SLACK_URL}}\n"
-                          "curation: {judge: {base_url: http://localhost:1/v1, model: judge, api_key_env: JUDGE_KEY}}\n")
+    recipes[0].write_text(
+        recipes[0].read_text() + "alerts: {slack: {url_env: SLACK_URL}}\n"
+        "curation: {judge: {base_url: http://localhost:1/v1, model: judge, api_key_env: JUDGE_KEY}}\n"
+    )
     write_deployment(tmp_path / "deploy", settings(recipes, tmp_path), "1.2.3")
     assert "\n#JUDGE_KEY=\n#SLACK_URL=\n" in (tmp_path / "deploy" / "millrace.env").read_text()
     write_deployment(tmp_path / "deploy", settings(recipes[1:], tmp_path, serve=(WorkloadServer("club", 8000),)), "1.2.3")
@@ -171,7 +222,9 @@ def test_the_readme_has_the_whole_command(recipes, tmp_path):
     assert typed[2] == str(tmp_path / "deploy") and typed[-1] == "--gpus"
     found = options_of(typed[3:-1])
     assert found["recipe"] == recipes and found["lake"] == str(folder / "lake") and found["serve"] == ["shop:8000"]
-    assert any(shlex.split(text)[1:] == ["up", "--check", "--lake", str(folder / "lake")] for text in quoted if "--check" in text)
+    assert any(
+        shlex.split(text)[1:] == ["up", "--check", "--lake", str(folder / "lake")] for text in quoted if "--check" in text
+    )
 
 
 def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_path):
@@ -182,7 +235,9 @@ def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_p
         write_deployment(folder, settings(recipes, tmp_path, serve=()), "1")
     with pytest.raises(UiError, match="port 3000 is asked for twice"):
         write_deployment(folder, settings(recipes, tmp_path, serve=(WorkloadServer("shop", 3000),)), "1")
-    with pytest.raises(UiError, match="--serve other: neither the recipes nor the lake have this workload; there are club, shop"):
+    with pytest.raises(
+        UiError, match="--serve other: neither the recipes nor the lake have this workload; there are club, shop"
+    ):
         write_deployment(folder, settings(recipes, tmp_path, serve=(WorkloadServer("other", 8000),)), "1")
     assert not folder.exists()
     first = [path.read_text() for path in write_deployment(folder, settings(recipes, tmp_path), "1")]
@@ -190,8 +245,15 @@ def test_the_files_are_written_again_and_bad_input_writes_nothing(recipes, tmp_p
 
 
 def test_words_of_systemd():
-    assert [systemd_word(word) for word in ("plain/word", "two words", '50%', "$HOME", 'a"b', "a\\b", "")] == [
-        "plain/word", '"two words"', '"50%%"', '"$$HOME"', '"a\\"b"', '"a\\\\b"', '""']
+    assert [systemd_word(word) for word in ("plain/word", "two words", "50%", "$HOME", 'a"b', "a\\b", "")] == [
+        "plain/word",
+        '"two words"',
+        '"50%%"',
+        '"$$HOME"',
+        '"a\\"b"',
+        '"a\\\\b"',
+        '""',
+    ]
     assert systemd_assignment("A=$1 %") == '"A=$1 %%"'
     with pytest.raises(UiError, match="control character"):
         systemd_text("a\nb")

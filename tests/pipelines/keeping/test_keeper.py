@@ -28,8 +28,14 @@ class Run:
 
     def __init__(self, folder, *servers):
         self.said, self.stop, self.hurry = [], threading.Event(), threading.Event()
-        self.keeper = Keeper([Server(name, command, os.environ, folder / f"{name}.log", **{"stop_s": 5.0, **more})
-                              for name, command, more in servers], self.said.append, self._changed)
+        self.keeper = Keeper(
+            [
+                Server(name, command, os.environ, folder / f"{name}.log", **{"stop_s": 5.0, **more})
+                for name, command, more in servers
+            ],
+            self.said.append,
+            self._changed,
+        )
         self.states = self.keeper.states()
         self.thread = threading.Thread(target=self.keeper.run, args=(self.stop, self.hurry))
 
@@ -85,7 +91,9 @@ def test_a_server_that_ends_at_once_every_time_is_no_tight_loop_and_says_why(tmp
 def test_pauses_grow_and_are_short_again_after_a_steady_time(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
-    kept = keeper._Kept(Server("a", SLEEPS, os.environ, tmp_path / "a.log"), ManagedProcess(SLEEPS), RotatedLog(tmp_path / "a.log"))
+    kept = keeper._Kept(
+        Server("a", SLEEPS, os.environ, tmp_path / "a.log"), ManagedProcess(SLEEPS), RotatedLog(tmp_path / "a.log")
+    )
     subject = Keeper([], lambda sentence: None, lambda: None)
     pauses = []
     for _ in range(8):
@@ -107,17 +115,24 @@ def test_a_command_that_cannot_be_run_says_so(tmp_path):
 def test_a_machine_that_has_no_process_left_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.05)
     start, refused = ManagedProcess.start, [OSError(11, "Resource temporarily unavailable")]
-    monkeypatch.setattr(ManagedProcess, "start", lambda process: start(process) if not refused else (_ for _ in ()).throw(refused.pop()))
+    monkeypatch.setattr(
+        ManagedProcess, "start", lambda process: start(process) if not refused else (_ for _ in ()).throw(refused.pop())
+    )
     with Run(tmp_path, ("sleeper", SLEEPS, {})) as run:
         until(lambda: run.state("sleeper").is_running)
     assert run.said == ["sleeper cannot be started (Resource temporarily unavailable) and is started again"]
 
 
 def test_servers_end_last_to_first_and_may_take_their_time(tmp_path):
-    slow = shell(f"trap 'sleep 0.3; echo $0 >> {tmp_path}/ends; exit 0' TERM; echo up > {tmp_path}/$0.up; while :; do sleep 0.05; done")
+    slow = shell(
+        f"trap 'sleep 0.3; echo $0 >> {tmp_path}/ends; exit 0' TERM; echo up > {tmp_path}/$0.up; while :; do sleep 0.05; done"
+    )
     asked = []
-    with Run(tmp_path, ("first", [*slow, "first"], {}),
-             ("second", [*slow, "second"], {"ends_first": lambda pid, hurried: asked.append((pid, hurried()))})) as run:
+    with Run(
+        tmp_path,
+        ("first", [*slow, "first"], {}),
+        ("second", [*slow, "second"], {"ends_first": lambda pid, hurried: asked.append((pid, hurried()))}),
+    ) as run:
         until(lambda: (tmp_path / "first.up").exists() and (tmp_path / "second.up").exists() and run.state("second").is_running)
         pid = run.state("second").pid
     assert (tmp_path / "ends").read_text().split() == ["second", "first"]

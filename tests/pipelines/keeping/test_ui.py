@@ -20,11 +20,16 @@ pytestmark = pytest.mark.xdist_group("ui")
 PROJECT = Path(__file__).resolve().parents[3]
 PICTURES = PROJECT / "tests" / "artifacts"
 CHROMIUM_FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
 ]
 READY_SECONDS = 120
-
 
 
 def free_port() -> int:
@@ -39,7 +44,10 @@ def webserver(toy):
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "pipelines.cli", "ui", str(toy.recipe), "--lake", str(toy.lake), "--port", str(port)],
-        cwd=PROJECT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=PROJECT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     address = f"http://127.0.0.1:{port}"
     wait_until_ready(server, address)
@@ -75,20 +83,22 @@ def test_the_code_location_is_loaded_and_everything_shows_as_materialized(webser
     [entry] = entries["workspaceOrError"]["locationEntries"]
     assert (entry["name"], entry["loadStatus"]) == ("toy", "LOADED")
     assert entry["locationOrLoadError"]["__typename"] == "RepositoryLocation", entry
-    nodes = ask(webserver, "{ assetNodes { assetKey { path } description isMaterializable "
-                           "assetMaterializations(limit: 1) { runId } } }")["assetNodes"]
-    waiting = {
-        node["assetKey"]["path"][-1] for node in nodes if node["isMaterializable"] and not node["assetMaterializations"]
-    }
+    nodes = ask(
+        webserver, "{ assetNodes { assetKey { path } description isMaterializable assetMaterializations(limit: 1) { runId } } }"
+    )["assetNodes"]
+    waiting = {node["assetKey"]["path"][-1] for node in nodes if node["isMaterializable"] and not node["assetMaterializations"]}
     assert waiting == {"endpoint"}  # it waits for a person
     assert all(node["description"] for node in nodes)
 
 
 @pytest.mark.slow
 def test_jobs_schedules_and_sensor_are_there_and_runs_are_in_the_history(webserver, toy):
-    found = ask(webserver, "{ repositoriesOrError { ... on RepositoryConnection { nodes { jobs { name } "
-                           "schedules { name } sensors { name } } } } "
-                           "runsOrError { ... on Runs { results { jobName status } } } }")
+    found = ask(
+        webserver,
+        "{ repositoriesOrError { ... on RepositoryConnection { nodes { jobs { name } "
+        "schedules { name } sensors { name } } } } "
+        "runsOrError { ... on Runs { results { jobName status } } } }",
+    )
     [repository] = found["repositoriesOrError"]["nodes"]
     assert {"logs", "train"} <= {job["name"] for job in repository["jobs"]}
     assert {schedule["name"] for schedule in repository["schedules"]} == {"daily_logs", "retraining"}
@@ -102,7 +112,9 @@ def test_the_projects_own_workspace_file_loads(tmp_path):
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "dagster_webserver", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)],
-        cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=PROJECT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "DAGSTER_HOME": str(tmp_path), "MILLRACE_LAKE": str(tmp_path / "lake")},
     )
     try:

@@ -23,14 +23,20 @@ ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 def launched(address, job, step, form):
     """The status of a run that the Launchpad would start, and the message of the step that failed."""
     variables = {"job": job, "config": json.dumps({"ops": {step: {"config": form}}}), "location": "tutor"}
-    request = urllib.request.Request(f"{address}/graphql", headers={"content-type": "application/json"},
-                                     data=json.dumps({"query": LAUNCH, "variables": variables}).encode())
+    request = urllib.request.Request(
+        f"{address}/graphql",
+        headers={"content-type": "application/json"},
+        data=json.dumps({"query": LAUNCH, "variables": variables}).encode(),
+    )
     answer = json.loads(urllib.request.urlopen(request, timeout=60).read())["data"]["launchRun"]
     assert answer["__typename"] == "LaunchRunSuccess", answer
     run, deadline = answer["run"]["runId"], time.monotonic() + 120
     while time.monotonic() < deadline:
-        found = ask(address, f'{{ runOrError(runId: "{run}") {{ ... on Run {{ status eventConnection {{ events {{ __typename '
-                             "... on ExecutionStepFailureEvent { error { message cause { message } } } } } } } }")["runOrError"]
+        found = ask(
+            address,
+            f'{{ runOrError(runId: "{run}") {{ ... on Run {{ status eventConnection {{ events {{ __typename '
+            "... on ExecutionStepFailureEvent { error { message cause { message } } } } } } } }",
+        )["runOrError"]
         if found["status"] in ENDED:
             failed = [event["error"] for event in found["eventConnection"]["events"] if event.get("error")]
             return found["status"], json.dumps(failed)
@@ -46,8 +52,22 @@ def test_decisions_by_the_graphql_of_a_real_webserver(tmp_path, make_release):
     (tmp_path / "tutor.yaml").write_text(RECIPE)
     port = free_port()
     server = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", "ui", str(tmp_path / "tutor.yaml"), "--lake", str(lake.root), "--port", str(port)],
-        cwd=PROJECT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        [
+            sys.executable,
+            "-m",
+            "pipelines.cli",
+            "ui",
+            str(tmp_path / "tutor.yaml"),
+            "--lake",
+            str(lake.root),
+            "--port",
+            str(port),
+        ],
+        cwd=PROJECT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         address = f"http://127.0.0.1:{port}"
         wait_until_ready(server, address)

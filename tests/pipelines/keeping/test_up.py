@@ -35,30 +35,40 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
-    (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
-    (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
-    (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
-    (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
-    (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
-    (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
-    (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
-    (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
-    (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
-    (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
+        (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
+        (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
+        (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
+        (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
+        (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
+        (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
+        (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
+        (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
+        (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
+        (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
+    ],
+)
 def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
     done = cli("up", recipe, *words, check=2)
     assert said in " ".join(done.stderr.split()) and done.stderr.count("millrace:") == 1
     assert not (recipe.parent / "lake").exists()
 
 
-@pytest.mark.parametrize(("word", "said"), [
-    ("--port=1", "another option sets it"), ("--wat=60", "did you mean --wait?"), ("--wait", "give the value in the same word: --wait="),
-    ("--wait=long", "valid number"), ("--no-smoke=1", "it takes no value"), ("wait=60", "did you mean --wait?"),
-    ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
-])
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--port=1", "another option sets it"),
+        ("--wat=60", "did you mean --wait?"),
+        ("--wait", "give the value in the same word: --wait="),
+        ("--wait=long", "valid number"),
+        ("--no-smoke=1", "it takes no value"),
+        ("wait=60", "did you mean --wait?"),
+        ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
+    ],
+)
 def test_an_option_that_cannot_be_passed_on_to_the_server_is_named(cli, recipe, word, said):
     done = cli("up", recipe, "--serve", "shop", f"--serve-option={word}", check=2)
     text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", done.stderr).split())
@@ -78,11 +88,14 @@ def test_a_channel_whose_variable_is_not_set_is_named(recipe, monkeypatch):
     monkeypatch.delenv("HOOK", raising=False)
     (recipe.parent / "broken.yaml").write_text("workload: [")
     assert list(untold_channels([recipe, recipe.parent / "broken.yaml"])) == [
-        "shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"]
+        "shop.yaml: nothing can be told through alerts.webhook: the environment variable HOOK is not set here"
+    ]
 
 
 def test_logs_go_into_a_folder(cli, recipe):
-    assert f"--logs {recipe}: a file is there; name a folder" in " ".join(cli("up", recipe, "--logs", recipe, check=2).stderr.split())
+    assert f"--logs {recipe}: a file is there; name a folder" in " ".join(
+        cli("up", recipe, "--logs", recipe, check=2).stderr.split()
+    )
 
 
 def test_a_broken_recipe_and_a_missing_one_start_nothing(cli, recipe, tmp_path):
@@ -108,14 +121,27 @@ def test_a_lake_that_cannot_be_written_is_said(cli, recipe):
 def test_check_says_what_runs(cli, recipe, tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     assert "was never started" in cli("up", "--check", "--lake", lake.root, check=1).stderr
-    state = UpState(this_process(), socket.gethostname(), "2026-06-01T00:00:00+00:00", lake.place, (
-        ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),))
+    state = UpState(
+        this_process(),
+        socket.gethostname(),
+        "2026-06-01T00:00:00+00:00",
+        lake.place,
+        (ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),),
+    )
     write_state(lake.dagster_home, state)
     assert read_state(lake.dagster_home) == state
     shown = cli("up", "--check", "--lake", lake.root, check=0).stdout
     assert "daemon" in shown and str(os.getpid()) in shown
-    write_state(lake.dagster_home, replace(state, servers=(*state.servers, ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7,
-                                                                                       "it ended with exit code 3", "w.log"))))
+    write_state(
+        lake.dagster_home,
+        replace(
+            state,
+            servers=(
+                *state.servers,
+                ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7, "it ended with exit code 3", "w.log"),
+            ),
+        ),
+    )
     assert "it ended with exit code 3" in cli("up", recipe, "--check", check=1).stdout
     found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
     assert found["running"] and [server["running"] for server in found["servers"]] == [True, False]
@@ -128,11 +154,20 @@ def test_check_says_what_runs(cli, recipe, tmp_path):
 def test_servers_are_named_once_and_captured_traffic_of_several_is_kept_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lake = LakeLayout.open(tmp_path / "lake")
-    settings = UpSettings(serve=serving_of(["shop", "club:8100"]), capture="captured", to="http://127.0.0.1:9/v1", program="vllm",
-                          arguments=("--max-model-len", "64"), keys=tmp_path / "keys.yaml", serve_options=("--wait=60", "--no-smoke"))
+    settings = UpSettings(
+        serve=serving_of(["shop", "club:8100"]),
+        capture="captured",
+        to="http://127.0.0.1:9/v1",
+        program="vllm",
+        arguments=("--max-model-len", "64"),
+        keys=tmp_path / "keys.yaml",
+        serve_options=("--wait=60", "--no-smoke"),
+    )
     assert settings.serve == (WorkloadServer("shop", 8000), WorkloadServer("club", 8100))
-    found = {server.name: list(server.command) for server in
-             up_servers(settings, lake, lake.dagster_home, tmp_path, tmp_path / "w.yaml", 3, (4,), lambda: "")}
+    found = {
+        server.name: list(server.command)
+        for server in up_servers(settings, lake, lake.dagster_home, tmp_path, tmp_path / "w.yaml", 3, (4,), lambda: "")
+    }
     assert list(found) == ["serve-shop", "serve-club", "capture", "daemon", "webserver"]
     stores = {name: found[name][found[name].index("--capture") + 1] for name in ("serve-shop", "serve-club")}
     assert stores == {"serve-shop": str(tmp_path / "captured/shop"), "serve-club": str(tmp_path / "captured/club")}
@@ -151,8 +186,13 @@ class Up:
             self.port = free.getsockname()[1]
         self.home = recipe.parent / "lake" / ".dagster"
         self.output = (recipe.parent / "up.txt").open("a+")
-        self.process = subprocess.Popen([sys.executable, "-m", "pipelines.cli", "up", str(recipe), "--port", str(self.port), *words],
-                                        cwd=PROJECT, stdout=self.output, stderr=self.output, start_new_session=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pipelines.cli", "up", str(recipe), "--port", str(self.port), *words],
+            cwd=PROJECT,
+            stdout=self.output,
+            stderr=self.output,
+            start_new_session=True,
+        )
 
     def said(self):
         self.output.seek(0)
@@ -169,6 +209,7 @@ class Up:
             except OSError:
                 assert self.process.poll() is None, self.said()
                 return False
+
         until(answers, STARTS_S)
 
 

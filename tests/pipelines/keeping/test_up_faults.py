@@ -16,5 +16,6 @@ def test_kills_lose_nothing(with_database, monkeypatch):
     except NoPostgres as error:
         pytest.skip(str(error))
     assert {name: found[name] for name in ("lost", "twice", "uncleaned", "stuck", "left")} == dict.fromkeys(
-        ("lost", "twice", "uncleaned", "stuck", "left"), 0), found
+        ("lost", "twice", "uncleaned", "stuck", "left"), 0
+    ), found
     assert found["cursor"] and found["kills"] >= 4

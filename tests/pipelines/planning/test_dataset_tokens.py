@@ -15,8 +15,12 @@ from resources.lake.lake import LakeLayout
 def test_tokens_are_counted_or_estimated_from_characters(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     assert dataset_tokens(None, "shop") is None and dataset_tokens(lake, "shop") is None
-    rows = pa.table({"messages": ["x" * 400, "y" * 200, None], "text": [None, None, "z" * 100], "token_ids": [[1] * 7, None, None]})
-    finished_artefact(Registry(lake, "shop"), "dataset", "sft_dataset", {}, [], lambda home: pq.write_table(rows, home / "train.parquet"))
+    rows = pa.table(
+        {"messages": ["x" * 400, "y" * 200, None], "text": [None, None, "z" * 100], "token_ids": [[1] * 7, None, None]}
+    )
+    finished_artefact(
+        Registry(lake, "shop"), "dataset", "sft_dataset", {}, [], lambda home: pq.write_table(rows, home / "train.parquet")
+    )
     assert dataset_tokens(lake, "shop") == 700 / 4 + 7
 
 

@@ -6,9 +6,18 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plan command")]
 
-CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
-          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-          "max_position_embeddings": 131072, "tie_word_embeddings": False}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
 
 
 @pytest.fixture
@@ -32,7 +41,7 @@ def test_a_plan_is_printed_and_can_be_pasted(cli, recipe):
     assert "8.03B weights" in done.stdout
     assert "dp_shard 8" in done.stdout
     assert "an estimate" in done.stdout
-    pasted = yaml.safe_load(done.stdout[done.stdout.rindex("sft:"):])
+    pasted = yaml.safe_load(done.stdout[done.stdout.rindex("sft:") :])
     assert pasted["sft"]["mesh"] == {"dp_shard": 8}
     again = recipe(sft=json.dumps({**pasted["sft"], "max_length": 8192, "tokens_per_step": 131072}))
     found = json.loads(cli("plan", again, "--gpus", "8xH100", "--format", "json").stdout)
@@ -60,16 +69,24 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     assert "unknown device" in cli("plan", recipe(), "--gpus", "8xFOO", check=2).stderr
     hub = cli("plan", recipe(base="nobody/nothing-7B"), "--gpus", "H100", check=2, HF_HUB_OFFLINE="1").stderr
     assert "nobody/nothing-7B is an id on a hub" in hub and "config.json is enough" in hub
-    assert "--stage quantize: choose sft or student" in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    assert (
+        "--stage quantize: choose sft or student"
+        in cli("plan", recipe(), "--gpus", "H100", "--stage", "quantize", check=2).stderr
+    )
     nowhere = cli("plan", recipe(), "--gpus", "H100", "--lake", recipe().parent / "nowhere", check=2).stderr
     assert "nowhere" in nowhere and "Traceback" not in nowhere
     off = recipe(more="student: {enabled: false}\n")
-    assert "--stage student: this recipe switches it off (student.enabled)" in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
+    assert (
+        "--stage student: this recipe switches it off (student.enabled)"
+        in cli("plan", off, "--gpus", "H100", "--stage", "student", check=2).stderr
+    )
 
 
 def test_a_family_that_cannot_be_trained_is_refused(cli, recipe, tmp_path):
     path = recipe()
-    (tmp_path / "eight" / "config.json").write_text(json.dumps({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 4}))
+    (tmp_path / "eight" / "config.json").write_text(
+        json.dumps({"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 4})
+    )
     said = cli("plan", path, "--gpus", "H100", check=2).stderr
     assert "influence each other" in said and "name a model of another family" in said
 

@@ -17,8 +17,10 @@ from tests.model_ops.tiny_models import write_dataset, write_target
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text("workload: shop\nbase_model: tiny\nsources: {logs: {uri: .}}\n"
-                    "threads: 1\nsft: {steps: 40, learning_rate: 1.0e-3, tokens_per_step: 512, max_length: 256}\n")
+    path.write_text(
+        "workload: shop\nbase_model: tiny\nsources: {logs: {uri: .}}\n"
+        "threads: 1\nsft: {steps: 40, learning_rate: 1.0e-3, tokens_per_step: 512, max_length: 256}\n"
+    )
     return load_recipe(path)
 
 
@@ -97,8 +99,12 @@ def test_a_dataset_without_validation_cannot_call_a_rate_better(recipe, lake, ba
 
 
 def test_ties_and_broken_rates_are_said():
-    tried = [RateResult(1e-5, 2.50, 0.01, 2.4), RateResult(1e-4, 2.48, 0.02, 2.3), RateResult(3e-4, 2.60, 0.01, 2.2),
-             RateResult(1e-2, None, 0.0, None, broke="the loss is not finite")]
+    tried = [
+        RateResult(1e-5, 2.50, 0.01, 2.4),
+        RateResult(1e-4, 2.48, 0.02, 2.3),
+        RateResult(3e-4, 2.60, 0.01, 2.2),
+        RateResult(1e-2, None, 0.0, None, broke="the loss is not finite"),
+    ]
     report = Report("sft", 50, tried, Path("x"))
     assert report.best.learning_rate == 1e-4
     assert [one.learning_rate for one in report.tied] == [1e-5]

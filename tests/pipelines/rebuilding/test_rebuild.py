@@ -15,8 +15,9 @@ def rebuilt(cli, toy, artefact, *words, check=0):
     return cli("rebuild", f"{toy.workload}/{artefact}", "--lake", toy.lake, *words, check=check)
 
 
-@pytest.mark.parametrize("artefact", thorough_except(
-    ["sft_dataset", "release"], ["curated_interactions", "sft_dataset", "seed_examples", "release"]))
+@pytest.mark.parametrize(
+    "artefact", thorough_except(["sft_dataset", "release"], ["curated_interactions", "sft_dataset", "seed_examples", "release"])
+)
 def test_an_artefact_is_made_again_with_the_same_bytes(toy, cli, tmp_path, artefact):
     before = describe_files(toy.lake / "tables"), (toy.lake / "catalog.duckdb").read_bytes()
     done = rebuilt(cli, toy, artefact, "--into", tmp_path / "again", "--format", "json")
@@ -29,8 +30,10 @@ def test_an_artefact_is_made_again_with_the_same_bytes(toy, cli, tmp_path, artef
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("artefact", [
-    "sft_model", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("quantized_model", "speculator_dataset"))])
+@pytest.mark.parametrize(
+    "artefact",
+    ["sft_model", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("quantized_model", "speculator_dataset"))],
+)
 def test_weights_are_made_again_with_the_same_bytes(toy, cli, artefact):
     assert "every byte the same" in rebuilt(cli, toy, artefact).stdout
 
@@ -60,8 +63,11 @@ def test_what_would_be_another_version_is_not_made_and_says_why(toy, cli, tmp_pa
 def test_misuse_is_one_sentence(toy, cli, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
-    for words, said in ((["--into", tmp_path / "full"], "is not empty"), (["--into", toy.lake / "again"], "lies in the lake"),
-                        (["--recipe", tmp_path / "none.yaml"], "--recipe FILE")):
+    for words, said in (
+        (["--into", tmp_path / "full"], "is not empty"),
+        (["--into", toy.lake / "again"], "lies in the lake"),
+        (["--recipe", tmp_path / "none.yaml"], "--recipe FILE"),
+    ):
         done = rebuilt(cli, toy, "sft_dataset", *words, check=2)
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert "no artefact" in rebuilt(cli, toy, "nothing", check=2).stderr

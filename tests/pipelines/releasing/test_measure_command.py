@@ -19,8 +19,9 @@ def prompts(tmp_path):
 @pytest.mark.slow
 def test_two_servers_are_compared_on_the_same_prompts(cli, prompts):
     with fake_vllm() as (drafted, seen), fake_vllm(latency_s=0.3, drafting=False) as (plain, seen_plain):
-        done = cli("measure", drafted, prompts, "--against", plain, "--concurrency", "1,4", "--format", "json",
-                   "--max-tokens", "6")
+        done = cli(
+            "measure", drafted, prompts, "--against", plain, "--concurrency", "1,4", "--format", "json", "--max-tokens", "6"
+        )
         shown = cli("measure", drafted, prompts, "--prompts", "3", "--concurrency", "2").stdout
     rows = json.loads(done.stdout)
     assert [(row["server"], row["concurrency"]) for row in rows] == [(drafted, 1), (drafted, 4), (plain, 1), (plain, 4)]
@@ -36,8 +37,9 @@ def test_two_servers_are_compared_on_the_same_prompts(cli, prompts):
 def test_misuse_and_failing_servers_are_one_sentence(cli, prompts, tmp_path):
     assert "is the server running" in cli("measure", "http://127.0.0.1:9", prompts, check=1).stderr
     assert "give one or more numbers" in cli("measure", "http://127.0.0.1:9", prompts, "--concurrency", "0", check=2).stderr
-    assert "holds no key: set it" in cli("measure", "http://127.0.0.1:9", prompts, "--api-key-env", "NO_SUCH_KEY",
-                                              check=2).stderr
+    assert (
+        "holds no key: set it" in cli("measure", "http://127.0.0.1:9", prompts, "--api-key-env", "NO_SUCH_KEY", check=2).stderr
+    )
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "x"}\n')
     assert "row 0 has no messages" in cli("measure", "http://127.0.0.1:9", bad, check=2).stderr
@@ -52,10 +54,16 @@ def test_a_datasets_test_rows_are_its_prompts(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"},
-            {"role": "assistant", "content": "b"}]
-    pq.write_table(pa.table({"row_id": ["1"], "messages": [json.dumps(chat)], "tools": [json.dumps([{"type": "function"}])]}),
-                   tmp_path / "test.parquet")
+    chat = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "r"},
+        {"role": "assistant", "content": "b"},
+    ]
+    pq.write_table(
+        pa.table({"row_id": ["1"], "messages": [json.dumps(chat)], "tools": [json.dumps([{"type": "function"}])]}),
+        tmp_path / "test.parquet",
+    )
     (found,) = read_prompts(tmp_path, 9)
     assert found.messages == chat[:3] and found.tools == [{"type": "function"}]
     with pytest.raises(MeasureError, match=r"test\.parquet cannot be read"):

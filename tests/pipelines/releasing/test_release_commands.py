@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("release commands")]
 @pytest.fixture
 def lake(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_USER", "ana")
-    monkeypatch.setattr(pipelines.running.instance, "open_instance", lambda lake: SimpleNamespace(
-        report_runless_asset_event=lambda event: None))
+    monkeypatch.setattr(
+        pipelines.running.instance, "open_instance", lambda lake: SimpleNamespace(report_runless_asset_event=lambda event: None)
+    )
     return LakeLayout.open(tmp_path / "lake")
 
 
@@ -49,9 +50,15 @@ def test_a_release_is_shown_in_full_and_moves_with_who_why_and_the_way_back(lake
     assert f"champion moved from none to {a.name}; approved by ana (MILLRACE_USER)" in said and "undo" not in said
     said = call("approve", b.name[:6], "--reason", "read 20 answers").output
     digest = json.loads((b / "manifest.json").read_text())["digest"]
-    for words in (f"release {b.name} of tutor", digest, "tutor/sft_model@", "✓ gate    recovery: 0.999 is at least 0.99",
-                  f"champion  {a.name} at this moment, since", f"champion moved from {a.name} to {b.name}",
-                  "undo: millrace rollback tutor"):
+    for words in (
+        f"release {b.name} of tutor",
+        digest,
+        "tutor/sft_model@",
+        "✓ gate    recovery: 0.999 is at least 0.99",
+        f"champion  {a.name} at this moment, since",
+        f"champion moved from {a.name} to {b.name}",
+        "undo: millrace rollback tutor",
+    ):
         assert words in said, words
     assert champion(lake) == b.name
     [row] = query(lake, "select who, reason from approvals where action = 'promoted' and reason is not null").to_pylist()
@@ -64,7 +71,9 @@ def test_a_short_beginning_moves_nothing_unless_someone_says_yes(lake, call, mak
     release = make_release(lake, 1)
     short = release.name[:4]
     refused = call("approve", short)
-    assert isinstance(refused.exception, Misuse) and release.name in str(refused.exception) and "--yes" in str(refused.exception)
+    assert (
+        isinstance(refused.exception, Misuse) and release.name in str(refused.exception) and "--yes" in str(refused.exception)
+    )
     at_a_terminal(monkeypatch)
     declined = call("approve", short, answer="n\n")
     assert declined.exit_code == 1 and release.name in declined.output.split("Approve release")[0]
@@ -77,7 +86,9 @@ def test_the_page_to_read_is_named_before_the_question(lake, call, make_release,
     release = make_release(lake, 1)
     at_a_terminal(monkeypatch)
     assert "approval.html" not in call("approve", release.name[:4], answer="n\n").output
-    (release / "approval.html").write_text("<p>read me</p>")  # no part of the signature; the release's manifest does not list it
+    (release / "approval.html").write_text(
+        "<p>read me</p>"
+    )  # no part of the signature; the release's manifest does not list it
     asked = call("approve", release.name[:4], answer="n\n").output
     assert f"read      {release / 'approval.html'}" in asked.partition("Approve release")[0].replace("\n", "")
 
@@ -102,7 +113,9 @@ def test_a_rollback_to_weights_that_learnt_erased_rows_needs_a_yes(lake, call, m
         call("approve", directory.name)
     monkeypatch.setattr(rollback, "erased_rows", lambda lake, release: 12)
     refused = call("rollback", "tutor")
-    assert isinstance(refused.exception, CheckFailed) and "learnt 12 rows that were erased since: no gate erased_rows is set" in str(refused.exception)
+    assert isinstance(
+        refused.exception, CheckFailed
+    ) and "learnt 12 rows that were erased since: no gate erased_rows is set" in str(refused.exception)
     assert f"--to {a.name} --yes" in str(refused.exception) and champion(lake) == b.name
     with monkeypatch.context() as terminal:
         at_a_terminal(terminal)
@@ -116,7 +129,9 @@ def test_a_release_is_pushed_only_where_it_can_be(lake, call, make_release, monk
 
     release = make_release(lake, 1)
     refused = call("push", release.name, "gs://company/tutor")
-    assert isinstance(refused.exception, CheckFailed) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(refused.exception)
+    assert isinstance(refused.exception, CheckFailed) and "name hf://ORG/REPOSITORY or s3://BUCKET/PREFIX" in str(
+        refused.exception
+    )
     monkeypatch.setattr(push, "push_release", lambda place, directory, to: push.PushReport(3, 2_000_000, 4, signed=False))
     said = call("push", release.name, "hf://company/tutor").output
     assert f"hf://company/tutor: release {release.name}, 3 files sent (2.0 MB), 4 were there" in said and "not signed" in said
@@ -141,7 +156,8 @@ def test_two_rollbacks_and_a_named_one(lake, call, make_release):
     assert isinstance(call("rollback", "tutor", "--to", c.name[:4]).exception, Misuse) and champion(lake) == a.name
     assert call("rollback", "tutor", "--to", c.name[:6]).exit_code == 0 and champion(lake) == c.name
     assert query(lake, "select release from champions").to_pylist() == [
-        {"release": directory.name} for directory in (a, b, c, b, a, c)]
+        {"release": directory.name} for directory in (a, b, c, b, a, c)
+    ]
 
 
 def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call, make_release):
@@ -153,7 +169,9 @@ def test_withdrawing_keeps_the_champion_and_is_undone_by_an_approval(lake, call,
     call("rollback", "tutor")
     assert champion(lake) == a.name
     assert query(lake, "select standing, count(*) n from releases group by all order by all").to_pylist() == [
-        {"standing": "approved", "n": 1}, {"standing": "withdrawn", "n": 2}]
+        {"standing": "approved", "n": 1},
+        {"standing": "withdrawn", "n": 2},
+    ]
 
 
 def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
@@ -164,14 +182,17 @@ def test_a_gate_that_is_missed_is_shown_and_refused(lake, call, make_release):
     assert champion(lake) is None
 
 
-@pytest.mark.parametrize(("words", "kind", "said"), [
-    (("rollback", "no-such"), Misuse, "no endpoint of 'no-such'; there are: tutor"),
-    (("rollback", "../tutor"), Misuse, "no endpoint of"),
-    (("rollback", "tutor", "--to", "zzzz"), Misuse, "names no release of tutor"),
-    (("approve", ""), Misuse, "names no release"),
-    (("withdraw", "zzzzzz"), Misuse, "names no release"),
-    (("approve", "zzzzzz", "--reason", "two\nlines"), Misuse, "control characters"),
-])
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (("rollback", "no-such"), Misuse, "no endpoint of 'no-such'; there are: tutor"),
+        (("rollback", "../tutor"), Misuse, "no endpoint of"),
+        (("rollback", "tutor", "--to", "zzzz"), Misuse, "names no release of tutor"),
+        (("approve", ""), Misuse, "names no release"),
+        (("withdraw", "zzzzzz"), Misuse, "names no release"),
+        (("approve", "zzzzzz", "--reason", "two\nlines"), Misuse, "control characters"),
+    ],
+)
 def test_what_cannot_be_is_one_sentence(lake, call, make_release, words, kind, said):
     call("approve", make_release(lake, 1).name)
     refused = call(*words)
@@ -214,7 +235,9 @@ def test_a_further_alias_names_an_approved_release_until_it_is_withdrawn_or_remo
     assert f"canary names release {a.name}" in call("promote", a.name, "--to", "canary").output
     assert Endpoint(lake, "tutor").read().named == {"canary": a.name} and champion(lake) == b.name
     assert query(lake, "select aliases from releases order by is_champion").to_pylist() == [
-        {"aliases": ["canary"]}, {"aliases": []}]
+        {"aliases": ["canary"]},
+        {"aliases": []},
+    ]
     for name in ("champion", "Canary", "a/b", ""):
         assert "cannot be the name of an alias" in str(call("promote", a.name, "--to", name).exception)
     call("withdraw", a.name)

@@ -12,7 +12,9 @@ from resources.endpoints.approvals import approve_release
 from resources.lake.lake import LakeLayout
 
 
-@pytest.mark.parametrize(("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)])
+@pytest.mark.parametrize(
+    ("shown", "yes", "allowed"), [("", False, False), ("it learnt 3 erased rows", False, True), ("", True, True)]
+)
 def test_a_yes_to_erased_rows_counts_only_where_they_were_shown(tmp_path, make_release, monkeypatch, shown, yes, allowed):
     lake, asked = LakeLayout.open(tmp_path / "lake"), []
     old, new = make_release(lake, 1), make_release(lake, 2)

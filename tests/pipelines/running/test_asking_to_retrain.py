@@ -21,8 +21,13 @@ from resources.reporting.dashboard import write_dashboard
 from tests.resources.deciding.examples import FACTS, SETTINGS
 from tests.resources.deciding.small_lake import trained_lake
 
-RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
-          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}
+RECIPE = {
+    "workload": "shop",
+    "base_model": "tiny",
+    "sources": {"gateway": {"uri": "logs"}},
+    "first_day": "2026-06-01",
+    "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}},
+}
 BECAUSE = ("--because", "the prices of June are wrong")
 
 
@@ -57,8 +62,16 @@ def recipe(tmp_path):
 def test_a_request_is_kept_told_and_listed_until_it_is_withdrawn(lake, call):
     said = call("shop", *BECAUSE, "--action", "drafter_new", "--despite", "quiet").output
     [request] = Requests(lake, "shop").all()
-    assert said == f"request {request.request_id} is kept: the sensor `decide` decides it at its next tick, if it is on and the daemon runs\n"
-    assert (request.by, request.identity_from, request.action, request.despite) == ("ana", "MILLRACE_USER", "drafter_new", ("quiet",))
+    assert (
+        said
+        == f"request {request.request_id} is kept: the sensor `decide` decides it at its next tick, if it is on and the daemon runs\n"
+    )
+    assert (request.by, request.identity_from, request.action, request.despite) == (
+        "ana",
+        "MILLRACE_USER",
+        "drafter_new",
+        ("quiet",),
+    )
     assert "nothing was added" in call("shop", *BECAUSE, "--action", "drafter_new", "--despite", "quiet").output
     listed = CliRunner().invoke(app, ["decisions", "shop", "--lake", str(lake.root)]).output
     assert f"Not decided yet, request {request.request_id} of " in listed
@@ -71,7 +84,10 @@ def test_a_request_is_kept_told_and_listed_until_it_is_withdrawn(lake, call):
 def test_a_dry_run_shows_options_and_keeps_nothing(lake, call, recipe):
     remember(lake, "shop", recipe)
     said = call("shop", *BECAUSE, "--action", "drafter_continued", "--dry-run").output
-    assert "dry run, nothing is kept or started. The decision would be: a drafter continued from the previous one costs about" in said
+    assert (
+        "dry run, nothing is kept or started. The decision would be: a drafter continued from the previous one costs about"
+        in said
+    )
     assert "Ana asked for everything" not in said and "ana asked for a drafter continued" in said and "why not" in said
     assert Requests(lake, "shop").all() == [] == Decisions(lake, "shop").all()
 

@@ -18,13 +18,17 @@ def days_of(tmp_path, monkeypatch):
     """What a run would be about: days_of(unread=[...], materialized=[...])."""
     (tmp_path / "logs").mkdir()
     recipe = tmp_path / "shop.yaml"
-    recipe.write_text("workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\n"
-                      "last_day: 2026-06-05\n")
+    recipe.write_text(
+        "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nlast_day: 2026-06-05\n"
+    )
     lake = LakeLayout.open(tmp_path / "lake")
 
     def found(unread, materialized, partition=None):
-        monkeypatch.setattr(module, "observe", lambda *_: Observation(
-            new_objects=0, unread_objects=len(unread), days=DAYS, unread_days=unread, digest=""))
+        monkeypatch.setattr(
+            module,
+            "observe",
+            lambda *_: Observation(new_objects=0, unread_objects=len(unread), days=DAYS, unread_days=unread, digest=""),
+        )
         with dg.DagsterInstance.ephemeral() as instance:
             for name in daily_stages():
                 for day in materialized.get(name, []) if isinstance(materialized, dict) else materialized:

@@ -53,9 +53,7 @@ def test_a_failed_step_and_a_refusal_leave_their_sentences(tmp_path):
 
 
 def test_a_check_that_fails_is_said(tmp_path):
-    outcome, text = watch(
-        tmp_path, ['{"event": "check", "step": "release_candidate", "check": "gates_hold", "passed": false}']
-    )
+    outcome, text = watch(tmp_path, ['{"event": "check", "step": "release_candidate", "check": "gates_hold", "passed": false}'])
     assert outcome.messages == ["release_candidate: the check gates_hold did not pass"] and not outcome.failed
     reason = '{"event": "check", "step": "length_report", "check": "c", "passed": false, "description": "no test row is left"}'
     assert watch(tmp_path, [reason])[0].messages == ["length_report: the check c did not pass: no test row is left"]
@@ -63,19 +61,28 @@ def test_a_check_that_fails_is_said(tmp_path):
 
 
 def test_a_workers_warning_and_note_are_shown_as_they_are(tmp_path):
-    _, text = watch(tmp_path, ['{"event": "warning", "message": "checkpoint step-4 is torn [1/2]"}',
-                               '{"event": "note", "message": "no pinned memory here"}'])
+    _, text = watch(
+        tmp_path,
+        [
+            '{"event": "warning", "message": "checkpoint step-4 is torn [1/2]"}',
+            '{"event": "note", "message": "no pinned memory here"}',
+        ],
+    )
     assert "! checkpoint step-4 is torn [1/2]" in text
     assert "no pinned memory here" in text
 
 
-STEP = ('{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}',
-        '{"event": "step", "step": "sft_model", "state": "finished", "at": 100.4}')
+STEP = (
+    '{"event": "step", "step": "sft_model", "state": "started", "at": 100.0}',
+    '{"event": "step", "step": "sft_model", "state": "finished", "at": 100.4}',
+)
 
 
 def test_a_reused_step_says_who_made_it_and_no_seconds(tmp_path):
-    reused = ('{"event": "reused", "step": "sft_model", "version": "19f929b46a42", "made_at": "2026-11-21T12:03:09+02:00", '
-              '"run": "1a2b3c4d-0000-0000-0000-000000000000"}')
+    reused = (
+        '{"event": "reused", "step": "sft_model", "version": "19f929b46a42", "made_at": "2026-11-21T12:03:09+02:00", '
+        '"run": "1a2b3c4d-0000-0000-0000-000000000000"}'
+    )
     outcome, text = watch(tmp_path, [STEP[0], reused, STEP[1]])
     assert "✓ sft_model              reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)" in text
     assert " s of about 90 s" not in text
@@ -83,9 +90,12 @@ def test_a_reused_step_says_who_made_it_and_no_seconds(tmp_path):
 
 
 def test_a_reused_step_of_which_little_is_known_prints_no_none(tmp_path):
-    for more, said in (('', "reused\n"), (', "made_at": null, "run": null', "reused\n"),
-                       (', "made_at": "2026-11-21T10:03:09"', "reused (made 2026-11-21 10:03 UTC)\n"),
-                       (', "run": "1a2b3c4d"', "reused (run 1a2b3c4d)\n")):
+    for more, said in (
+        ("", "reused\n"),
+        (', "made_at": null, "run": null', "reused\n"),
+        (', "made_at": "2026-11-21T10:03:09"', "reused (made 2026-11-21 10:03 UTC)\n"),
+        (', "run": "1a2b3c4d"', "reused (run 1a2b3c4d)\n"),
+    ):
         _, text = watch(tmp_path, [STEP[0], '{"event": "reused", "step": "sft_model"' + more + "}", STEP[1]])
         assert text.endswith(said)
         assert "None" not in text
@@ -107,12 +117,20 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
     said = []
     monkeypatch.setattr(module, "relay", said.append)
     listener = module._Listener({"sft_model"}, None, lambda *_: None)
-    event = SimpleNamespace(step_key="toy__sft_model", event_type=dg.DagsterEventType.ENGINE_EVENT, is_step_event=True,
-                            message="Step still blocked by limit for pool worker")
+    event = SimpleNamespace(
+        step_key="toy__sft_model",
+        event_type=dg.DagsterEventType.ENGINE_EVENT,
+        is_step_event=True,
+        message="Step still blocked by limit for pool worker",
+    )
     for _ in range(3):
         listener(SimpleNamespace(dagster_event=event, timestamp=1.0))
-    assert said == [{"event": "note", "message": "sft_model waits: another run on this lake is at work, and one step of its kind "
-                                                 "runs at a time"}]
+    assert said == [
+        {
+            "event": "note",
+            "message": "sft_model waits: another run on this lake is at work, and one step of its kind runs at a time",
+        }
+    ]
 
 
 def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypatch, tmp_path):
@@ -127,10 +145,17 @@ def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypa
     other = tmp_path / "20260601-1"
     other.mkdir()
     (other / STARTED).write_text(json.dumps({"process": f"{os.getpid()}@{psutil.Process().create_time():.2f}"}))
-    (other / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in (
-        {"event": "step", "step": "base_model", "state": "started", "at": 1.0},
-        {"event": "step", "step": "base_model", "state": "finished", "at": 2.0},
-        {"event": "step", "step": "student_model", "state": "started", "at": 3.0})) + '{"event": "step", "st')
+    (other / EVENTS).write_text(
+        "".join(
+            json.dumps(event) + "\n"
+            for event in (
+                {"event": "step", "step": "base_model", "state": "started", "at": 1.0},
+                {"event": "step", "step": "base_model", "state": "finished", "at": 2.0},
+                {"event": "step", "step": "student_model", "state": "started", "at": 3.0},
+            )
+        )
+        + '{"event": "step", "st'
+    )
     said = []
     monkeypatch.setattr(module, "relay", said.append)
     module._Listener({"sft_model"}, None, lambda *_: None, tmp_path / "mine")._waits("sft_model")
@@ -154,7 +179,15 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
     request = module.RunRequest(id="one", recipe=tmp_path / "shop.yaml", lake=tmp_path / "lake", folder=tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         with pytest.raises(KeyboardInterrupt):
-            module._execute(graph, "train", [sft_model.key], instance, LakeLayout.open(tmp_path / "lake"), {}, request,
-                            lambda run_id, job: lambda *_: None)
+            module._execute(
+                graph,
+                "train",
+                [sft_model.key],
+                instance,
+                LakeLayout.open(tmp_path / "lake"),
+                {},
+                request,
+                lambda run_id, job: lambda *_: None,
+            )
         [run] = instance.get_runs()
         assert run.status == dg.DagsterRunStatus.CANCELED

@@ -117,7 +117,11 @@ def ended_process():
 
 def test_launched_runs_whose_process_is_gone_are_failed_and_will_be_retried(lake):
     with open_instance(lake) as instance:
-        alive, dead, unknown = LaunchedRun(instance).has_process(os.getpid()), LaunchedRun(instance).has_process(ended_process()), LaunchedRun(instance)
+        alive, dead, unknown = (
+            LaunchedRun(instance).has_process(os.getpid()),
+            LaunchedRun(instance).has_process(ended_process()),
+            LaunchedRun(instance),
+        )
         retried = LaunchedRun(instance).has_process(ended_process()).has_process(os.getpid())  # the newest process counts
         assert fail_dead_runs(instance) == []  # not by `millrace run`, which may be on another machine
         assert fail_dead_runs(instance, launched=True) == [dead.run.run_id]
@@ -160,8 +164,16 @@ def test_a_process_that_began_later_is_not_the_runs(lake, monkeypatch):
 
 def test_runs_of_another_machine_are_left_to_it(lake):
     with open_instance(lake) as instance:
-        runs = {host: instance.create_run_for_job(work, tags={PROCESS_TAG: "999999@5.00", **tags}, status=dg.DagsterRunStatus.STARTED).run_id
-                for host, tags in (("none", {}), ("here", {HOST_TAG: socket.gethostname()}), ("there", {HOST_TAG: "another-machine"}))}
+        runs = {
+            host: instance.create_run_for_job(
+                work, tags={PROCESS_TAG: "999999@5.00", **tags}, status=dg.DagsterRunStatus.STARTED
+            ).run_id
+            for host, tags in (
+                ("none", {}),
+                ("here", {HOST_TAG: socket.gethostname()}),
+                ("there", {HOST_TAG: "another-machine"}),
+            )
+        }
         assert set(fail_dead_runs(instance)) == {runs["none"], runs["here"]}
 
 

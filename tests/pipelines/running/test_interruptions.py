@@ -35,7 +35,11 @@ def recipe(tmp_path_factory, toy_recipe):
 def start(recipe, lake):
     return subprocess.Popen(
         [sys.executable, "-m", "pipelines.cli", "run", str(recipe), "--lake", str(lake), "--select", "+sft_model"],
-        cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
 

@@ -15,15 +15,32 @@ SCHEMA = json.loads((PROJECT / "tests" / "resources" / "lineage_events" / "run_e
 def test_each_step_of_a_run_begins_and_ends_with_its_columns(toy, cli, tmp_path):
     lake = shutil.copytree(toy.lake, tmp_path / "lake", symlinks=True)
     events = tmp_path / "events.ndjson"
-    cli("run", toy.recipe, "--lake", lake, "--select", "curated_interactions", "--select", "sft_dataset", OPENLINEAGE_URL=str(events))
+    cli(
+        "run",
+        toy.recipe,
+        "--lake",
+        lake,
+        "--select",
+        "curated_interactions",
+        "--select",
+        "sft_dataset",
+        OPENLINEAGE_URL=str(events),
+    )
     found = [json.loads(line) for line in events.read_text().splitlines()]
     for event in found:
         jsonschema.Draft202012Validator(SCHEMA).validate(event)
     assert [(event["eventType"], event["job"]["name"].rpartition("/")[2]) for event in found] == [
-        ("START", "curated_interactions"), ("COMPLETE", "curated_interactions"), ("START", "sft_dataset"), ("COMPLETE", "sft_dataset")]
+        ("START", "curated_interactions"),
+        ("COMPLETE", "curated_interactions"),
+        ("START", "sft_dataset"),
+        ("COMPLETE", "sft_dataset"),
+    ]
     assert len({event["run"]["runId"] for event in found}) == 2
     [made] = found[-1]["outputs"]
-    assert made["name"] == f"{lake}/datasets/{toy.workload}/sft_dataset" and made["outputFacets"]["outputStatistics"]["rowCount"] > 0
+    assert (
+        made["name"] == f"{lake}/datasets/{toy.workload}/sft_dataset"
+        and made["outputFacets"]["outputStatistics"]["rowCount"] > 0
+    )
     [*_, source] = made["facets"]["columnLineage"]["fields"]["messages"]["inputFields"]
     assert source["name"] == f"{lake}/datasets/{toy.workload}/curated_interactions"
 

@@ -22,13 +22,17 @@ def clean(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("given", [URL, URL.replace("postgresql", "postgres"), URL.replace("postgresql", "postgresql+psycopg2")])
+@pytest.mark.parametrize(
+    "given", [URL, URL.replace("postgresql", "postgres"), URL.replace("postgresql", "postgresql+psycopg2")]
+)
 def test_the_url_names_the_driver_that_dagster_brings(given, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", f" {given} ")
     assert postgres_url() == URL.replace("postgresql", "postgresql+psycopg2")
 
 
-@pytest.mark.parametrize("given", ["mysql://u:SECRET@h/d", "postgresql://u:SECRET@h", "postgresql:///", "SECRET", "postgresql://u:SECRET@h:port/d"])
+@pytest.mark.parametrize(
+    "given", ["mysql://u:SECRET@h/d", "postgresql://u:SECRET@h", "postgresql:///", "SECRET", "postgresql://u:SECRET@h:port/d"]
+)
 def test_a_url_of_no_postgres_is_refused_without_showing_its_password(given, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", given)
     with pytest.raises(PostgresError, match="looks like postgresql://USER:PASSWORD") as refused:
@@ -47,7 +51,9 @@ def test_dagster_yaml_names_the_variable_and_holds_no_password(tmp_path, monkeyp
     text = (dagster_home(LakeLayout.open(tmp_path / "lake")) / "dagster.yaml").read_text()
     assert yaml.safe_load(text)["storage"] == {"postgres": {"postgres_url": {"env": "MILLRACE_POSTGRES"}}}
     monkeypatch.delenv("MILLRACE_POSTGRES")
-    with pytest.raises(PostgresError, match="is in Postgres, and MILLRACE_POSTGRES is not set"):  # else runs would be in two histories
+    with pytest.raises(
+        PostgresError, match="is in Postgres, and MILLRACE_POSTGRES is not set"
+    ):  # else runs would be in two histories
         dagster_home(LakeLayout.open(tmp_path / "lake"))
     monkeypatch.setenv("MILLRACE_POSTGRES", URL)
     dagster_home(LakeLayout.open(tmp_path / "lake"))
@@ -90,7 +96,9 @@ def test_a_real_server_holds_the_history_and_one_daemon_at_a_time(server, tmp_pa
     with open_instance(lake) as instance:
         done = work.execute_in_process(instance=instance)
         dead = instance.create_run_for_job(work, tags={PROCESS_TAG: "999999@5.00"}, status=dg.DagsterRunStatus.STARTED)
-        elsewhere = instance.create_run_for_job(work, tags={PROCESS_TAG: "999999@5.00", HOST_TAG: "another"}, status=dg.DagsterRunStatus.STARTED)
+        elsewhere = instance.create_run_for_job(
+            work, tags={PROCESS_TAG: "999999@5.00", HOST_TAG: "another"}, status=dg.DagsterRunStatus.STARTED
+        )
         assert {run.run_id: run.is_alive for run in running(lake)} == {dead.run_id: False, elsewhere.run_id: None}
         assert fail_dead_runs(instance) == [dead.run_id]
         server.restart(kill=True)

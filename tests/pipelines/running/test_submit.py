@@ -42,18 +42,26 @@ def test_a_recipe_that_is_no_file_runs_and_is_found_again(place):
     again = Run.open(place / "lake", run.id)
     assert again.state == "succeeded" and again.wait().seconds == outcome.seconds
     lake = LakeLayout.open(place / "lake", create=False)
-    assert json.loads((lake.root / "recipes" / "shop.json").read_text())["recipe"].startswith(str(lake.root / "recipes" / "submitted"))
+    assert json.loads((lake.root / "recipes" / "shop.json").read_text())["recipe"].startswith(
+        str(lake.root / "recipes" / "submitted")
+    )
 
 
 @pytest.mark.slow
 def test_a_killed_submitter_leaves_a_run_that_ends_well(place):
     """The submitter is killed at once; the run goes on, ends, and says so to whoever asks."""
     (place / "shop.yaml").write_text(RECIPE)
-    script = ("import os, sys\nfrom pathlib import Path\nfrom pipelines.running.submission import submit\n"
-              "run = submit(Path(sys.argv[1]), sys.argv[2], select=['no_such_asset'])\nprint(run.id, flush=True)\n"
-              "os.kill(os.getpid(), 9)\n")
-    died = subprocess.run([sys.executable, "-c", script, str(place / "shop.yaml"), str(place / "lake")], cwd=PROJECT,
-                          capture_output=True, text=True)
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom pipelines.running.submission import submit\n"
+        "run = submit(Path(sys.argv[1]), sys.argv[2], select=['no_such_asset'])\nprint(run.id, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    died = subprocess.run(
+        [sys.executable, "-c", script, str(place / "shop.yaml"), str(place / "lake")],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+    )
     assert died.returncode == -signal.SIGKILL
     run = Run.open(place / "lake", died.stdout.strip())
     assert run.state in ("starting", "running", "refused")
@@ -62,10 +70,12 @@ def test_a_killed_submitter_leaves_a_run_that_ends_well(place):
     assert outcome.messages[0].startswith("--select: no asset named no_such_asset")
 
 
-SLEEPS = ("import json, os, signal, sys, time; folder = json.loads(sys.argv[-1])['folder']; "
-          "from resources.launching.processes import this_process; "
-          "open(folder + '/started.json', 'w').write(json.dumps({'process': this_process()})); "
-          "signal.signal(signal.SIGINT, lambda *_: sys.exit(130)); time.sleep(60)")
+SLEEPS = (
+    "import json, os, signal, sys, time; folder = json.loads(sys.argv[-1])['folder']; "
+    "from resources.launching.processes import this_process; "
+    "open(folder + '/started.json', 'w').write(json.dumps({'process': this_process()})); "
+    "signal.signal(signal.SIGINT, lambda *_: sys.exit(130)); time.sleep(60)"
+)
 
 
 def started(run):

@@ -26,11 +26,32 @@ def test_two_runs_of_two_recipes_on_one_lake(tmp_path, monkeypatch):
     for name, rows in (("shop", 40), ("club", 30)):
         (tmp_path / f"{name}.yaml").write_text(RECIPE.format(name=name))
         (tmp_path / f"logs-{name}").mkdir()
-        (tmp_path / f"logs-{name}" / "a.jsonl").write_text("".join(json.dumps({
-            "timestamp": 1780300800 + number, "request": {"model": "m", "messages": [{"role": "user", "content": f"{name} asks for {number}"}]},
-            "response": {"id": f"{name}-{number}", "choices": [{"index": 0, "message": {"role": "assistant", "content": f"Here is {number}."},
-                                                                 "finish_reason": "stop"}]}}) + "\n" for number in range(rows)))
-    runs = [submit(tmp_path / f"{name}.yaml", tmp_path / "lake", ["interactions", "cleaned_interactions"]) for name in ("shop", "club")]
+        (tmp_path / f"logs-{name}" / "a.jsonl").write_text(
+            "".join(
+                json.dumps(
+                    {
+                        "timestamp": 1780300800 + number,
+                        "request": {"model": "m", "messages": [{"role": "user", "content": f"{name} asks for {number}"}]},
+                        "response": {
+                            "id": f"{name}-{number}",
+                            "choices": [
+                                {
+                                    "index": 0,
+                                    "message": {"role": "assistant", "content": f"Here is {number}."},
+                                    "finish_reason": "stop",
+                                }
+                            ],
+                        },
+                    }
+                )
+                + "\n"
+                for number in range(rows)
+            )
+        )
+    runs = [
+        submit(tmp_path / f"{name}.yaml", tmp_path / "lake", ["interactions", "cleaned_interactions"])
+        for name in ("shop", "club")
+    ]
     outcomes = [run.wait(timeout=500) for run in runs]
     assert [outcome.exit_code for outcome in outcomes] == [0, 0], [outcome.messages for outcome in outcomes]
     lake = LakeLayout.open(tmp_path / "lake")

@@ -14,8 +14,12 @@ def test_rows_of_the_dataset_are_shown_with_what_is_learnt(toy, cli):
 
 
 def test_a_lake_without_a_dataset_is_a_sentence(cli, tmp_path):
-    (tmp_path / "recipe.yaml").write_text(json.dumps(
-        {"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}}))
+    (tmp_path / "recipe.yaml").write_text(
+        json.dumps({"workload": "helper", "base_model": "tiny", "sources": {"gateway": {"uri": "gateway"}}})
+    )
     LakeLayout.open(tmp_path / "lake")
     done = cli("show", tmp_path / "recipe.yaml", "--lake", tmp_path / "lake", check=2)
-    assert "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first" in done.stderr
+    assert (
+        "has no base_model of helper yet: run `millrace run RECIPE --select +sft_dataset --select base_model` first"
+        in done.stderr
+    )

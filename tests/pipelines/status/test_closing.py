@@ -19,17 +19,50 @@ from resources.releases.release import ReleaseRef
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
 FOUND = [
-    Measurement(what="loss_increase", of=TARGET, against="base", value=-0.11, low=-0.13, high=-0.09, n=24, counted="rows",
-                unit="nats per token", method=PAIRED),
-    Measurement(what="acceptance_length", of="eagle3", sampling=AS_LOGGED, value=2.9, low=2.6, high=3.1, n=16,
-                counted="prompts", unit="tokens per forward", method=OVER_PROMPTS),
-    Measurement(what="accuracy_gain", of=TARGET, against="base", on="refunds", value=0.1, low=-0.1, high=0.3, n=20,
-                counted="items", unit="share", method=PAIRED)]
+    Measurement(
+        what="loss_increase",
+        of=TARGET,
+        against="base",
+        value=-0.11,
+        low=-0.13,
+        high=-0.09,
+        n=24,
+        counted="rows",
+        unit="nats per token",
+        method=PAIRED,
+    ),
+    Measurement(
+        what="acceptance_length",
+        of="eagle3",
+        sampling=AS_LOGGED,
+        value=2.9,
+        low=2.6,
+        high=3.1,
+        n=16,
+        counted="prompts",
+        unit="tokens per forward",
+        method=OVER_PROMPTS,
+    ),
+    Measurement(
+        what="accuracy_gain",
+        of=TARGET,
+        against="base",
+        on="refunds",
+        value=0.1,
+        low=-0.1,
+        high=0.3,
+        n=20,
+        counted="items",
+        unit="share",
+        method=PAIRED,
+    ),
+]
 
 
 @pytest.fixture
 def said(tmp_path, make_release):
     """What is said about a release whose gate measured `recovery`, at 80 columns."""
+
     def say(recovery=0.999, steps=("evaluation_report", "release_candidate"), offered=True, code=0, width=80, failed=()):
         lake = LakeLayout.open(tmp_path / "lake")
         registry = Registry(lake, "tutor")
@@ -72,8 +105,12 @@ def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():
     held = GateResult(name="recovery", wanted=0.9, measured=0.95, passed=True)
     assert [line.text for line in closing._gates(Path(), [held, empty])] == [verdict_of([held, empty]).sentence]
     assert "nothing to compare with yet: loss above champion" in verdict_of([held, empty]).sentence
-    told = [line.text for line in closing._quality([
-        found.model_copy(update={"value": -1e-9, "low": -1e-9, "high": 0.1}) for found in FOUND if found.against])]
+    told = [
+        line.text
+        for line in closing._quality(
+            [found.model_copy(update={"value": -1e-9, "low": -1e-9, "high": 0.1}) for found in FOUND if found.against]
+        )
+    ]
     assert told and not [text for text in told if "-0.0" in text]
 
 
@@ -83,7 +120,9 @@ def test_a_step_that_failed_does_not_show_what_an_earlier_run_left(said):
     assert "quality" not in said(code=1, failed=["release_candidate", "evaluation_report"])
 
 
-@pytest.mark.parametrize(("code", "how"), [(0, "goes on to a release"), (1, "once that is mended"), (INTERRUPTED, "what is finished")])
+@pytest.mark.parametrize(
+    ("code", "how"), [(0, "goes on to a release"), (1, "once that is mended"), (INTERRUPTED, "what is finished")]
+)
 def test_a_run_that_came_to_no_release_says_how_to_go_on(said, code, how):
     told = " ".join(said(steps=(), code=code).split())
     assert "next millrace run " in told and "tutor.yaml" in told and how in told

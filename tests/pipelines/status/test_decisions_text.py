@@ -24,7 +24,17 @@ def printed(decisions, count=20):
 def weighed():
     options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, SETTINGS, [])
     evidence = {"devices": 1, "drafting": ["the drafter with K = 3 pays up to about 7.2 requests at a time"]}
-    return decision(2, 0, "waiting", cost_s=None, cause_text="300 rows were logged", options=options, action=action, why=why, evidence=evidence)
+    return decision(
+        2,
+        0,
+        "waiting",
+        cost_s=None,
+        cause_text="300 rows were logged",
+        options=options,
+        action=action,
+        why=why,
+        evidence=evidence,
+    )
 
 
 def test_an_empty_table_says_how_to_switch_it_on():

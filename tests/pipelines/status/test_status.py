@@ -125,8 +125,18 @@ def test_a_recipe_tells_changed_settings_and_unread_objects(lake, tmp_path):
 def test_stages_that_the_recipe_switches_off_are_one_line_and_no_row(lake, tmp_path, named):
     path = tmp_path / "recipe.yaml"
     off = {"enabled": False}
-    path.write_text(yaml.safe_dump({"workload": "helper", "base_model": "tiny", "sources": {"logs": {"uri": "logs"}},
-                                    "student": off, "speculator": off, "release": off}))
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "workload": "helper",
+                "base_model": "tiny",
+                "sources": {"logs": {"uri": "logs"}},
+                "student": off,
+                "speculator": off,
+                "release": off,
+            }
+        )
+    )
     remember(lake, "helper", path)  # without a recipe, status takes the one that was last run
     said = text(lake, load_recipe(path) if named else None, width=140)
     assert "switched off by the recipe: student_model, speculator_dataset, speculator, release" in said
@@ -192,7 +202,9 @@ def test_a_killed_run_is_said(lake):
     folder = lake.dagster_home / "history"
     folder.mkdir(parents=True)
     with sqlite3.connect(folder / "runs.db") as history:
-        history.execute("create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)")
+        history.execute(
+            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        )
         history.execute("create table run_tags (run_id text, key text, value text)")
         history.execute("insert into runs values (1, 'abcdef0123', 'train', 'STARTED', 1000.0, null)")
         history.execute("insert into run_tags values ('abcdef0123', 'millrace/process', '999999@5.00')")
@@ -206,13 +218,26 @@ def test_json_has_the_keys_that_monitors_read(lake):
     assert set(said) == {"lake", "at", "workloads", "running", "last_run"}
     [workload] = said["workloads"]
     assert {"workload", "stages", "tables", "endpoint", "unread_objects"} <= set(workload)
-    assert {"stage", "state", "version", "digest", "made_at", "seconds", "run_id", "reasons", "inputs", "erased",
-            "early_end"} == set(workload["stages"][0])
+    assert {
+        "stage",
+        "state",
+        "version",
+        "digest",
+        "made_at",
+        "seconds",
+        "run_id",
+        "reasons",
+        "inputs",
+        "erased",
+        "early_end",
+    } == set(workload["stages"][0])
 
 
 def test_it_says_why_a_training_ended_early(lake):
     registry = Registry(lake, "helper")
-    draft = registry.draft("model", "speculator", "op", ("model_ops/jobs/errors.py",), {}, [registry.current("model", "sft_model").as_input()])
+    draft = registry.draft(
+        "model", "speculator", "op", ("model_ops/jobs/errors.py",), {}, [registry.current("model", "sft_model").as_input()]
+    )
     (draft.directory / "file.txt").write_text("x")
     registry.finish(draft, {"early_end": "ended after 20 of 40 steps: 4 further steps would cost 2 s of a device"})
     assert "speculator: ended after 20 of 40 steps: 4 further steps would cost 2 s of a device" in " ".join(text(lake).split())
@@ -268,7 +293,9 @@ def test_a_stage_that_a_recipe_has_to_name_is_listed_where_it_is_on(lake, tmp_pa
     assert "merged_model" in text(lake, load_recipe(path) if named else None, width=140)
 
 
-@pytest.mark.parametrize(("job", "said"), [("train", "millrace run goes on"), ("approve", "its page in the Dagster UI says why")])
+@pytest.mark.parametrize(
+    ("job", "said"), [("train", "millrace run goes on"), ("approve", "its page in the Dagster UI says why")]
+)
 def test_what_to_do_about_the_last_run_depends_on_its_job(job, said):
     at, text = datetime(2026, 7, 1, tzinfo=UTC), io.StringIO()
     last = RunStatus("0a1b2c3d-44", job, "FAILURE", at, at, "", None, [])

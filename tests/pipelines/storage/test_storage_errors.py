@@ -73,14 +73,17 @@ def test_an_error_with_another_cause_is_left_alone(tmp_path):
     assert storage_sentence(PermissionError("Forbidden: Permission denied"), tmp_path) is None  # a server's word
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("Error while serializing: I/O error: No space left on device (os error 28)", "is full"),
-    ("(sqlite3.OperationalError) database or disk is full\n[SQL: insert into runs]", "is full"),
-    ("Disk quota exceeded (os error 122)", "quota"),
-    ("IO Error: Could not write all bytes to file: File too large", "ulimit -f"),
-    ("(sqlite3.OperationalError) attempt to write a readonly database", "read-only file system"),
-    ('IO Error: Cannot open file "/nowhere/x.parquet": Permission denied', "may not read or write /nowhere/x.parquet"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Error while serializing: I/O error: No space left on device (os error 28)", "is full"),
+        ("(sqlite3.OperationalError) database or disk is full\n[SQL: insert into runs]", "is full"),
+        ("Disk quota exceeded (os error 122)", "quota"),
+        ("IO Error: Could not write all bytes to file: File too large", "ulimit -f"),
+        ("(sqlite3.OperationalError) attempt to write a readonly database", "read-only file system"),
+        ('IO Error: Cannot open file "/nowhere/x.parquet": Permission denied', "may not read or write /nowhere/x.parquet"),
+    ],
+)
 def test_every_layers_words_are_known_wherever_they_are_in_the_chain(tmp_path, words, said):
     lake = LakeLayout.open(tmp_path / "lake")
 
@@ -93,7 +96,10 @@ def test_every_layers_words_are_known_wherever_they_are_in_the_chain(tmp_path, w
     error = raised(wrapped)
     sentence = storage_sentence(error, lake.root)
     assert said in sentence and "nothing is lost" in sentence and "\n" not in sentence
-    assert storage_sentence(serializable_error_info_from_exc_info((type(error), error, error.__traceback__)), lake.root) == sentence
+    assert (
+        storage_sentence(serializable_error_info_from_exc_info((type(error), error, error.__traceback__)), lake.root)
+        == sentence
+    )
     assert (f"the lake {lake.root}" in sentence) == ("/nowhere" not in words)
 
 

@@ -32,7 +32,11 @@ def said(console):
 
 
 def step(**values):
-    return dict.fromkeys(STEPS.names) | {"step": 1, "stage": "interactions", "rule": "read", "kept": True, "current": True} | values
+    return (
+        dict.fromkeys(STEPS.names)
+        | {"step": 1, "stage": "interactions", "rule": "read", "kept": True, "current": True}
+        | values
+    )
 
 
 def test_rows_and_names_of_columns(console):
@@ -47,24 +51,34 @@ def test_lineage(console):
 
 def test_the_story_of_an_interaction_an_object_and_a_line(console):
     steps = [
-        step(interaction_id="i1", detail=NASTY), step(interaction_id="i1", stage="clean", rule=NASTY, detail=NASTY),
+        step(interaction_id="i1", detail=NASTY),
+        step(interaction_id="i1", stage="clean", rule=NASTY, detail=NASTY),
         step(interaction_id="i1", stage="judge", name=NASTY, detail=NASTY, version=NASTY),
         step(interaction_id="i1", stage="dataset row", name=NASTY, version=NASTY, rule=NASTY, detail=NASTY),
-        step(interaction_id="i1", stage="model", name=NASTY, version=NASTY), step(interaction_id="i2", detail=NASTY),
+        step(interaction_id="i1", stage="model", name=NASTY, version=NASTY),
+        step(interaction_id="i2", detail=NASTY),
     ]
     subject = dict.fromkeys(("request_id", "session_id", "workload", "source", "source_format", "model"), NASTY)
     table = pa.Table.from_pylist(steps, schema=STEPS)
     print_history(RecordHistory(NASTY, "session", table, {"i1": subject, "i2": subject}), "table", console)
     assert said(console).count(SHOWN) > 20
     for what in (f"log object {NASTY}", f"line 3 of {NASTY}"):
-        line = [step(stage="quarantine", rule=NASTY, detail=NASTY, kept=False), step(stage="feedback", rule=NASTY, detail=NASTY)]
+        line = [
+            step(stage="quarantine", rule=NASTY, detail=NASTY, kept=False),
+            step(stage="feedback", rule=NASTY, detail=NASTY),
+        ]
         print_history(RecordHistory(NASTY, what, pa.Table.from_pylist(line, schema=STEPS), {}), "table", console)
         assert SHOWN in said(console)
 
 
 def test_what_a_server_said(console):
-    measured = SimpleNamespace(replies=[SimpleNamespace(text=NASTY)], tokens=1, tokens_per_second=1.0, acceptance=None,
-                               latency_s={"p50": 1.0, "p90": 1.0, "p99": 1.0})
+    measured = SimpleNamespace(
+        replies=[SimpleNamespace(text=NASTY)],
+        tokens=1,
+        tokens_per_second=1.0,
+        acceptance=None,
+        latency_s={"p50": 1.0, "p90": 1.0, "p99": 1.0},
+    )
     print_speeds([Level(NASTY, NASTY, 1, measured)], console)
     assert said(console).count(SHOWN) >= 2
 

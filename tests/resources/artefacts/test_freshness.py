@@ -10,8 +10,16 @@ from resources.manifests.manifest import Code, Input, Manifest
 
 def made(name, digest, *inputs, kind="dataset", version=None):
     return Manifest(
-        kind=kind, name=f"tutor/{name}", version=version or f"v-{digest}", digest=digest, inputs=list(inputs), op=name,
-        config={}, code=Code(revision="r", dirty=False), environment={}, files=[],
+        kind=kind,
+        name=f"tutor/{name}",
+        version=version or f"v-{digest}",
+        digest=digest,
+        inputs=list(inputs),
+        op=name,
+        config={},
+        code=Code(revision="r", dirty=False),
+        environment={},
+        files=[],
     )
 
 
@@ -38,7 +46,11 @@ def test_a_changed_parent_makes_its_children_stale_and_theirs():
     assert list(stale) == ["sft_dataset", "sft_model"]
     [changed] = stale["sft_dataset"]
     assert (changed.reason, changed.name, changed.version, changed.current_version) == (
-        "changed", "tutor/curated", "v-rows-1", "v-rows-2")
+        "changed",
+        "tutor/curated",
+        "v-rows-1",
+        "v-rows-2",
+    )
     assert str(changed) == "made from curated v-rows-1, current is v-rows-2"
     [parent] = stale["sft_model"]
     assert (parent.reason, parent.kind, parent.digest) == ("stale", "dataset", "d1")
@@ -109,7 +121,14 @@ def test_what_was_made_from_an_outdated_artefact_is_stale():
 
 def test_the_cause_that_is_furthest_back_comes_first():
     """speculator is out of date by itself and by its dataset: the dataset has to be made again first."""
-    of = {"kind": "model", "name": "w/quantized_model", "version": "1", "digest": "1", "reason": "changed", "current_version": "2"}
+    of = {
+        "kind": "model",
+        "name": "w/quantized_model",
+        "version": "1",
+        "digest": "1",
+        "reason": "changed",
+        "current_version": "2",
+    }
     dataset = {"kind": "dataset", "name": "w/speculator_dataset", "version": "1", "digest": "1", "reason": "stale"}
     stale = {"speculator": [StaleInput(**of), StaleInput(**dataset)], "speculator_dataset": [StaleInput(**of)]}
     assert [artefact for artefact, _ in causes_of("speculator", stale)] == ["speculator_dataset", "speculator"]
@@ -130,6 +149,8 @@ def test_only_what_is_behind_an_artefact_is_read(tmp_path, monkeypatch):
     make("student_model", sft)
     make("unrelated")
     read, original = [], current.read_manifest
-    monkeypatch.setattr(current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1])
+    monkeypatch.setattr(
+        current, "read_manifest", lambda directory: (read.append(directory.parent.name), original(directory))[1]
+    )
     assert current.up_to_date(registry, "model", "sft_model") == sft
     assert read == ["base_model"]

@@ -53,7 +53,9 @@ def unfinished(lake, where="models/tutor/sft_model/1a2b3c4d5e6f", days=8.0):
 
 def finished(lake, name="sft_model", config=None):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, "sft", ("model_ops/jobs/job.py",), config or {}, [Input(kind="external", name="a", digest="b")])
+    draft = registry.draft(
+        "model", name, "sft", ("model_ops/jobs/job.py",), config or {}, [Input(kind="external", name="a", digest="b")]
+    )
     (draft.directory / "weights").write_text("w")
     registry.finish(draft, {})
     return draft.directory
@@ -68,8 +70,15 @@ def test_a_stopped_version_goes_after_the_stated_time_and_is_named(lake):
     assert remove_leftovers(lake, "tutor", WEEK) == []
 
 
-@pytest.mark.parametrize("where", ["datasets/tutor/sft_dataset/1a2b3c4d5e6f", "releases/tutor/1a2b3c4d5e6f",
-                                   "sweeps/tutor/sft/1a2b3c4d5e6f", "models/tutor/speculator/1a2b3c4d5e6f"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "datasets/tutor/sft_dataset/1a2b3c4d5e6f",
+        "releases/tutor/1a2b3c4d5e6f",
+        "sweeps/tutor/sft/1a2b3c4d5e6f",
+        "models/tutor/speculator/1a2b3c4d5e6f",
+    ],
+)
 def test_every_kind_of_unfinished_directory_goes(lake, where):
     place = unfinished(lake, where)
     assert len(remove_leftovers(lake, "tutor", WEEK)) == 1
@@ -93,15 +102,18 @@ VERSION = "1a2b3c4d5e6f"
 MODEL = f"models/tutor/sft_model/{VERSION}"
 
 
-@pytest.mark.parametrize(("where", "content"), [
-    ("models/tutor/sft_model/current.json", {"version": VERSION}),
-    ("releases/tutor/abcdefabcdef/release.json", {"target": {"path": MODEL}, "speculator": None}),
-    ("releases/tutor/abcdefabcdef/release.json", {"target": {}, "speculator": {"path": MODEL, "version": VERSION}}),
-    ("endpoints/tutor.json", {"candidate": VERSION, "champion": None, "previous": None}),
-    ("endpoints/tutor.json", {"candidate": None, "champion": None, "previous": VERSION}),
-    ("models/tutor/quantized_model/abcdefabcdef/manifest.json", {"inputs": [{"kind": "model", "version": VERSION}]}),
-    ("releases/other/abcdefabcdef/manifest.json", {"inputs": [{"kind": "table"}, {"version": VERSION}]}),
-])
+@pytest.mark.parametrize(
+    ("where", "content"),
+    [
+        ("models/tutor/sft_model/current.json", {"version": VERSION}),
+        ("releases/tutor/abcdefabcdef/release.json", {"target": {"path": MODEL}, "speculator": None}),
+        ("releases/tutor/abcdefabcdef/release.json", {"target": {}, "speculator": {"path": MODEL, "version": VERSION}}),
+        ("endpoints/tutor.json", {"candidate": VERSION, "champion": None, "previous": None}),
+        ("endpoints/tutor.json", {"candidate": None, "champion": None, "previous": VERSION}),
+        ("models/tutor/quantized_model/abcdefabcdef/manifest.json", {"inputs": [{"kind": "model", "version": VERSION}]}),
+        ("releases/other/abcdefabcdef/manifest.json", {"inputs": [{"kind": "table"}, {"version": VERSION}]}),
+    ],
+)
 def test_a_version_that_lost_its_manifest_stays_while_anything_names_it(lake, where, content):
     place = unfinished(lake, MODEL)
     write_json(lake.root / where, content)
@@ -158,11 +170,14 @@ def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
     catalog = lake.root / ".catalog-ab_cd12e"
     catalog.mkdir()
     (catalog / "catalog.duckdb").write_bytes(b"x" * 1000)
-    half = [lake.root / ".lake.json.abcd1234", lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
-            next((lake.root / "models" / "tutor" / "sft_model").glob("*/manifest.json")).parent / ".manifest.json.abcd1234",
-            lake.root / "endpoints" / ".tutor.json.abcd1234",
-            lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
-            lake.root / ".dagster" / ".dagster.yaml.abcd1234"]
+    half = [
+        lake.root / ".lake.json.abcd1234",
+        lake.root / "models" / "tutor" / "sft_model" / ".current.json.abcd1234",
+        next((lake.root / "models" / "tutor" / "sft_model").glob("*/manifest.json")).parent / ".manifest.json.abcd1234",
+        lake.root / "endpoints" / ".tutor.json.abcd1234",
+        lake.root / "endpoints" / "log" / "tutor" / ".000001.json.abcd1234",
+        lake.root / ".dagster" / ".dagster.yaml.abcd1234",
+    ]
     for path in half:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{")
@@ -195,12 +210,12 @@ def test_links_are_not_followed_out_of_the_lake(lake, tmp_path):
     aged(outside, 400)
     home = lake.root / "models" / "tutor"
     (home / "sft_model").mkdir(parents=True)
-    (home / "student_model").symlink_to(outside)                                # a whole asset
+    (home / "student_model").symlink_to(outside)  # a whole asset
     (home / "sft_model" / "1a2b3c4d5e6f").symlink_to(outside / "1a2b3c4d5e6f")  # a version
-    (lake.root / "datasets").symlink_to(outside)                                # a kind
+    (lake.root / "datasets").symlink_to(outside)  # a kind
     (lake.root / ".catalog-abcd1234").symlink_to(outside)
     inside = unfinished(lake, "models/tutor/speculator/1a2b3c4d5e6f")
-    (inside / ".work" / "link").symlink_to(outside / "1a2b3c4d5e6f")            # within what is removed
+    (inside / ".work" / "link").symlink_to(outside / "1a2b3c4d5e6f")  # within what is removed
     aged(inside, 400)
     [found] = remove_leftovers(lake, "tutor", WEEK)
     assert found.name == "speculator" and not inside.exists()
@@ -248,10 +263,13 @@ def test_a_draft_is_held_until_it_is_finished(lake):
 
 def test_a_version_that_another_process_works_in_stays_until_that_process_is_gone(lake):
     place = unfinished(lake, days=400)
-    script = f"import sys; from pathlib import Path; from stores.in_use import hold; hold(Path({str(place)!r})); " \
-             "print('held', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", script], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          text=True) as process:
+    script = (
+        f"import sys; from pathlib import Path; from stores.in_use import hold; hold(Path({str(place)!r})); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "held\n"
         aged(place, 400)
         assert remove_leftovers(lake, "tutor", 0.0) == []

@@ -98,7 +98,9 @@ def test_a_lake_of_another_layout_is_refused_and_left_alone(tmp_path):
     assert marker.read_text() == '{"layout_version": 99}'
 
 
-@pytest.mark.parametrize("place, words", [("file.txt", "is a file"), ("full", "is not empty"), ("gs://b/x", "a lake is a local directory or s3:")])
+@pytest.mark.parametrize(
+    "place, words", [("file.txt", "is a file"), ("full", "is not empty"), ("gs://b/x", "a lake is a local directory or s3:")]
+)
 def test_places_that_cannot_be_a_lake(tmp_path, place, words):
     (tmp_path / "file.txt").write_text("x")
     (tmp_path / "full").mkdir()
@@ -115,7 +117,9 @@ def test_reading_a_lake_that_does_not_exist_creates_nothing(tmp_path):
 
 def test_a_digest_is_of_what_was_made_not_of_how_long_it_took(tmp_path):
     def train(lake, seconds):
-        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft("model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, [])
+        draft = Registry(LakeLayout.open(tmp_path / lake), "tutor").draft(
+            "model", "sft_model", "sft", ("model_ops/jobs/job.py",), {}, []
+        )
         (draft.directory / "model.safetensors").write_bytes(b"weights")
         (draft.directory / "metrics.jsonl").write_text(f'{{"step": 1, "tokens_per_second": {seconds}}}\n')
         return draft.directory, Registry(LakeLayout.open(tmp_path / lake), "tutor").finish(draft, {"seconds": seconds})

@@ -26,7 +26,9 @@ def lake(tmp_path):
 
 def artefact(lake, name, number, inputs=()):
     registry = Registry(lake, "tutor")
-    draft = registry.draft("model", name, name, ("model_ops/jobs/errors.py",), {"n": number}, [item.as_input() for item in inputs])
+    draft = registry.draft(
+        "model", name, name, ("model_ops/jobs/errors.py",), {"n": number}, [item.as_input() for item in inputs]
+    )
     if draft.finished is None:
         (draft.directory / "config.json").write_text(str(number))
     return draft.finished or registry.finish(draft, {})
@@ -79,9 +81,21 @@ def test_step_by_step_it_is_what_building_it_anew_gives(lake, make_release):
         lambda: store(tables, "interactions", [interaction(2, "Go", "south", day=1)]),
         lambda: make_release(lake, 1),
         lambda: artefact(lake, "base_model", 2),
-        lambda: store(tables, "decisions", [
-            dict.fromkeys(SCHEMAS["decisions"].names) | {"workload": "tutor", "stage": "clean", "dt": interaction(1, "", "")["dt"],
-                                                         "interaction_id": "i1", "rule": "kept", "kept": True}]),
+        lambda: store(
+            tables,
+            "decisions",
+            [
+                dict.fromkeys(SCHEMAS["decisions"].names)
+                | {
+                    "workload": "tutor",
+                    "stage": "clean",
+                    "dt": interaction(1, "", "")["dt"],
+                    "interaction_id": "i1",
+                    "rule": "kept",
+                    "kept": True,
+                }
+            ],
+        ),
         lambda: make_release(lake, 2),
         lambda: artefact(lake, "base_model", 1),
         lambda: tables.replace("interactions", SCHEMAS["interactions"].empty_table(), workload="tutor"),
@@ -95,8 +109,7 @@ def test_step_by_step_it_is_what_building_it_anew_gives(lake, make_release):
         assert followed == shown(lake), number
 
 
-@pytest.mark.parametrize("lost", thorough_except(
-    ["catalog", "damaged"], ["catalog", "state", "damaged", "swapped", "code"]))
+@pytest.mark.parametrize("lost", thorough_except(["catalog", "damaged"], ["catalog", "state", "damaged", "swapped", "code"]))
 def test_where_it_is_not_known_what_the_catalog_shows_all_is_built(lake, lost, monkeypatch, tmp_path):
     state = lake.root / ".remembered" / "catalog.json"
     before = shown(lake)

@@ -72,9 +72,7 @@ def lake(tmp_path_factory):
     clean(tables, "tutor", days_of(rows), CurationSettings())
     datasets = lake.artefacts("dataset") / "tutor"
     curate(tables, "tutor", datasets / "curated_interactions" / "c1", CurationSettings(), None)
-    slice_input = Input(
-        kind="table", name="cleaned_interactions", digest=slice_digest(tables, "cleaned_interactions", "tutor")
-    )
+    slice_input = Input(kind="table", name="cleaned_interactions", digest=slice_digest(tables, "cleaned_interactions", "tutor"))
     curated = finish(lake, "dataset", "curated_interactions", "c1", [slice_input])
     spec = DatasetSettings(test_share=0, validation_share=0)
     inputs = {}
@@ -124,9 +122,7 @@ def test_every_table_is_there_with_its_columns_even_when_empty(lake):
     for name, schema in SCHEMAS.items():
         more = ["user_hash"] if name == "feedback" else []
         assert query(lake, f"select * from {name}").column_names == [*schema.names, *more]
-    assert query(lake, "select count(*) as rows from interactions where dt = date '2026-06-01'").to_pylist() == [
-        {"rows": 3}
-    ]
+    assert query(lake, "select count(*) as rows from interactions where dt = date '2026-06-01'").to_pylist() == [{"rows": 3}]
     types = dict(
         zip(
             *query(lake, "select column_name, column_type from (describe interactions)").to_pydict().values(),
@@ -146,9 +142,17 @@ def test_datasets_are_views_of_their_current_version(lake):
 
 
 def test_a_dataset_is_found_by_name_and_read_in_any_version(lake):
-    found = query(lake, "select version, is_current, relation, versions_relation, row_count, typeof(bytes) as bytes from datasets "
-                        "where name = 'tutor/sft_dataset' order by version").to_pylist()
-    same = {"relation": "tutor_sft_dataset", "versions_relation": "tutor_sft_dataset_versions", "row_count": 2, "bytes": "BIGINT"}
+    found = query(
+        lake,
+        "select version, is_current, relation, versions_relation, row_count, typeof(bytes) as bytes from datasets "
+        "where name = 'tutor/sft_dataset' order by version",
+    ).to_pylist()
+    same = {
+        "relation": "tutor_sft_dataset",
+        "versions_relation": "tutor_sft_dataset_versions",
+        "row_count": 2,
+        "bytes": "BIGINT",
+    }
     assert found == [{"version": "d0", "is_current": False, **same}, {"version": "d1", "is_current": True, **same}]
     rows = query(lake, "select version, count(*) as rows from tutor_sft_dataset_versions group by version order by version")
     assert rows.to_pylist() == [{"version": "d0", "rows": 2}, {"version": "d1", "rows": 2}]
@@ -161,7 +165,10 @@ def test_a_dataset_with_a_broken_file_is_listed_and_stops_no_other_view(lake, tm
     (broken.root / "datasets" / "tutor" / "sft_dataset" / "d1" / "train.parquet").write_bytes(b"PAR1 cut")
     rebuild(broken)
     found = query(broken, "select version, relation, row_count from datasets where name = 'tutor/sft_dataset' order by version")
-    assert found.to_pylist() == [{"version": "d0", "relation": None, "row_count": 2}, {"version": "d1", "relation": None, "row_count": None}]
+    assert found.to_pylist() == [
+        {"version": "d0", "relation": None, "row_count": 2},
+        {"version": "d1", "relation": None, "row_count": None},
+    ]
     assert query(broken, "from tutor_sft_dataset_versions").num_rows == 2
     assert query(broken, "from interactions").num_rows == 4
 
@@ -172,7 +179,9 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
     for version, values in (("v1", ["1"]), ("v2", [2])):
         (home / version).mkdir(parents=True)
         pq.write_table(pa.table({"item": values}), home / version / "items.parquet")
-        (home / version / "manifest.json").write_text(json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version}))
+        (home / version / "manifest.json").write_text(
+            json.dumps({"kind": "dataset", "name": "tutor/eval_suite", "version": version})
+        )
     write_json(home / "current.json", {"version": "v2"})
     rebuild(lake)
     assert query(lake, "select item, version from tutor_eval_suite_versions").to_pylist() == [{"item": 2, "version": "v2"}]
@@ -184,14 +193,26 @@ def test_metrics_are_one_long_table(lake, tmp_path):
     measured = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
     home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
     manifest = json.loads((home / "manifest.json").read_text())
-    manifest["metrics"] = {"records": {"dropped": {"too.short": 3}}, "by_layer": [0.5, 1.5], "done": True, "note": "3", "none": None}
+    manifest["metrics"] = {
+        "records": {"dropped": {"too.short": 3}},
+        "by_layer": [0.5, 1.5],
+        "done": True,
+        "note": "3",
+        "none": None,
+    }
     (home / "manifest.json").write_text(json.dumps(manifest))
     (home / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.25}\n{"step": 3, "lo')
     rebuild(measured)
-    found = query(measured, "select step, metric, value from metrics where name = 'tutor/sft_model' order by all nulls first").to_pylist()
+    found = query(
+        measured, "select step, metric, value from metrics where name = 'tutor/sft_model' order by all nulls first"
+    ).to_pylist()
     assert [tuple(row.values()) for row in found] == [
-        (None, "by_layer/0", 0.5), (None, "by_layer/1", 1.5), (None, "done", 1.0), (None, "records/dropped/too.short", 3.0),
-        (1, "loss", 2.5), (2, "loss", 1.25),
+        (None, "by_layer/0", 0.5),
+        (None, "by_layer/1", 1.5),
+        (None, "done", 1.0),
+        (None, "records/dropped/too.short", 3.0),
+        (1, "loss", 2.5),
+        (2, "loss", 1.25),
     ]
 
 
@@ -207,31 +228,45 @@ def test_what_an_evaluation_compared_with_is_not_in_a_releases_weights(lake, tmp
         made.append(finish(compared, kind, name, "v", inputs))
     home = compared.artefacts("release") / "tutor" / "r2"
     shutil.copytree(compared.artefacts("release") / "tutor" / "r1", home)
-    manifest = json.loads((home / "manifest.json").read_text()) | {"version": "r2", "inputs": [item.model_dump() for item in made]}
+    manifest = json.loads((home / "manifest.json").read_text()) | {
+        "version": "r2",
+        "inputs": [item.model_dump() for item in made],
+    }
     (home / "manifest.json").write_text(json.dumps(manifest))
     write_json(home.parent / "current.json", {"version": "r2"})
     rebuild(compared)
     assert query(compared, "from ancestors('tutor/release@r2') where name = 'tutor/sft_model'").num_rows == 1
     assert query(compared, "from log_lines_in('tutor/release')").num_rows == 0
     assert query(compared, "from log_lines_in('tutor/release@r1')").num_rows == 3
-    assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == ["release:tutor/release@r1"]
+    assert query(compared, "from weights_holding('ann') where artefact like 'release:%'")["artefact"].to_pylist() == [
+        "release:tutor/release@r1"
+    ]
     assert query(compared, "from why('r1') where stage = 'release'")["version"].to_pylist() == ["r1"]
 
 
 def test_models_are_a_view(lake):
     assert query(lake, "select name, version, is_current from models").to_pylist() == [
-        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}]
+        {"name": "tutor/sft_model", "version": "abcdef123456", "is_current": True}
+    ]
 
 
 def test_ancestors_and_descendants_of_any_node(lake):
     below = query(lake, "select depth, name from ancestors('tutor/release@r1')").to_pylist()
     assert [(row["depth"], row["name"]) for row in below] == [
-        (1, "tutor/sft_model"), (2, "tutor/sft_dataset"), (2, "Qwen/Qwen3"), (3, "tutor/curated_interactions"),
-        (4, "tutor/cleaned_interactions")]
+        (1, "tutor/sft_model"),
+        (2, "tutor/sft_dataset"),
+        (2, "Qwen/Qwen3"),
+        (3, "tutor/curated_interactions"),
+        (4, "tutor/cleaned_interactions"),
+    ]
     above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
     assert [tuple(row.values()) for row in above] == [
-        (1, "tutor/curated_interactions", "c1"), (2, "tutor/sft_dataset", "d0"), (2, "tutor/sft_dataset", "d1"),
-        (3, "tutor/sft_model", "abcdef123456"), (4, "tutor/release", "r1")]
+        (1, "tutor/curated_interactions", "c1"),
+        (2, "tutor/sft_dataset", "d0"),
+        (2, "tutor/sft_dataset", "d1"),
+        (3, "tutor/sft_model", "abcdef123456"),
+        (4, "tutor/release", "r1"),
+    ]
     assert query(lake, "from descendants('Qwen/Qwen3')").num_rows == 2
     assert query(lake, "from descendants('tutor/sft_dataset')").num_rows == 2  # only the current version has children here
     assert query(lake, "from ancestors('abcdef')").num_rows == 4
@@ -241,7 +276,9 @@ def test_ancestors_and_descendants_of_any_node(lake):
 
 def test_users_in_weights(lake):
     assert query(lake, "select user_hash, interactions from users_in('tutor/sft_model')").to_pylist() == [
-        {"user_hash": "ann", "interactions": 2}, {"user_hash": "bob", "interactions": 1}]
+        {"user_hash": "ann", "interactions": 2},
+        {"user_hash": "bob", "interactions": 1},
+    ]
 
 
 def test_artefacts_and_edges_come_from_manifests(lake):
@@ -297,7 +334,8 @@ def test_rows_of_a_dataset_are_its_own_and_not_those_of_the_dataset_that_gave_it
     assert of("tutor/best") == of("tutor/second_sft_model") == [{"dataset": "dataset:tutor/best@v", "lines": 3}]
     assert of("tutor/sft_dataset") == of("tutor/sft_model") == [{"dataset": "dataset:tutor/sft_dataset@d1", "lines": 3}]
     assert query(named, "select dataset from weights_holding('ann') where artefact like '%second_sft%'").to_pylist() == [
-        {"dataset": "dataset:tutor/best@v"}]
+        {"dataset": "dataset:tutor/best@v"}
+    ]
     assert query(named, "from ancestors('tutor/best')").num_rows == 3  # the splits' dataset is an ancestor all the same
 
 
@@ -335,10 +373,7 @@ def test_lineage_goes_down_to_the_tables(lake, asked):
         (2, "dataset", "tutor/curated_interactions"),
         (3, "table", "tutor/cleaned_interactions"),
     ]
-    assert (
-        edges[0]["child"] == "model:tutor/sft_model@abcdef123456"
-        and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
-    )
+    assert edges[0]["child"] == "model:tutor/sft_model@abcdef123456" and edges[0]["parent"] == "dataset:tutor/sft_dataset@d1"
 
 
 def test_an_artefact_that_is_not_there(lake):
@@ -432,8 +467,11 @@ def test_a_lake_of_before_a_column_was_added_reads_null_there(tmp_path):
         pq.write_table(kept, file)
     rebuild(lake)
     assert len(files) == 2
-    [row] = query(lake, "select count(*) as n, count(quality) as rated, any_value(typeof(quality)) as kind, "
-                        "count(cleaned_with) as cleaned, count(*) filter (dt is not null) as dated from cleaned_interactions").to_pylist()
+    [row] = query(
+        lake,
+        "select count(*) as n, count(quality) as rated, any_value(typeof(quality)) as kind, "
+        "count(cleaned_with) as cleaned, count(*) filter (dt is not null) as dated from cleaned_interactions",
+    ).to_pylist()
     assert row == {"n": 4, "rated": 0, "kind": "MAP(VARCHAR, DOUBLE)", "cleaned": 4, "dated": 4}
     assert list(query(lake, "from cleaned_interactions").column_names) == SCHEMAS["cleaned_interactions"].names
 
@@ -487,8 +525,15 @@ def decided(lake, relation="decisions"):
 def decide(lake, workload, stage, version, count):
     """Decisions of a stage, as its step writes them."""
     rows = [
-        {"workload": workload, "stage": stage, "version": version, "dt": START.date(), "interaction_id": f"{workload}{n}",
-         "rule": "kept", "kept": True}
+        {
+            "workload": workload,
+            "stage": stage,
+            "version": version,
+            "dt": START.date(),
+            "interaction_id": f"{workload}{n}",
+            "rule": "kept",
+            "kept": True,
+        }
         for n in range(count)
     ]
     Tables(lake).append("decisions", pa.Table.from_pylist(rows, schema=SCHEMAS["decisions"]))
@@ -551,14 +596,20 @@ def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
 
 
 def test_every_relation_and_column_has_a_comment(lake):
-    without = query(lake, "select relation, comment from relations where comment is null union all "
-                          "select relation || '.' || column_name, comment from relation_columns where comment is null")
+    without = query(
+        lake,
+        "select relation, comment from relations where comment is null union all "
+        "select relation || '.' || column_name, comment from relation_columns where comment is null",
+    )
     assert without["relation"].to_pylist() == []
     names = set(query(lake, "select relation from relations")["relation"].to_pylist())
     assert {"decisions", "decisions_history", "tutor_sft_dataset", "why(identifier)", "relations"} <= names
-    found = query(lake, "select view_name, comment from duckdb_views() where view_name = 'decisions' union all "
-                        "select column_name, comment from duckdb_columns() where table_name = 'tutor_sft_dataset' "
-                        "and column_name = 'interaction_ids'").to_pydict()
+    found = query(
+        lake,
+        "select view_name, comment from duckdb_views() where view_name = 'decisions' union all "
+        "select column_name, comment from duckdb_columns() where table_name = 'tutor_sft_dataset' "
+        "and column_name = 'interaction_ids'",
+    ).to_pydict()
     assert all(found["comment"]) and len(found["comment"]) == 2
 
 

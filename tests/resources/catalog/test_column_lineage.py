@@ -16,8 +16,11 @@ KEYS = {"workload", "interaction_id", "interaction_ids", "row_id"}
 def test_what_is_said_of_columns_is_what_an_experiment_shows(step, tmp_path):
     said = {column: {".".join(source) for source in sources} for column, sources in columns_of(step).items()}
     found = experiment(step, tmp_path)
-    wrong = {column: (found.get(column), said.get(column)) for column in {*found, *said} - KEYS
-             if found.get(column, set()) != said.get(column, set())}
+    wrong = {
+        column: (found.get(column), said.get(column))
+        for column in {*found, *said} - KEYS
+        if found.get(column, set()) != said.get(column, set())
+    }
     assert wrong == {}, "(found, said) by column"
 
 

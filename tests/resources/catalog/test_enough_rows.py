@@ -26,24 +26,47 @@ def lake(tmp_path_factory):
     others = [PAIR | {"workload_id": "tutor"}, {"speaker": "x", "wrote": "y" * 200}]
     (home / "other" / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in others))
     lake = LakeLayout.open(home / "lake")
-    ingest(Tables(lake), "shop", {
-        name: SourceSettings(uri=str(home / name), workloads={"tutor": "tutor"} if name == "other" else {})
-        for name in ("good", "dead", "small", "other")})
+    ingest(
+        Tables(lake),
+        "shop",
+        {
+            name: SourceSettings(uri=str(home / name), workloads={"tutor": "tutor"} if name == "other" else {})
+            for name in ("good", "dead", "small", "other")
+        },
+    )
     rebuild(lake)
     return lake
 
 
-@pytest.mark.parametrize(("counts", "sources", "seeds", "said"), [
-    (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
-    (RecordCounts(1, 1, {}, {}), ["good", "other"], 0, ""),
-    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
-    (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 1, "(unknown_format: none of the first 1 records"),
-    (RecordCounts(100, 5, {}, {"ingest: broken": 95}), ["good"], 0, "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can"),
-    (RecordCounts(100, 50, {}, {"ingest: broken": 50}), ["good"], 0, ""),
-    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 0, "8 were dropped and 0 are in quarantine (clean: too_short 8)"),
-    (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 1, ""),
-    (RecordCounts(0, 0, {}, {}), ["good"], 0, "(none was read)"),
-])
+@pytest.mark.parametrize(
+    ("counts", "sources", "seeds", "said"),
+    [
+        (RecordCounts(1, 1, {}, {}), ["good", "small"], 0, ""),
+        (RecordCounts(1, 1, {}, {}), ["good", "other"], 0, ""),
+        (RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}), ["good", "dead"], 0, "source dead left no row: its 1 object, "),
+        (
+            RecordCounts(2, 1, {}, {"ingest: unknown_format": 1}),
+            ["good", "dead"],
+            1,
+            "(unknown_format: none of the first 1 records",
+        ),
+        (
+            RecordCounts(100, 5, {}, {"ingest: broken": 95}),
+            ["good"],
+            0,
+            "95 records are in quarantine (ingest: broken 95), and 5 rows of 100 records can",
+        ),
+        (RecordCounts(100, 50, {}, {"ingest: broken": 50}), ["good"], 0, ""),
+        (
+            RecordCounts(8, 0, {"clean: too_short": 8}, {}),
+            ["good"],
+            0,
+            "8 were dropped and 0 are in quarantine (clean: too_short 8)",
+        ),
+        (RecordCounts(8, 0, {"clean: too_short": 8}, {}), ["good"], 1, ""),
+        (RecordCounts(0, 0, {}, {}), ["good"], 0, "(none was read)"),
+    ],
+)
 def test_what_stops_a_run(lake, counts, sources, seeds, said):
     found = shortage(lake, "shop", counts, sources, seeds)
     assert said in found if said else not found

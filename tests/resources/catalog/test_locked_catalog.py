@@ -160,8 +160,12 @@ def places(tmp_path_factory):
         other.execute("create table t as select 'SECRET' as a")
     rebuild(lake)
     return lake, {
-        "lake": lake.root, "outside": outside, "parquet": home / "outside.parquet", "database": home / "other.duckdb",
-        "beside": home / "beside", "file": Tables(lake).files("interactions")[0],
+        "lake": lake.root,
+        "outside": outside,
+        "parquet": home / "outside.parquet",
+        "database": home / "other.duckdb",
+        "beside": home / "beside",
+        "file": Tables(lake).files("interactions")[0],
     }
 
 
@@ -205,15 +209,20 @@ def test_no_setting_is_changed(places, sql):
 
 
 def test_a_file_that_is_refused_is_named_with_what_reads_it(places):
-    with pytest.raises(CatalogError, match=r"reads only the tables and datasets of the lake .*outside.csv.*"
-                                           r"plain DuckDB on .*catalog.duckdb"):
+    with pytest.raises(
+        CatalogError,
+        match=r"reads only the tables and datasets of the lake .*outside.csv.*"
+        r"plain DuckDB on .*catalog.duckdb",
+    ):
         query(places[0], f"from read_csv('{places[1]['outside']}')")
 
 
 def test_the_locks_of_two_questions_at_once_are_two(places):
     lake = places[0]
     with open_catalog(lake, Limits(memory_gib=1)) as one, open_catalog(lake) as other:
-        assert one.sql("select count(*) from interactions").fetchall() == other.sql("select count(*) from interactions").fetchall()
+        assert (
+            one.sql("select count(*) from interactions").fetchall() == other.sql("select count(*) from interactions").fetchall()
+        )
         rebuild(lake)  # while both are open
         assert query(lake, "select count(*) as n from interactions").to_pylist() == [{"n": 6}]
 
@@ -221,7 +230,12 @@ def test_the_locks_of_two_questions_at_once_are_two(places):
 def test_no_secret_of_the_environment_is_shown(places, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "AWS_SECRET_ACCESS_KEY", "MILLRACE_USER_HASH_KEY"):
         monkeypatch.setenv(name, "http://user:SECRET@proxy:80")
-    for sql in ("from duckdb_settings()", "from duckdb_variables()", "from duckdb_secrets()", "select current_setting('http_proxy')"):
+    for sql in (
+        "from duckdb_settings()",
+        "from duckdb_variables()",
+        "from duckdb_secrets()",
+        "select current_setting('http_proxy')",
+    ):
         assert "SECRET" not in str(query(places[0], sql).to_pylist())
     with pytest.raises(CatalogError):
         query(places[0], "select getenv('MILLRACE_USER_HASH_KEY')")
@@ -246,8 +260,15 @@ def test_memory_is_bounded_and_the_way_out_is_named(places):
 def test_a_catalog_that_another_program_writes_is_said_to_be(places):
     lake = places[0]
     writer = subprocess.Popen(
-        [sys.executable, "-c", "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()",
-         str(lake.catalog)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        [
+            sys.executable,
+            "-c",
+            "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print(1, flush=True); sys.stdin.read()",
+            str(lake.catalog),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
         writer.stdout.readline()
         with pytest.raises(CatalogError, match=r"is open for writing in another program .* close it there"):

@@ -46,11 +46,16 @@ def test_a_history_of_releases_in_sql(lake, make_release):
     approve(lake, b, BO)
     roll_back(lake, a, BO)
     endpoint.nominate(ReleaseRef.of(c))
-    found = rows(lake, "select version, is_champion, is_previous, is_candidate, standing, decided_by, approvals, passed "
-                       "from releases order by created_at")
-    assert found == [(a.name, True, False, False, "approved", "recipe: approval automatic", 1, True),
-                     (b.name, False, True, False, "withdrawn", "bo", 2, True),
-                     (c.name, False, False, True, None, None, 0, True)]
+    found = rows(
+        lake,
+        "select version, is_champion, is_previous, is_candidate, standing, decided_by, approvals, passed "
+        "from releases order by created_at",
+    )
+    assert found == [
+        (a.name, True, False, False, "approved", "recipe: approval automatic", 1, True),
+        (b.name, False, True, False, "withdrawn", "bo", 2, True),
+        (c.name, False, False, True, None, None, 0, True),
+    ]
     assert rows(lake, "select action, release, who, identity_from, reason, replaces, len(gates), intact from approvals") == [
         ("approved", a.name, AUTOMATIC.name, "recipe", None, None, 1, True),
         ("promoted", a.name, AUTOMATIC.name, "recipe", None, None, 1, True),
@@ -58,16 +63,25 @@ def test_a_history_of_releases_in_sql(lake, make_release):
         ("promoted", b.name, "ana", "MILLRACE_USER", "read 20 answers", a.name, 1, True),
         ("approved", b.name, "bo", "system account", "wrong prices", None, 1, True),
         ("rolled back", a.name, "bo", "system account", "wrong prices", b.name, 1, True),
-        ("nominated", c.name, "pipeline", "pipeline", None, None, 1, True)]
-    assert rows(lake, "select release, began_by, ended_by, promoted_by, replaced_by, replaced_because, served_until is null, "
-                      "served_until >= served_from from champions") == [
+        ("nominated", c.name, "pipeline", "pipeline", None, None, 1, True),
+    ]
+    assert rows(
+        lake,
+        "select release, began_by, ended_by, promoted_by, replaced_by, replaced_because, served_until is null, "
+        "served_until >= served_from from champions",
+    ) == [
         (a.name, "promoted", "promoted", AUTOMATIC.name, "ana", "read 20 answers", False, True),
         (b.name, "promoted", "rolled back", "ana", "bo", "wrong prices", False, True),
-        (a.name, "rolled back", None, "bo", None, None, True, None)]
-    assert rows(lake, "select release, name, wanted, measured, passed from gates where release = "
-                      f"'{c.name}'") == [(c.name, "recovery", 0.99, 0.999, True)]
-    assert rows(lake, "select count(*) from releases join artefacts on artefacts.path = releases.path "
-                      "where releases.digest = artefacts.digest and target = 'tutor/sft_model' and drafter is null") == [(3,)]
+        (a.name, "rolled back", None, "bo", None, None, True, None),
+    ]
+    assert rows(lake, f"select release, name, wanted, measured, passed from gates where release = '{c.name}'") == [
+        (c.name, "recovery", 0.99, 0.999, True)
+    ]
+    assert rows(
+        lake,
+        "select count(*) from releases join artefacts on artefacts.path = releases.path "
+        "where releases.digest = artefacts.digest and target = 'tutor/sft_model' and drafter is null",
+    ) == [(3,)]
 
 
 def test_who_served_at_a_moment_can_be_asked(lake, make_release):
@@ -87,8 +101,11 @@ def test_two_workloads_do_not_mix(lake, make_release):
         Endpoint(lake, workload).promote(ReleaseRef.of(directory), ANA)
     withdrawn = make_release(lake, 2, "shop")
     withdraw(lake, withdrawn, BO)
-    assert rows(lake, "select workload, count(*), count(*) filter (is_champion), count(*) filter (standing = 'withdrawn') "
-                      "from releases group by all order by all") == [("shop", 2, 1, 1), ("tutor", 1, 1, 0)]
+    assert rows(
+        lake,
+        "select workload, count(*), count(*) filter (is_champion), count(*) filter (standing = 'withdrawn') "
+        "from releases group by all order by all",
+    ) == [("shop", 2, 1, 1), ("tutor", 1, 1, 0)]
     assert rows(lake, "select workload, served_until from champions order by all") == [("shop", None), ("tutor", None)]
 
 

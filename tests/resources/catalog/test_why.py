@@ -25,10 +25,17 @@ def steps(lake, identifier):
 
 def pair(number, answer="A channel to a wheel.", **changes):
     record = {
-        "timestamp": 1780300000 + number, "workload_id": "w", "client_id": "c", "session_id": f"s{number}",
+        "timestamp": 1780300000 + number,
+        "workload_id": "w",
+        "client_id": "c",
+        "session_id": f"s{number}",
         "request": {"model": "m", "messages": [{"role": "user", "content": f"What is a mill race, number {number}?"}]},
-        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m", "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}]},
+        "response": {
+            "id": f"r{number}",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}],
+        },
     }
     return record | changes
 
@@ -39,10 +46,19 @@ def read(tmp_path_factory):
     home = tmp_path_factory.mktemp("why")
     logs = home / "logs"
     logs.mkdir()
-    lines = [json.dumps(pair(1)), json.dumps(pair(2)), "", "{not json", json.dumps(pair(1)), json.dumps(pair(5, request={"n": 1}))]
+    lines = [
+        json.dumps(pair(1)),
+        json.dumps(pair(2)),
+        "",
+        "{not json",
+        json.dumps(pair(1)),
+        json.dumps(pair(5, request={"n": 1})),
+    ]
     (logs / "gateway.jsonl").write_text("\n".join(lines) + "\n")
-    thumbs = [{"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
-              {"response_id": "nobody", "name": "thumbs", "value": "up"}]
+    thumbs = [
+        {"response_id": "r2", "name": "thumbs", "value": "down", "comment": "SECRET WORDS"},
+        {"response_id": "nobody", "name": "thumbs", "value": "up"},
+    ]
     (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in thumbs))
     (logs / "picture.jsonl").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
     lake = LakeLayout.open(home / "lake")
@@ -64,7 +80,9 @@ def test_a_line_that_became_a_row_is_found_by_the_end_of_its_path_and_by_every_i
 def test_a_repeated_line_tells_which_copy_stayed(read):
     [dropped, kept] = history_of(read, "gateway.jsonl:5").steps.to_pylist()
     assert dropped["rule"] == "repeated_record" and not dropped["kept"]
-    assert "gateway.jsonl:5 gave way to" in dropped["detail"] and dropped["detail"].endswith("gateway.jsonl:1, the same content")
+    assert "gateway.jsonl:5 gave way to" in dropped["detail"] and dropped["detail"].endswith(
+        "gateway.jsonl:1, the same content"
+    )
     assert kept["detail"].endswith("gateway.jsonl:1")
 
 
@@ -108,27 +126,45 @@ def spelled(read, monkeypatch):
     return home
 
 
-@pytest.mark.parametrize("path", [
-    "logs/gateway.jsonl", "./logs//gateway.jsonl", "logs/../logs/gateway.jsonl", "../{name}/logs/gateway.jsonl", "~/logs/gateway.jsonl",
-    "link/gateway.jsonl", "one.jsonl", "{home}/link/../logs/./gateway.jsonl", "file://{home}/logs/gateway.jsonl",
-    "file://localhost{home}/link/gatew%61y.jsonl", "file:{home}/logs/gateway.jsonl", "gateway.jsonl", "../../elsewhere/../logs/gateway.jsonl",
-])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "logs/gateway.jsonl",
+        "./logs//gateway.jsonl",
+        "logs/../logs/gateway.jsonl",
+        "../{name}/logs/gateway.jsonl",
+        "~/logs/gateway.jsonl",
+        "link/gateway.jsonl",
+        "one.jsonl",
+        "{home}/link/../logs/./gateway.jsonl",
+        "file://{home}/logs/gateway.jsonl",
+        "file://localhost{home}/link/gatew%61y.jsonl",
+        "file:{home}/logs/gateway.jsonl",
+        "gateway.jsonl",
+        "../../elsewhere/../logs/gateway.jsonl",
+    ],
+)
 def test_a_line_and_an_object_are_found_by_any_spelling_of_their_path(read, spelled, path):
     path = path.format(home=spelled, name=spelled.name)
     assert steps(read, f"{path}:2") == [("interactions", "read")]
     assert steps(read, path)[0] == ("object", "read")
 
 
-@pytest.mark.parametrize("asked, said", [
-    ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
-    ("logs/", "logs/ is a folder of 3 log objects"),
-    ("link", "link is a folder of 3 log objects"),
-    ("logs:4", "logs is a folder of 3 log objects"),
-    ("{home}/lake", "is a folder, and no log object in it is known"),
-    ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
-    ("gateway.jsonl:99999999999999999999999999", "no record at line"),
-    (":12", "has the id :12"), ("a\udcff.jsonl:1", "is not UTF-8 text"), ("\0.jsonl:1", "no log object"),
-])
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ("{home}/logs", "logs is a folder of 3 log objects: ask for one of them, such as {home}/logs/gateway.jsonl"),
+        ("logs/", "logs/ is a folder of 3 log objects"),
+        ("link", "link is a folder of 3 log objects"),
+        ("logs:4", "logs is a folder of 3 log objects"),
+        ("{home}/lake", "is a folder, and no log object in it is known"),
+        ("/gone/gateway.jsonl:4", "no log object /gone/gateway.jsonl is known to .*: {home}/logs/gateway.jsonl has that name"),
+        ("gateway.jsonl:99999999999999999999999999", "no record at line"),
+        (":12", "has the id :12"),
+        ("a\udcff.jsonl:1", "is not UTF-8 text"),
+        ("\0.jsonl:1", "no log object"),
+    ],
+)
 def test_what_is_no_object_says_what_is_near_it(read, spelled, asked, said):
     with pytest.raises(UnknownIdError, match=said.format(home=spelled)):
         history_of(read, asked.format(home=spelled))
@@ -143,10 +179,17 @@ def test_names_with_colons_accents_and_escapes_are_found(tmp_path, monkeypatch):
     ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     rebuild(lake)
     monkeypatch.chdir(tmp_path)
-    for asked, what in (("logs/log:2", "log object .*/log:2$"), ("log:2", "line 2 of .*/log$"), ("log:2:1", "line 1 of .*/log:2$"),
-                        ("12:30:00.jsonl:2", "line 2 of .*/12:30:00.jsonl$"), ("logs/\u00e9.jsonl:1", "line 1 of .*/e\u0301.jsonl$"),
-                        ("100%25.jsonl", "log object .*/100%25.jsonl$"), (f"file://{tmp_path}/logs/100%2525.jsonl:1", "line 1 of .*100%25.jsonl$"),
-                        (f"file://{tmp_path}/logs/a%20b.jsonl", "log object .*/a b.jsonl$"), ("a b.jsonl:1", "line 1 of .*/a b.jsonl$")):
+    for asked, what in (
+        ("logs/log:2", "log object .*/log:2$"),
+        ("log:2", "line 2 of .*/log$"),
+        ("log:2:1", "line 1 of .*/log:2$"),
+        ("12:30:00.jsonl:2", "line 2 of .*/12:30:00.jsonl$"),
+        ("logs/\u00e9.jsonl:1", "line 1 of .*/e\u0301.jsonl$"),
+        ("100%25.jsonl", "log object .*/100%25.jsonl$"),
+        (f"file://{tmp_path}/logs/100%2525.jsonl:1", "line 1 of .*100%25.jsonl$"),
+        (f"file://{tmp_path}/logs/a%20b.jsonl", "log object .*/a b.jsonl$"),
+        ("a b.jsonl:1", "line 1 of .*/a b.jsonl$"),
+    ):
         assert re.match(what, history_of(lake, asked).what), asked
 
 
@@ -191,8 +234,14 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     score = dict.fromkeys(SCHEMAS["judgements"].names) | {
-        "workload": "tutor", "dt": rows[0]["dt"], "interaction_id": "i3", "name": "quality", "score": 7.0, "model": "big",
-        "ts": rows[0]["ts"]}
+        "workload": "tutor",
+        "dt": rows[0]["dt"],
+        "interaction_id": "i3",
+        "name": "quality",
+        "score": 7.0,
+        "model": "big",
+        "ts": rows[0]["ts"],
+    }
     store(tables, "judgements", [score])
     curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
     rebuild(lake)
@@ -206,8 +255,13 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
 def test_an_erased_interaction_is_still_answered_for(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     decision = dict.fromkeys(SCHEMAS["decisions"].names) | {
-        "workload": "tutor", "stage": "ingest", "interaction_id": "ab" * 32, "rule": "erased", "kept": False,
-        "detail": json.dumps({"uri": "log.jsonl", "row": 3})}
+        "workload": "tutor",
+        "stage": "ingest",
+        "interaction_id": "ab" * 32,
+        "rule": "erased",
+        "kept": False,
+        "detail": json.dumps({"uri": "log.jsonl", "row": 3}),
+    }
     Tables(lake).append("decisions", pa.Table.from_pylist([decision], schema=SCHEMAS["decisions"]))
     rebuild(lake)
     assert steps(lake, "abababab") == [("ingest", "erased")]
@@ -255,5 +309,9 @@ def test_the_story_of_an_object_and_of_a_line_reads_well(read, tmp_path):
     print_history(history_of(read, "gateway.jsonl"), "table", console)
     print_history(history_of(read, "gateway.jsonl:2"), "table", console)
     said = console.export_text()
-    assert "log object " in said and "2 interactions, the first at line 1" in said and "a copy was dropped: 1 record, the first" in said
+    assert (
+        "log object " in said
+        and "2 interactions, the first at line 1" in said
+        and "a copy was dropped: 1 record, the first" in said
+    )
     assert "waits to be cleaned" in said

@@ -12,18 +12,29 @@ from curated_rows import built, curated, example, row, seeds
 
 from resources.composing.dataset_settings import DatasetSettings
 
-SETTINGS = DatasetSettings(mix={"gateway": {"rows": 30}, "handmade": 0.5}, limits={"handmade": {"max_repeats": 3}}, max_rows=42,
-                           test_share=0.2, validation_share=0.2)
+SETTINGS = DatasetSettings(
+    mix={"gateway": {"rows": 30}, "handmade": 0.5},
+    limits={"handmade": {"max_repeats": 3}},
+    max_rows=42,
+    test_share=0.2,
+    validation_share=0.2,
+)
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     home = tmp_path_factory.mktemp("card")
-    rows = [row(n, f"question {n}", f"answer {n}", language="de" if n % 3 else None, prompt_shape="translate") for n in range(80)]
+    rows = [
+        row(n, f"question {n}", f"answer {n}", language="de" if n % 3 else None, prompt_shape="translate") for n in range(80)
+    ]
     lines = [example(f"seed {n}", f"told {n}") for n in range(4)]
     report, found = built(
-        curated(home / "c.parquet", rows), home / "sft_dataset", SETTINGS, seeds(home, lines, synthetic=True, licence="mit"),
-        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}})
+        curated(home / "c.parquet", rows),
+        home / "sft_dataset",
+        SETTINGS,
+        seeds(home, lines, synthetic=True, licence="mit"),
+        about={"workload": "tutor", "pii": "redact", "licences": {"handmade": "mit"}},
+    )
     return home / "sft_dataset", report, found
 
 
@@ -36,7 +47,10 @@ def test_the_metadata_names_a_file_for_each_split(dataset):
     [config] = head(directory)["configs"]
     assert config["config_name"] == "default"
     assert {each["split"]: (directory / each["path"]).exists() for each in config["data_files"]} == {
-        "train": True, "validation": True, "test": True}
+        "train": True,
+        "validation": True,
+        "test": True,
+    }
     assert head(directory)["language"] == ["de"] and head(directory)["size_categories"] == ["n<1K"]
     assert "synthetic" in head(directory)["tags"]
 

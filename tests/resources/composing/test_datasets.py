@@ -42,9 +42,7 @@ def conversation(session, answers, number=0, **changes):
     history, rows = [{"role": "system", "content": "be brief"}], []
     for turn, answer in enumerate(answers):
         history = [*history, {"role": "user", "content": f"{session} question {turn}"}]
-        rows.append(
-            interaction(f"{session}.{turn}", history, answer, session_id=session, minutes=number + turn, **changes)
-        )
+        rows.append(interaction(f"{session}.{turn}", history, answer, session_id=session, minutes=number + turn, **changes))
         said = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
         history = [*history, said]
     return rows
@@ -81,19 +79,23 @@ def test_reasoning_is_learnt_with_its_own_answer_and_is_no_part_of_later_context
 def test_what_the_request_gave_the_template_reaches_the_dataset(tables, tmp_path):
     rows = conversation("a", ["one answer", "two answers"])
     off = {"chat_template_kwargs": {"enable_thinking": False}}
-    rows[1]["params"] = json.dumps({"temperature": 0.5, "extra_body": off, "response_format": {"type": "json_object"},
-                                   "continue_final_message": True})
+    rows[1]["params"] = json.dumps(
+        {"temperature": 0.5, "extra_body": off, "response_format": {"type": "json_object"}, "continue_final_message": True}
+    )
     _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
     (row,) = splits["train"]
-    assert json.loads(row["request"]) == {
-        **off, "response_format": {"type": "json_object"}, "continue_final_message": True}
+    assert json.loads(row["request"]) == {**off, "response_format": {"type": "json_object"}, "continue_final_message": True}
     first, second = [message for message in json.loads(row["messages"]) if message["role"] == "assistant"]
     assert first["learnt_request"] == {} and "learnt_request" not in second, "the first request had no such parameters"
 
 
 def test_how_answers_become_tokens_is_written_beside_the_rows(tables, tmp_path):
     rows = conversation("a", ["one answer"])
-    built(curated(tables, rows, tmp_path / "c"), tmp_path / "d", DatasetSettings(thinking="strip", test_share=0, validation_share=0))
+    built(
+        curated(tables, rows, tmp_path / "c"),
+        tmp_path / "d",
+        DatasetSettings(thinking="strip", test_share=0, validation_share=0),
+    )
     assert json.loads((tmp_path / "d" / "rendering.json").read_text()) == {"thinking": "strip", "most_unrenderable": 0.1}
 
 
@@ -233,9 +235,7 @@ def test_seeds_are_imported_counted_and_mixed_into_training_only(tables, tmp_pat
 def test_nothing_to_train_on_is_said_in_words(tables, tmp_path):
     path = curated(tables, conversation("a", ["one"]), tmp_path / "c")
     with pytest.raises(DatasetError, match=r"datasets\.sft\.mix takes rows of nobody, which have none; .* gateway \(1\)"):
-        build_sft_dataset(
-            path, None, tmp_path / "d", DatasetSettings(mix={"nobody": 1}, test_share=0, validation_share=0)
-        )
+        build_sft_dataset(path, None, tmp_path / "d", DatasetSettings(mix={"nobody": 1}, test_share=0, validation_share=0))
 
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"

@@ -98,7 +98,9 @@ def test_public_suites(tmp_path):
 
 
 def test_a_byte_order_mark_and_half_a_character_are_no_mistake(tmp_path):
-    (tmp_path / "suite.jsonl").write_bytes(b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n')
+    (tmp_path / "suite.jsonl").write_bytes(
+        b'\xef\xbb\xbf{"id": "a\\ud83d", "prompt": "what \\ud83d is it", "answer": "it \\ud83d is"}\n'
+    )
     assert build_eval_suite({"s": EvalSettings(uri=str(tmp_path / "suite.jsonl"))}, tmp_path / "out") == {"s": 1}
     [item] = pq.read_table(tmp_path / "out" / "items.parquet").to_pylist()
     assert item == {"suite": "s", "item_id": "a\ufffd", "prompt": "what \ufffd is it", "answer": "it \ufffd is"}
@@ -109,7 +111,13 @@ def tasks(output):
 
 
 def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
-    human = {"task_id": "H/0", "prompt": "def f(x):\n", "canonical_solution": "  pass", "test": "def check(f): pass", "entry_point": "f"}
+    human = {
+        "task_id": "H/0",
+        "prompt": "def f(x):\n",
+        "canonical_solution": "  pass",
+        "test": "def check(f): pass",
+        "entry_point": "f",
+    }
     suites = {
         "g": EvalSettings(uri=lines(tmp_path / "g.jsonl", {"question": "2 + 2?", "answer": "#### 4"}), format="gsm8k"),
         "h": EvalSettings(uri=lines(tmp_path / "h.jsonl", human)),
@@ -120,16 +128,24 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     }
     build_eval_suite(suites, tmp_path / "out")
     assert [(task["suite"], task["kind"]) for task in tasks(tmp_path / "out")] == [
-        ("g", "number"), ("h", "unit_tests"), ("j", "json_schema"), ("r", "regex")]
+        ("g", "number"),
+        ("h", "unit_tests"),
+        ("j", "json_schema"),
+        ("r", "regex"),
+    ]
 
 
-@pytest.mark.parametrize(("record", "task", "said"), [
-    ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that holds a number"),
-    ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
-    ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
-    ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
-    ({"prompt": "p"}, "unit_tests", "needs `test`"), ({"prompt": "p"}, "function_call", "needs `function`"),
-])
+@pytest.mark.parametrize(
+    ("record", "task", "said"),
+    [
+        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that holds a number"),
+        ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
+        ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
+        ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
+        ({"prompt": "p"}, "unit_tests", "needs `test`"),
+        ({"prompt": "p"}, "function_call", "needs `function`"),
+    ],
+)
 def test_a_record_that_lacks_what_its_task_needs(tmp_path, record, task, said):
     with pytest.raises(EvalSuiteError, match=said):
         build_eval_suite({"x": EvalSettings(uri=lines(tmp_path / "x.jsonl", record), task=task)}, tmp_path / "out")
@@ -140,13 +156,20 @@ def test_public_suites_as_tasks(tmp_path):
     from model_ops.tasks.kinds import read_items
     from model_ops.tasks.unit_tests import program_of, run_program
 
-    build_eval_suite({
-        "bfcl": EvalSettings(uri=str(SHARED / "bfcl_simple_python.json"), answers=str(SHARED / "bfcl_simple_python_answer.json")),
-        "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl")),
-        "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
-    }, tmp_path)
-    items = {kind: [item for item in read_items(tmp_path / "tasks.jsonl") if item.kind == kind]
-             for kind in ("function_call", "number", "unit_tests")}
+    build_eval_suite(
+        {
+            "bfcl": EvalSettings(
+                uri=str(SHARED / "bfcl_simple_python.json"), answers=str(SHARED / "bfcl_simple_python_answer.json")
+            ),
+            "gsm8k": EvalSettings(uri=str(SHARED / "gsm8k_test.jsonl")),
+            "humaneval": EvalSettings(uri=str(SHARED / "HumanEval.jsonl.gz")),
+        },
+        tmp_path,
+    )
+    items = {
+        kind: [item for item in read_items(tmp_path / "tasks.jsonl") if item.kind == kind]
+        for kind in ("function_call", "number", "unit_tests")
+    }
     assert {kind: len(found) for kind, found in items.items()} == {"function_call": 400, "number": 1319, "unit_tests": 164}
     with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt") as file:
         solutions = {record["task_id"]: record["canonical_solution"] for record in map(json.loads, file)}

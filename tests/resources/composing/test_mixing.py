@@ -27,10 +27,16 @@ names = st.sampled_from(["a", "b", "c", "synthetic"])
 @given(
     available=st.dictionaries(names, st.integers(0, 400), min_size=1),
     mix=st.dictionaries(names, st.floats(0, 1) | st.fixed_dictionaries({"rows": st.integers(1, 90)})).filter(
-        lambda mix: not mix or any(mix.values())),
-    limits=st.dictionaries(names, st.fixed_dictionaries({}, optional={
-        "max_rows": st.integers(0, 300), "max_share": st.floats(0.01, 1), "max_repeats": st.integers(1, 3)})),
-    max_rows=st.none() | st.integers(400, 900), synthetic=st.none() | st.floats(0, 1),
+        lambda mix: not mix or any(mix.values())
+    ),
+    limits=st.dictionaries(
+        names,
+        st.fixed_dictionaries(
+            {}, optional={"max_rows": st.integers(0, 300), "max_share": st.floats(0.01, 1), "max_repeats": st.integers(1, 3)}
+        ),
+    ),
+    max_rows=st.none() | st.integers(400, 900),
+    synthetic=st.none() | st.floats(0, 1),
 )
 @hypothesis_settings(max_examples=200, deadline=None)
 def test_law_no_bound_is_broken_and_nothing_is_invented(available, mix, limits, max_rows, synthetic):
@@ -74,7 +80,10 @@ def test_rows_are_repeated_only_as_often_as_stated():
 def test_bounds_on_sources_and_on_synthetic_rows():
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_rows": 50}}) == {"a": 50, "b": 100}
     assert quotas({"a": 900, "b": 100}, limits={"a": {"max_share": 0.5}}) == {"a": 100, "b": 100}
-    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {"a": 50, "b": 50}
+    assert quotas({"a": 900, "b": 900}, mix={"a": 0.8, "b": 0.2}, max_rows=100, limits={"a": {"max_share": 0.5}}) == {
+        "a": 50,
+        "b": 50,
+    }
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0.1) == {"a": 90, "synthetic": 10}
     assert quotas({"a": 90, "synthetic": 900}, max_synthetic_share=0) == {"a": 90, "synthetic": 0}
 
@@ -90,10 +99,22 @@ def test_what_there_are_too_few_rows_for_is_said():
     assert notes(few, mix={"a": 1, "b": {"rows": 50}}, limits={"b": {"max_rows": 5}}) == []
 
 
-@pytest.mark.parametrize("wrong", [
-    {"mix": {"a": -1}}, {"mix": {"a": 0}}, {"mix": {"a": "half"}}, {"mix": {"a": True}}, {"mix": {"a": {"rows": 0}}},
-    {"mix": {"a": {"rows": 3, "share": 1}}}, {"mix": {"a": {}}}, {"limits": {"a": {"max_repeats": 0}}}, {"max_synthetic_share": 2},
-    {"test_share": 0.6, "validation_share": 0.4}, {"mixx": {}}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mix": {"a": -1}},
+        {"mix": {"a": 0}},
+        {"mix": {"a": "half"}},
+        {"mix": {"a": True}},
+        {"mix": {"a": {"rows": 0}}},
+        {"mix": {"a": {"rows": 3, "share": 1}}},
+        {"mix": {"a": {}}},
+        {"limits": {"a": {"max_repeats": 0}}},
+        {"max_synthetic_share": 2},
+        {"test_share": 0.6, "validation_share": 0.4},
+        {"mixx": {}},
+    ],
+)
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
         DatasetSettings(**wrong)
@@ -101,7 +122,8 @@ def test_impossible_settings_are_refused(wrong):
 
 @given(
     sizes=st.dictionaries(st.text("abcdef#", max_size=4), st.integers(1, 300), min_size=1, max_size=30),
-    wanted=st.integers(0, 4000), balance=st.sampled_from(["none", "sqrt", "uniform"]),
+    wanted=st.integers(0, 4000),
+    balance=st.sampled_from(["none", "sqrt", "uniform"]),
 )
 @hypothesis_settings(deadline=None)
 def test_cluster_quotas_add_up_and_are_never_more_than_there_is(sizes, wanted, balance):

@@ -31,9 +31,16 @@ class Worker:
             question = json.loads(row["messages"])[-1]["content"]
             number = turn[question] = turn.get(question, -1) + 1
             said = self.texts[number % len(self.texts)]
-            rows.append({"key": row["key"], "message": said and json.dumps({"role": "assistant", "content": said}),
-                         "failure": "" if said else "cut by max_tokens", "finish_reason": "stop" if said else "length",
-                         "prompt_tokens": 5, "answer_tokens": 3})
+            rows.append(
+                {
+                    "key": row["key"],
+                    "message": said and json.dumps({"role": "assistant", "content": said}),
+                    "failure": "" if said else "cut by max_tokens",
+                    "finish_reason": "stop" if said else "length",
+                    "prompt_tokens": 5,
+                    "answer_tokens": 3,
+                }
+            )
         self.asked.append(rows)
         self.settings = settings
         output.mkdir(parents=True, exist_ok=True)
@@ -50,15 +57,36 @@ def build(home, rows, worker, digest="d1", **settings):
 def test_rejection_sampling_in_process(tmp_path):
     rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
     worker = Worker("so 41", "that makes 42", None, "so 41")
-    settings = {"answers": 4, "verify": {"kind": "number"}, "max_tokens": 9, "temperature": 0.6, "request": {"top_k": 5}, "seed": 3}
+    settings = {
+        "answers": 4,
+        "verify": {"kind": "number"},
+        "max_tokens": 9,
+        "temperature": 0.6,
+        "request": {"top_k": 5},
+        "seed": 3,
+    }
     report = build(tmp_path, rows, worker, **settings)
-    assert worker.settings == {"temperature": 0.6, "top_p": 1.0, "request": {"top_k": 5}, "max_new_tokens": 9, "batch_size": 64,
-                               "seed": 3}
+    assert worker.settings == {
+        "temperature": 0.6,
+        "top_p": 1.0,
+        "request": {"top_k": 5},
+        "max_new_tokens": 9,
+        "batch_size": 64,
+        "seed": 3,
+    }
     assert len(worker.asked[0]) == len({row["key"] for row in worker.asked[0]}) == 12
-    learnt = {row["row_id"]: json.loads(row["messages"])[-1]["content"]
-              for row in pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()}
+    learnt = {
+        row["row_id"]: json.loads(row["messages"])[-1]["content"]
+        for row in pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
+    }
     assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
-    assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (2, 0, 1, 5, 1)
+    assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
+        2,
+        0,
+        1,
+        5,
+        1,
+    )
     assert report.cost == 0 and report.prompt_tokens == 60
     told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
     assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3
@@ -82,16 +110,20 @@ def test_no_empty_dataset_is_written_where_all_are_rejected_or_cut(tmp_path):
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
-    ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
-    ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
-    ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
-    ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
-    ({"base": "sft"}, "set trains to student"), ({}, "base_url and model are missing: give base_url and model"),
-    ({"base_url": "http://localhost:1/v1"}, "model is missing"),
-    ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
-])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"base": "big", "base_url": "http://localhost:1/v1"}, "one teacher answers: leave one of them out"),
+        ({"base": "big", "model": "m"}, "model is for a teacher at an endpoint"),
+        ({"base": "big", "price": {"input": 1, "output": 1}}, "price is for a teacher at an endpoint"),
+        ({"base": "big", "request": {"stop": ["a"]}}, "request holds stop, which the built-in generator does not know"),
+        ({"base": "big", "logprobs": 5}, "log-probabilities come from endpoints: leave logprobs out"),
+        ({"base": "sft"}, "set trains to student"),
+        ({}, "base_url and model are missing: give base_url and model"),
+        ({"base_url": "http://localhost:1/v1"}, "model is missing"),
+        ({"base_url": "http://localhost:1/v1", "model": "m", "batch_size": 3}, "batch_size is for a teacher in process"),
+    ],
+)
 def test_wrong_combinations_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(licence="mit", **values)

@@ -10,8 +10,15 @@ SFT = DatasetSettings(test_share=0.3, validation_share=0.2, mix={"gateway": 1})
 
 
 def build(tmp_path, name, named, path, seed_file=None, lent=None):
-    return built(path, tmp_path / name, named.as_dataset(SFT), seed_file, lent_before=lent, only=named.only,
-                 about={"name": name, "key": f"datasets.named.{name}"})
+    return built(
+        path,
+        tmp_path / name,
+        named.as_dataset(SFT),
+        seed_file,
+        lent_before=lent,
+        only=named.only,
+        about={"name": name, "key": f"datasets.named.{name}"},
+    )
 
 
 def scored(number, **more):
@@ -28,7 +35,9 @@ def test_a_named_dataset_trains_on_the_rows_it_asks_for_and_holds_out_what_sft_d
     report, found = build(tmp_path, "best", NamedDataset(min_quality=8, languages=["de"]), path)
     held = {each["row_id"]: each["split"] for each in all_rows if each["split"] != "train"}
     assert {each["row_id"]: each["split"] for each in found if each["split"] != "train"} == held
-    wanted = {each["row_id"] for each in all_rows if each["split"] == "train" and each["quality"] >= 8 and each["language"] == "de"}
+    wanted = {
+        each["row_id"] for each in all_rows if each["split"] == "train" and each["quality"] >= 8 and each["language"] == "de"
+    }
     assert wanted and {each["row_id"] for each in found if each["split"] == "train"} == wanted
     left_out = len(all_rows) - len(held) - len(wanted)
     assert report.by_rule["below_min_quality"] + report.by_rule["language_not_asked_for"] == left_out
@@ -42,8 +51,12 @@ def test_a_copy_of_a_held_out_row_stays_out_even_if_the_held_out_row_misses_the_
     test = next(each for each in all_rows if each["split"] == "test")
     train = next(each for each in all_rows if each["split"] == "train" and each["quality"] > test["quality"])
     number = int(test["row_id"][1:])
-    copied = [scored(int(train["row_id"][1:]), messages=rows[number]["messages"], completion=rows[number]["completion"])
-              if each["interaction_id"] == train["row_id"] else each for each in rows]
+    copied = [
+        scored(int(train["row_id"][1:]), messages=rows[number]["messages"], completion=rows[number]["completion"])
+        if each["interaction_id"] == train["row_id"]
+        else each
+        for each in rows
+    ]
     named = NamedDataset(min_quality=test["quality"] + 0.5)
     report, found = build(tmp_path, "best", named, curated(tmp_path / "b.parquet", copied))
     assert train["row_id"] not in {each["row_id"] for each in found if each["split"] == "train"}
@@ -64,6 +77,7 @@ def test_what_sft_dataset_borrowed_for_a_split_is_held_out_too(tmp_path):
     report, all_rows = built(path, tmp_path / "sft", DatasetSettings())
     named = NamedDataset(min_quality=2)
     found = built(path, tmp_path / "best", named.as_dataset(DatasetSettings()), lent_before=report.lent, only=named.only)[1]
+
     def held(rows):
         return {each["row_id"]: each["split"] for each in rows if each["split"] != "train"}
 
@@ -71,11 +85,21 @@ def test_what_sft_dataset_borrowed_for_a_split_is_held_out_too(tmp_path):
     assert "i0" not in {each["row_id"] for each in pq.read_table(tmp_path / "best" / "train.parquet").to_pylist()}
 
 
-@pytest.mark.parametrize(("mix", "said"), [
-    ({}, r"no training rows: datasets\.named\.early\.last_day \(2025-06-01\) leaves out \d+ rows of traffic, and no other row "
-         "is for training; change the bound"),
-    ({"gateway": 1}, r"mix takes rows of gateway, which have none left: datasets\.named\.early\.last_day \(2025-06-01\) leaves out "
-                     r"\d+ rows of traffic; change the bound, or add a source that has some: handmade \(6\)")])
+@pytest.mark.parametrize(
+    ("mix", "said"),
+    [
+        (
+            {},
+            r"no training rows: datasets\.named\.early\.last_day \(2025-06-01\) leaves out \d+ rows of traffic, and no other row "
+            "is for training; change the bound",
+        ),
+        (
+            {"gateway": 1},
+            r"mix takes rows of gateway, which have none left: datasets\.named\.early\.last_day \(2025-06-01\) leaves out "
+            r"\d+ rows of traffic; change the bound, or add a source that has some: handmade \(6\)",
+        ),
+    ],
+)
 def test_a_bound_that_leaves_no_row_is_named(tmp_path, path, mix, said):
     seed_file = seeds(tmp_path / "s", [example(f"seed {n}?", f"seeded {n}") for n in range(6)]) if mix else None
     with pytest.raises(DatasetError, match=said):

@@ -41,7 +41,9 @@ def cycling(*texts):
 
 def test_the_right_answer_is_learnt_and_wrong_ones_become_preferences(tmp_path):
     rows = [sums("a", "6 x 7?", "It is 42."), sums("b", "3 + 4?", "7"), sums("c", "hello", "hi")]
-    built = Built(tmp_path, rows, cycling("so 41", "that makes 42", "I think 43", "so 41"), answers=4, verify={"kind": "number"})
+    built = Built(
+        tmp_path, rows, cycling("so 41", "that makes 42", "I think 43", "so 41"), answers=4, verify={"kind": "number"}
+    )
     assert len(built.seen) == 12 and {request["body"]["temperature"] for request in built.seen} == {0.7}
     assert built.said_last["a"] == "that makes 42" and "b" not in built.said_last  # no answer to b says 7
     assert "c" in built.said_last and built.report.unverifiable_rows == 1  # nothing to compare with: kept
@@ -49,8 +51,11 @@ def test_the_right_answer_is_learnt_and_wrong_ones_become_preferences(tmp_path):
     of_a = {told["sample"]: told for told in built.told if told["row_id"] == "a"}
     right = [told for told in of_a.values() if told["kept"]]
     assert len(of_a) == 4 and [told["score"] for told in right] == [1.0] and right[0]["failure"] is None
-    assert all(told["failure"] == "score 0 is below 1" and told["interaction_ids"] == ["i-a"]
-               for told in of_a.values() if not told["kept"])
+    assert all(
+        told["failure"] == "score 0 is below 1" and told["interaction_ids"] == ["i-a"]
+        for told in of_a.values()
+        if not told["kept"]
+    )
     assert [told["score"] for told in built.told if told["row_id"] == "c"] == [None] * 4
     found = pq.read_table(tmp_path / "out" / "preferences.parquet").to_pylist()
     assert [(pair["row_id"], json.loads(pair["chosen"])[0]["content"]) for pair in found] == [("a", "that makes 42")] * 2
@@ -87,19 +92,43 @@ def calls(**arguments):
     return [{"id": "x", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}]
 
 
-@pytest.mark.parametrize(("kind", "more", "logged", "request_", "right", "wrong"), [
-    ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
-    ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
-    ("json_schema", {}, {"content": "x"}, {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
-     {"content": '{"n": 3}'}, {"content": '{"n": "3"}'}),
-    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(b=2, a=1)},
-     {"content": "", "tool_calls": calls(a=1, b=3)}),
-    ("function_call", {}, {"content": "", "tool_calls": CALLED}, None, {"content": "", "tool_calls": calls(a=1, b=2)},
-     {"content": "I would add them."}),
-])
+@pytest.mark.parametrize(
+    ("kind", "more", "logged", "request_", "right", "wrong"),
+    [
+        ("exact", {}, {"content": " Paris"}, None, {"content": "Paris "}, {"content": "It is Paris"}),
+        ("regex", {"pattern": r"^yes\b"}, {"content": "x"}, None, {"content": "yes, sure"}, {"content": "oh yes"}),
+        (
+            "json_schema",
+            {},
+            {"content": "x"},
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            {"content": '{"n": 3}'},
+            {"content": '{"n": "3"}'},
+        ),
+        (
+            "function_call",
+            {},
+            {"content": "", "tool_calls": CALLED},
+            None,
+            {"content": "", "tool_calls": calls(b=2, a=1)},
+            {"content": "", "tool_calls": calls(a=1, b=3)},
+        ),
+        (
+            "function_call",
+            {},
+            {"content": "", "tool_calls": CALLED},
+            None,
+            {"content": "", "tool_calls": calls(a=1, b=2)},
+            {"content": "I would add them."},
+        ),
+    ],
+)
 def test_each_kind_tells_right_from_wrong(tmp_path, kind, more, logged, request_, right, wrong):
-    asked = row("a", [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
-                request=request_ and json.dumps(request_))
+    asked = row(
+        "a",
+        [{"role": "user", "content": "q"}, {"role": "assistant", "weight": 1, **logged}],
+        request=request_ and json.dumps(request_),
+    )
     asked = {"request": None, **asked}
     with AnswerStore(tmp_path / "kept.jsonl") as kept, Verifier(VerifySettings(kind=kind, **more), None, kept) as verifier:
         assert [verifier.score(asked, {"role": "assistant", **said}) for said in (right, wrong)] == [1.0, 0.0]
@@ -116,12 +145,16 @@ def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
         quality = 9 if "great" in shown else 8 if "good" in shown else 3
         return 200, completion(json.dumps({"quality": quality, "difficulty": 2}))
 
-    with loopback(cycling("good", "great", "poor")) as (address, _), loopback(judge) as (bench, _), \
-            AnswerStore(tmp_path / "kept.jsonl") as kept:
+    with (
+        loopback(cycling("good", "great", "poor")) as (address, _),
+        loopback(judge) as (bench, _),
+        AnswerStore(tmp_path / "kept.jsonl") as kept,
+    ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", answers=3, verify={"kind": "judge"})
         for _ in range(2):
-            report = build_teacher_answers(dataset, tmp_path / "out", settings, kept,
-                                           judge=JudgeSettings(base_url=f"{bench}/v1", model="critic"))
+            report = build_teacher_answers(
+                dataset, tmp_path / "out", settings, kept, judge=JudgeSettings(base_url=f"{bench}/v1", model="critic")
+            )
     [learnt] = pq.read_table(tmp_path / "out" / "train.parquet").to_pylist()
     assert json.loads(learnt["messages"])[-1]["content"] == "great" and len(judged) == 3
     assert report.rejected_answers == 1 and report.preferences == 1
@@ -131,18 +164,28 @@ def test_a_judge_scores_once_and_its_best_is_learnt(tmp_path):
 
 def test_a_judge_that_does_not_answer_ends_the_stage_in_one_sentence(tmp_path):
     dataset = dataset_of(tmp_path / "sft", [sums("a", "q", "logged")])
-    with loopback(cycling("good")) as (address, seen), loopback(lambda body, number: (503, {})) as (bench, _), \
-            AnswerStore(tmp_path / "kept.jsonl") as kept:
+    with (
+        loopback(cycling("good")) as (address, seen),
+        loopback(lambda body, number: (503, {})) as (bench, _),
+        AnswerStore(tmp_path / "kept.jsonl") as kept,
+    ):
         settings = TeacherSettings(base_url=f"{address}/v1", model="big", licence="mit", verify={"kind": "judge"})
         with pytest.raises(client.TeacherError, match=r"judge at \S+ does not answer \(HTTP 503\).*are kept"):
-            build_teacher_answers(dataset, tmp_path / "out", settings, kept,
-                                  judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0))
+            build_teacher_answers(
+                dataset,
+                tmp_path / "out",
+                settings,
+                kept,
+                judge=JudgeSettings(base_url=f"{bench}/v1", model="critic", retries=0),
+            )
     assert len(seen) == 1 and not list((tmp_path / "out").glob("*.parquet"))
 
 
 def candidates(*scores):
-    return [AnswerCandidate(sample, f"k{sample}", StoredAnswer("m", {"content": str(sample)}, "", "stop", 1, 1, 0), score)
-            for sample, score in enumerate(scores)]
+    return [
+        AnswerCandidate(sample, f"k{sample}", StoredAnswer("m", {"content": str(sample)}, "", "stop", 1, 1, 0), score)
+        for sample, score in enumerate(scores)
+    ]
 
 
 def test_ties_are_drawn_by_the_seed_and_evenly():
@@ -161,12 +204,17 @@ def test_only_the_best_at_or_above_the_least_score_is_kept():
     assert pairs(candidates(3, 5), None, settings) == [] and pairs(candidates(None, None), 0, settings) == []
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"answers": 3}, "nothing chooses among them"), ({"answers": 2, "temperature": 0, "verify": {"kind": "number"}}, "all would be"),
-    ({"verify": {"kind": "regex"}}, "kind regex needs pattern"), ({"verify": {"kind": "number", "pattern": "a"}}, "no other kind"),
-    ({"verify": {"kind": "regex", "pattern": "("}}, "no regular expression"),
-    ({"verify": {"kind": "exact", "least_score": 7}}, "exact gives at most 1"),
-])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"answers": 3}, "nothing chooses among them"),
+        ({"answers": 2, "temperature": 0, "verify": {"kind": "number"}}, "all would be"),
+        ({"verify": {"kind": "regex"}}, "kind regex needs pattern"),
+        ({"verify": {"kind": "number", "pattern": "a"}}, "no other kind"),
+        ({"verify": {"kind": "regex", "pattern": "("}}, "no regular expression"),
+        ({"verify": {"kind": "exact", "least_score": 7}}, "exact gives at most 1"),
+    ],
+)
 def test_settings_that_contradict_each_other_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})

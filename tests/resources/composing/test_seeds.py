@@ -15,30 +15,39 @@ ALL = DatasetSettings(test_share=0.3, validation_share=0.1)
 
 def test_training_rows_of_another_dataset_become_seeds_with_their_interactions(tmp_path):
     rows = [row(n, f"question {n}", f"answer {n}") for n in range(40)]
-    report, old = built(curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL, seeds(
-        tmp_path, [example("seed", "told")], synthetic=True))
+    report, old = built(
+        curated(tmp_path / "c.parquet", rows), tmp_path / "old", ALL, seeds(tmp_path, [example("seed", "told")], synthetic=True)
+    )
     found = import_seeds({"old": SeedSettings(dataset="past/sft_dataset")}, tmp_path / "new", {"old": tmp_path / "old"})
     taken = pq.read_table(tmp_path / "new" / "seeds.parquet").to_pylist()
     assert found.rows == report.rows["train"] == len(taken)
     assert {name for each in taken for name in each["interaction_ids"]} == {
-        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"}
+        each["row_id"] for each in old if each["split"] == "train" and each["origin"] == "interaction"
+    }
     assert [each["synthetic"] for each in taken].count(True) == 1 and {each["source"] for each in taken} == {"old"}
     later = [row(n, f"other {n}", f"more {n}") for n in range(100, 120)]
-    both, mixed = built(curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL, tmp_path / "new" / "seeds.parquet")
+    both, mixed = built(
+        curated(tmp_path / "d.parquet", [*later, *rows[:5]]), tmp_path / "mixed", ALL, tmp_path / "new" / "seeds.parquet"
+    )
     again = {each["row_id"] for each in mixed if each["origin"] == "interaction"} & {f"i{n}" for n in range(5)}
     assert len(again) == 5 and both.by_rule["duplicate_of_traffic"] == sum(
-        each["split"] == "train" for each in old if each["row_id"] in again), "an interaction is learnt once"
+        each["split"] == "train" for each in old if each["row_id"] in again
+    ), "an interaction is learnt once"
 
 
 def test_a_dataset_without_conversations_is_refused(tmp_path):
-    with pytest.raises(SeedError, match=r"seeds old: past/length_report has no training rows of conversations; name an sft_dataset"):
+    with pytest.raises(
+        SeedError, match=r"seeds old: past/length_report has no training rows of conversations; name an sft_dataset"
+    ):
         import_seeds({"old": SeedSettings(dataset="past/length_report")}, tmp_path, {"old": tmp_path})
 
 
 def test_two_examples_with_one_id_are_refused_and_a_copy_is_not(tmp_path):
     same = [example("one", "two", id="x"), example("one", "two", id="x"), example("three", "four", id="y")]
     assert pq.read_table(seeds(tmp_path / "a", same)).num_rows == 2
-    with pytest.raises(SeedError, match=r"seeds handmade: records 1 and 3 of .*handmade.jsonl have the same id and different content"):
+    with pytest.raises(
+        SeedError, match=r"seeds handmade: records 1 and 3 of .*handmade.jsonl have the same id and different content"
+    ):
         seeds(tmp_path / "b", [same[0], same[2], example("one", "else", id="x")])
     assert not (tmp_path / "b" / "seeds").exists()
 
@@ -59,27 +68,44 @@ def test_the_tokenizer_of_token_ids_is_kept_with_the_rows(tmp_path):
 def test_a_strict_mix_refuses_what_is_not_there_before_anything_is_written(tmp_path):
     path = curated(tmp_path / "c.parquet", [row(n, f"q {n}", f"a {n}") for n in range(20)])
     wish = DatasetSettings(mix={"gateway": 1, "handmade": {"rows": 9}}, strict=True)
-    with pytest.raises(DatasetError, match="mix asks for 9 rows of handmade, which has 2 rows for training; nothing was made: ask for less"):
+    with pytest.raises(
+        DatasetError, match="mix asks for 9 rows of handmade, which has 2 rows for training; nothing was made: ask for less"
+    ):
         built(path, tmp_path / "d", wish, seeds(tmp_path, [example("x", "y"), example("z", "w")]))
     assert list((tmp_path / "d").iterdir()) == []
     report, _ = built(path, tmp_path / "e", wish.model_copy(update={"strict": False}), tmp_path / "seeds" / "seeds.parquet")
     assert len(report.notes) == 1 and report.sources["handmade"] == 2
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ({"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
-     r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound"),
-    ({"mix": {"thumbs": 1}}, r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway"),
-])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            {"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
+            r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound",
+        ),
+        (
+            {"mix": {"thumbs": 1}},
+            r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway",
+        ),
+    ],
+)
 def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, said):
     path = curated(tmp_path / "c.parquet", [row(n, f"q {n}", f"a {n}") for n in range(20)])
     with pytest.raises(DatasetError, match=f"^no training rows: {said}"):
         built(path, tmp_path / "d", DatasetSettings(**asked), seeds(tmp_path, [example("x", "y")]))
 
 
-@pytest.mark.parametrize(("wrong", "said"), [
-    ({}, "give uri"), ({"uri": "a", "dataset": "b/c"}, "not both"), ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
-    ({"dataset": "sft_dataset"}, "dataset"), ({"dataset": "a/b", "version": "latest"}, "version")])
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "give uri"),
+        ({"uri": "a", "dataset": "b/c"}, "not both"),
+        ({"uri": "a", "version": "0" * 12}, "version belongs to dataset"),
+        ({"dataset": "sft_dataset"}, "dataset"),
+        ({"dataset": "a/b", "version": "latest"}, "version"),
+    ],
+)
 def test_a_seed_has_one_place(wrong, said):
     with pytest.raises(ValidationError, match=said):
         SeedSettings(**wrong)

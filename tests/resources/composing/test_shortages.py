@@ -16,11 +16,22 @@ def lines(tmp_path, monkeypatch, metrics):
 
 
 def test_a_shortage_is_told_in_one_line_with_the_mixture_that_came_out(tmp_path, monkeypatch):
-    metrics = {"notes": ["mix asks for 36 rows of gateway, which has 25 rows for training", "max_rows asks for 60 rows, and the mix has 49"],
-               "sources": {"gateway": 25, "claude": 12, "rules": 12}}
-    assert lines(tmp_path, monkeypatch, metrics) == [{"event": "note", "message": (
-        "best: mix asks for 36 rows of gateway, which has 25 rows for training; max_rows asks for 60 rows, and the mix has 49; "
-        "its training rows are claude 12 (24%), gateway 25 (51%), rules 12 (24%)")}]
+    metrics = {
+        "notes": [
+            "mix asks for 36 rows of gateway, which has 25 rows for training",
+            "max_rows asks for 60 rows, and the mix has 49",
+        ],
+        "sources": {"gateway": 25, "claude": 12, "rules": 12},
+    }
+    assert lines(tmp_path, monkeypatch, metrics) == [
+        {
+            "event": "note",
+            "message": (
+                "best: mix asks for 36 rows of gateway, which has 25 rows for training; max_rows asks for 60 rows, and the mix has 49; "
+                "its training rows are claude 12 (24%), gateway 25 (51%), rules 12 (24%)"
+            ),
+        }
+    ]
 
 
 def test_a_calibration_set_names_no_mixture_and_a_whole_dataset_is_silent(tmp_path, monkeypatch):

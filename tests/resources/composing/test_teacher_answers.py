@@ -30,8 +30,10 @@ def short_pauses(monkeypatch):
 
 
 def completion(text, reason="stop", prompt=10, answer=5, **message):
-    return {"choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
-            "usage": {"prompt_tokens": prompt, "completion_tokens": answer}}
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text, **message}, "finish_reason": reason}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": answer},
+    }
 
 
 def echo(body, number):
@@ -39,13 +41,29 @@ def echo(body, number):
 
 
 def row(name, messages, split="train", **more):
-    return {"row_id": name, "origin": "interaction", "source": "gateway", "session_id": f"s-{name}", "workload": "tutor",
-            "messages": json.dumps(messages), "interaction_ids": [f"i-{name}"], "prompt_shape": "one", **more}
+    return {
+        "row_id": name,
+        "origin": "interaction",
+        "source": "gateway",
+        "session_id": f"s-{name}",
+        "workload": "tutor",
+        "messages": json.dumps(messages),
+        "interaction_ids": [f"i-{name}"],
+        "prompt_shape": "one",
+        **more,
+    }
 
 
 def asks(name, question, **more):
-    return row(name, [{"role": "system", "content": "be brief"}, {"role": "user", "content": question},
-                      {"role": "assistant", "content": "logged", "weight": 1}], **more)
+    return row(
+        name,
+        [
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": "logged", "weight": 1},
+        ],
+        **more,
+    )
 
 
 def dataset_of(folder, rows, **splits):
@@ -63,8 +81,17 @@ class Built:
     def __init__(self, home: Path, rows, answer, error=False, kept="kept.jsonl", **settings):
         dataset = dataset_of(home / "sft", rows)
         with loopback(answer) as (address, seen), AnswerStore(home / kept) as answers:
-            self.settings = TeacherSettings(**{"base_url": f"{address}/v1", "model": "big", "licence": "apache-2.0",
-                                               "retries": 3, "concurrency": 4, "timeout_s": 5, **settings})
+            self.settings = TeacherSettings(
+                **{
+                    "base_url": f"{address}/v1",
+                    "model": "big",
+                    "licence": "apache-2.0",
+                    "retries": 3,
+                    "concurrency": 4,
+                    "timeout_s": 5,
+                    **settings,
+                }
+            )
             self.said = ""
             try:
                 self.report = build_teacher_answers(dataset, home / "out", self.settings, answers)
@@ -84,19 +111,32 @@ class Built:
 
 def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     calls = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]
-    rows = [asks("a", "one"),
-            row("b", [{"role": "user", "content": "first"}, {"role": "assistant", "content": "old", "weight": 1,
-                                                             "reasoning_content": "hm", "tool_calls": calls},
-                      {"role": "tool", "tool_call_id": "c1", "content": "2"}, {"role": "user", "content": "second"},
-                      {"role": "assistant", "content": "logged", "weight": 1}],
-                tools=json.dumps([{"type": "function", "function": {"name": "add"}}]),
-                request=json.dumps({"response_format": {"type": "json_object"}, "documents": []})),
-            {**row("c", []), "text": "plain text"}]
+    rows = [
+        asks("a", "one"),
+        row(
+            "b",
+            [
+                {"role": "user", "content": "first"},
+                {"role": "assistant", "content": "old", "weight": 1, "reasoning_content": "hm", "tool_calls": calls},
+                {"role": "tool", "tool_call_id": "c1", "content": "2"},
+                {"role": "user", "content": "second"},
+                {"role": "assistant", "content": "logged", "weight": 1},
+            ],
+            tools=json.dumps([{"type": "function", "function": {"name": "add"}}]),
+            request=json.dumps({"response_format": {"type": "json_object"}, "documents": []}),
+        ),
+        {**row("c", []), "text": "plain text"},
+    ]
     built = Built(tmp_path, rows, echo, temperature=0.3, request={"seed": 7})
     assert built.said_last["a"] == "teacher: one" and [each["row_id"] for each in built.rows] == ["a", "b", "c"]
     messages = json.loads(built.rows[1]["messages"])
     assert [(said["role"], said.get("weight")) for said in messages] == [
-        ("user", None), ("assistant", 0), ("tool", None), ("user", None), ("assistant", 1)]
+        ("user", None),
+        ("assistant", 0),
+        ("tool", None),
+        ("user", None),
+        ("assistant", 1),
+    ]
     assert messages[-1]["content"] == "teacher: second" and built.rows[1]["interaction_ids"] == ["i-b"]
     assert built.rows[2]["text"] == "plain text" and built.report.kept_as_they_are == 1
     [body] = [request["body"] for request in built.seen if "tools" in request["body"]]
@@ -106,14 +146,28 @@ def test_the_last_answer_is_the_teachers_and_alone_is_learnt(tmp_path):
     assert body["response_format"] == {"type": "json_object"} and "documents" not in body
     assert (tmp_path / "out" / "test.parquet").read_bytes() == (tmp_path / "sft" / "test.parquet").read_bytes()
     assert {told["row_id"]: (told["kept"], told["interaction_ids"]) for told in built.told} == {
-        "a": (True, ["i-a"]), "b": (True, ["i-b"])}
+        "a": (True, ["i-a"]),
+        "b": (True, ["i-b"]),
+    }
 
 
 def test_calls_and_reasoning_of_the_teacher_are_learnt():
-    reply = read_reply(json.dumps(completion(None, "tool_calls", reasoning="think", tool_calls=[
-        {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}])).encode())
-    assert reply.message == {"role": "assistant", "content": "", "reasoning_content": "think", "tool_calls": [
-        {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]}
+    reply = read_reply(
+        json.dumps(
+            completion(
+                None,
+                "tool_calls",
+                reasoning="think",
+                tool_calls=[{"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+            )
+        ).encode()
+    )
+    assert reply.message == {
+        "role": "assistant",
+        "content": "",
+        "reasoning_content": "think",
+        "tool_calls": [{"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}],
+    }
 
 
 def test_content_in_parts_is_joined():
@@ -137,15 +191,23 @@ def test_a_later_run_asks_for_nothing_again_and_equal_prompts_are_asked_once(tmp
 
 def test_what_names_an_answer():
     base = ("m", [{"role": "user", "content": "a"}], None, {"temperature": 0.1})
-    others = [("n", *base[1:]), (base[0], [{"role": "user", "content": "b"}], *base[2:]),
-              (*base[:2], [{"x": 1}], base[3]), (*base[:3], {"temperature": 0.2}), (*base, 1)]
+    others = [
+        ("n", *base[1:]),
+        (base[0], [{"role": "user", "content": "b"}], *base[2:]),
+        (*base[:2], [{"x": 1}], base[3]),
+        (*base[:3], {"temperature": 0.2}),
+        (*base, 1),
+    ]
     keys = {request_key(*base), *(request_key(*other) for other in others)}
     assert len(keys) == 6 and request_key(*base) == request_key(*base, 0)
 
 
 BAD = {
-    "busy": (429, {}), "no reply": (0, completion("x")), "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"),
-    "not JSON": (200, '{"choices": [{"mess'), "no choices": (200, {"choices": []}),
+    "busy": (429, {}),
+    "no reply": (0, completion("x")),
+    "HTML instead of JSON": (200, "<!DOCTYPE html><html>login</html>"),
+    "not JSON": (200, '{"choices": [{"mess'),
+    "no choices": (200, {"choices": []}),
 }
 
 
@@ -158,17 +220,28 @@ def test_a_reply_that_may_come_better_is_asked_for_again(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", BAD)
 def test_an_endpoint_that_stays_bad_ends_the_stage_with_the_kind_and_leaves_nothing_half_written(tmp_path, kind):
-    built = Built(tmp_path, [asks(f"r{number}", f"q{number}") for number in range(12)], lambda body, number: BAD[kind],
-                  error=True, concurrency=2, retries=1)
+    built = Built(
+        tmp_path,
+        [asks(f"r{number}", f"q{number}") for number in range(12)],
+        lambda body, number: BAD[kind],
+        error=True,
+        concurrency=2,
+        retries=1,
+    )
     assert "does not answer" in built.said and kind in built.said and "\n" not in built.said
     assert not list((tmp_path / "out").glob("*.parquet")) and (tmp_path / "kept.jsonl").read_bytes() == b""
     assert len(built.seen) < 24  # it gives up before every row was tried
 
 
-@pytest.mark.parametrize(("reply", "failure"), [
-    (completion("half a sen", "length"), "cut by max_tokens"), (completion("", "content_filter"), "filtered by the server"),
-    (completion("  "), "empty"), ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
-])
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (completion("half a sen", "length"), "cut by max_tokens"),
+        (completion("", "content_filter"), "filtered by the server"),
+        (completion("  "), "empty"),
+        ({"choices": [], "usage": {"completion_tokens": 3}}, "no choices"),
+    ],
+)
 def test_an_answer_that_cannot_be_used_is_left_out_counted_and_not_paid_twice(tmp_path, reply, failure):
     def answer(body, number):
         return (200, reply) if body["messages"][-1]["content"] == "bad" else echo(body, number)
@@ -185,8 +258,9 @@ def test_an_answer_that_cannot_be_used_is_left_out_counted_and_not_paid_twice(tm
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_refusal_ends_the_stage_at_once(tmp_path, status):
-    built = Built(tmp_path, [asks(f"r{number}", f"q{number}") for number in range(50)], lambda body, number: (status, {}),
-                  error=True)
+    built = Built(
+        tmp_path, [asks(f"r{number}", f"q{number}") for number in range(50)], lambda body, number: (status, {}), error=True
+    )
     assert f"refuses big (HTTP {status})" in built.said and len(built.seen) <= 8
 
 
@@ -237,8 +311,12 @@ def test_reservations_of_many_threads_never_pass_the_limit():
 
 
 def test_an_answer_without_usage_counts_at_its_most(tmp_path):
-    built = Built(tmp_path, [asks("a", "q")], lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
-                  price={"input": 0, "output": 1e6})
+    built = Built(
+        tmp_path,
+        [asks("a", "q")],
+        lambda body, number: (200, {"choices": completion("x" * 50)["choices"]}),
+        price={"input": 0, "output": 1e6},
+    )
     assert built.report.answers_without_usage == 1 and 50 <= built.report.cost <= 150
 
 
@@ -281,8 +359,9 @@ def test_tokens_that_were_not_used_are_given_back_and_a_hold_holds_all():
 
 def test_retry_after_is_waited_for(tmp_path):
     began = time.monotonic()
-    built = Built(tmp_path, [asks("a", "q")],
-                  lambda body, number: (429, {}, {"Retry-After": "1"}) if number == 1 else echo(body, number))
+    built = Built(
+        tmp_path, [asks("a", "q")], lambda body, number: (429, {}, {"Retry-After": "1"}) if number == 1 else echo(body, number)
+    )
     assert built.said_last and time.monotonic() - began >= 1
 
 
@@ -291,7 +370,7 @@ def test_a_line_that_a_kill_cut_is_asked_for_again_and_no_other(tmp_path):
     Built(tmp_path, rows, echo)
     content = (tmp_path / "kept.jsonl").read_bytes()
     for cut in (1, 30, len(content.splitlines()[-1]) - 1):
-        (tmp_path / "kept.jsonl").write_bytes(content[:-cut - 1])
+        (tmp_path / "kept.jsonl").write_bytes(content[: -cut - 1])
         built = Built(tmp_path, rows, echo)
         assert len(built.seen) == 1 and built.report.reused == 5
     assert Built(tmp_path, rows, echo).seen == []
@@ -311,8 +390,10 @@ with AnswerStore(Path(sys.argv[1])) as kept:
 
 def test_two_processes_share_the_file_and_a_kill_loses_nothing_that_was_kept(tmp_path):
     path = tmp_path / "kept.jsonl"
-    processes = [subprocess.Popen([sys.executable, "-c", KILLED, str(path), name, str(PROJECT)], stdout=subprocess.PIPE,
-                                  text=True) for name in "ab"]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", KILLED, str(path), name, str(PROJECT)], stdout=subprocess.PIPE, text=True)
+        for name in "ab"
+    ]
     said = {}
     for name, process in zip("ab", processes, strict=True):
         for line in process.stdout:
@@ -338,9 +419,19 @@ def test_max_rows_asks_for_that_many_and_the_same_ones(tmp_path):
 
 def with_logprobs(body, number):
     said = "teacher: " + body["messages"][-1]["content"]
-    content = [{"token": word, "bytes": list(word.encode()), "logprob": -0.25, "top_logprobs": [
-        {"token": word, "bytes": list(word.encode()), "logprob": -0.25}, {"token": "other", "bytes": None, "logprob": -9999.0},
-        {"token": "é", "bytes": list("é".encode()), "logprob": -2.5}]} for word in said.split()]
+    content = [
+        {
+            "token": word,
+            "bytes": list(word.encode()),
+            "logprob": -0.25,
+            "top_logprobs": [
+                {"token": word, "bytes": list(word.encode()), "logprob": -0.25},
+                {"token": "other", "bytes": None, "logprob": -9999.0},
+                {"token": "é", "bytes": list("é".encode()), "logprob": -2.5},
+            ],
+        }
+        for word in said.split()
+    ]
     reply = completion(said)
     reply["choices"][0]["logprobs"] = {"content": content}
     return 200, reply
@@ -365,12 +456,16 @@ def test_an_endpoint_without_log_probabilities_is_named_in_one_sentence(tmp_path
     assert (built.seen[0]["body"]["logprobs"], built.seen[0]["body"]["top_logprobs"]) == (True, 20)
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"request": {"top_logprobs": 5}}, "request holds top_logprobs, which millrace sets itself"),
-    ({"max_cost": 3}, "price is not, so no cost can be counted"), ({"licence": ""}, "at least 1 character"),
-    ({"request": {"messages": []}}, "request holds messages, which millrace sets itself"),
-    ({"api_key_env": "sk-1234"}, "not the name of an environment variable"),
-])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"request": {"top_logprobs": 5}}, "request holds top_logprobs, which millrace sets itself"),
+        ({"max_cost": 3}, "price is not, so no cost can be counted"),
+        ({"licence": ""}, "at least 1 character"),
+        ({"request": {"messages": []}}, "request holds messages, which millrace sets itself"),
+        ({"api_key_env": "sk-1234"}, "not the name of an environment variable"),
+    ],
+)
 def test_settings_that_cannot_be_are_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         TeacherSettings(**{"base_url": "http://localhost:1/v1", "model": "m", "licence": "mit", **values})
@@ -379,7 +474,17 @@ def test_settings_that_cannot_be_are_refused(values, said):
 def test_what_cannot_change_an_answer_changes_no_version():
     plain = TeacherSettings(base_url="http://localhost:1/v1", model="m", licence="mit")
     price = {"input": 1, "output": 1}
-    faster = TeacherSettings(**{**plain.model_dump(), "concurrency": 3, "retries": 1, "price": price, "max_cost": 2,
-                                "requests_per_minute": 5, "timeout_s": 9, "api_key_env": "K"})
+    faster = TeacherSettings(
+        **{
+            **plain.model_dump(),
+            "concurrency": 3,
+            "retries": 1,
+            "price": price,
+            "max_cost": 2,
+            "requests_per_minute": 5,
+            "timeout_s": 9,
+            "api_key_env": "K",
+        }
+    )
     assert plain.counted() == faster.counted()
     assert plain.counted() != TeacherSettings(**{**plain.model_dump(), "temperature": 0.1}).counted()

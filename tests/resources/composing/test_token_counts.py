@@ -24,16 +24,31 @@ def words(tmp_path):
 def test_manifest_and_card_have_the_tokens_of_what_the_rows_say(tmp_path, words, monkeypatch):
     rows = [row(n, f"one two three {n}", f"four five {n}") for n in range(40)]  # 7 words
     tool = {"tool_calls": [{"type": "function", "id": "1", "function": {"name": "look", "arguments": '{"at": 1}'}}]}
-    more = seeds(tmp_path / "s", [example("alpha beta", "gamma"), {"messages": [
-        {"role": "user", "content": [{"type": "text", "text": "delta"}]}, {"role": "assistant", "content": None, **tool}]}])
+    more = seeds(
+        tmp_path / "s",
+        [
+            example("alpha beta", "gamma"),
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "delta"}]},
+                    {"role": "assistant", "content": None, **tool},
+                ]
+            },
+        ],
+    )
     path = curated(tmp_path / "c.parquet", rows)
     spec = DatasetSettings(test_share=0.3, validation_share=0.2)
     report, found = built(path, tmp_path / "d", spec, more, tokenizers={"base": words})
-    held = {split: sum(each["split"] == split and each["origin"] == "interaction" for each in found)
-            for split in ("train", "validation", "test")}
+    held = {
+        split: sum(each["split"] == split and each["origin"] == "interaction" for each in found)
+        for split in ("train", "validation", "test")
+    }
     expected = {"train": 7 * held["train"] + 3 + 4, "validation": 7 * held["validation"], "test": 7 * held["test"]}
     assert report.as_metrics()["tokens"] == {"base": expected} and all(expected.values())
-    assert f"| base | {expected['train']} | {expected['validation']} | {expected['test']} |" in (tmp_path / "d" / "README.md").read_text()
+    assert (
+        f"| base | {expected['train']} | {expected['validation']} | {expected['test']} |"
+        in (tmp_path / "d" / "README.md").read_text()
+    )
     monkeypatch.setattr(token_counts, "ROWS", 5)
     sampled = count_tokens(tmp_path / "d", {"base": words})["base"]
     assert sampled["test"] == expected["test"] and abs(sampled["train"] - expected["train"]) < 20, "scaled up from a sample"

@@ -18,8 +18,14 @@ def turn(number, question, answer, *, previous=None, instructions=None, **change
     context = {"previous_response_id": previous} if previous else {}
     context |= {"has_instructions": True} if instructions else {}
     messages = [{"role": "system", "content": instructions}] if instructions else []
-    return interaction(number, [*messages, {"role": "user", "content": question}], answer, session_id=None,
-                       params=json.dumps({"context": context} if context else {}), **changes)
+    return interaction(
+        number,
+        [*messages, {"role": "user", "content": question}],
+        answer,
+        session_id=None,
+        params=json.dumps({"context": context} if context else {}),
+        **changes,
+    )
 
 
 @pytest.fixture
@@ -33,20 +39,35 @@ def cleaned(tables):
 
 
 def test_a_row_begins_with_the_turns_before_it_and_not_with_their_instructions(tables):
-    rows = [turn(3, "And why?", "Because it is.", previous="r2"), turn(1, "Is it so?", "It is so.", instructions="Old."),
-            turn(2, "Really?", "Really it is.", previous="r1", instructions="Be brief.", day=1), turn(4, "Other", "Thing")]
+    rows = [
+        turn(3, "And why?", "Because it is.", previous="r2"),
+        turn(1, "Is it so?", "It is so.", instructions="Old."),
+        turn(2, "Really?", "Really it is.", previous="r1", instructions="Be brief.", day=1),
+        turn(4, "Other", "Thing"),
+    ]
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), RULES)
     found = cleaned(tables)
     said = {name: [message["content"] for message in json.loads(row["messages"])] for name, (row, *_) in found.items()}
-    assert said == {"i1": ["Old.", "Is it so?"], "i4": ["Other"], "i2": ["Be brief.", "Is it so?", "It is so.", "Really?"],
-                    "i3": ["Is it so?", "It is so.", "Really?", "Really it is.", "And why?"]}
+    assert said == {
+        "i1": ["Old.", "Is it so?"],
+        "i4": ["Other"],
+        "i2": ["Be brief.", "Is it so?", "It is so.", "Really?"],
+        "i3": ["Is it so?", "It is so.", "Really?", "Really it is.", "And why?"],
+    }
     assert {rule for _, rule, _ in found.values()} == {"kept"} and dict(found["i3"][0]["quality"])["earlier_turns"] == 4
 
 
-@pytest.mark.parametrize("broken", [
-    {"request_id": "other"}, {"status": "failure", "error": "boom"}, {"params": '{"context": {"elsewhere": "prompt"}}'}, {"source": "x"},
-    {"params": '{"context": {"previous_response_id": "r1"}}'}])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"request_id": "other"},
+        {"status": "failure", "error": "boom"},
+        {"params": '{"context": {"elsewhere": "prompt"}}'},
+        {"source": "x"},
+        {"params": '{"context": {"previous_response_id": "r1"}}'},
+    ],
+)
 def test_a_row_whose_earlier_response_is_not_there_whole_is_dropped_by_name(tables, broken):
     rows = [turn(1, "Is it so?", "It is so.") | broken, turn(2, "Really?", "Really it is.", previous="r1")]
     store(tables, "interactions", rows)

@@ -82,8 +82,11 @@ def test_each_row_gets_a_status_and_one_decision(tables):
 
 def test_text_that_is_no_json_takes_its_own_row_only(tables):
     """A day must not fail for one such text."""
-    broken = ['{not json', '', '"text"', 'null', None, '[{"role":"user","content":"\\ud83d x"}]']
-    calling = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    broken = ["{not json", "", '"text"', "null", None, '[{"role":"user","content":"\\ud83d x"}]']
+    calling = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
     rows = [interaction(n, TEXT, "Fine.", messages=messages, session_id=None) for n, messages in enumerate(broken)]
     rows += [interaction(6, TEXT, "Fine.", tools="{bad"), interaction(7, TEXT, calling, tools="{bad")]
     report, found = cleaned(tables, rows)
@@ -188,9 +191,14 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
     }
 
 
-@pytest.mark.parametrize(("least", "expected"), [
-    (None, [-1, 1, -0.25, -1]), ({}, [0, 1, 0.75, -1]), ({"reward": 0.5, "thumbs": -2}, [-0.5, 1, 0.75, 1]),
-])
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    [
+        (None, [-1, 1, -0.25, -1]),
+        ({}, [0, 1, 0.75, -1]),
+        ({"reward": 0.5, "thumbs": -2}, [-0.5, 1, 0.75, 1]),
+    ],
+)
 def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(tables, least, expected):
     """Without the setting: a trajectory's reward is good from 1."""
     rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
@@ -220,8 +228,16 @@ def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
 
 
 def test_parts_of_a_day_give_the_same_rows_and_counts(tables, tmp_path, monkeypatch):
-    rows = [interaction(number, f"{TEXT} for person{number % 5}@example.org", "It marks and sweeps.", session_id=f"s{number % 7}",
-                        ts=START + timedelta(hours=3 * number)) for number in range(12)]
+    rows = [
+        interaction(
+            number,
+            f"{TEXT} for person{number % 5}@example.org",
+            "It marks and sweeps.",
+            session_id=f"s{number % 7}",
+            ts=START + timedelta(hours=3 * number),
+        )
+        for number in range(12)
+    ]
     at_once, found = cleaned(tables, rows)
     monkeypatch.setattr("resources.curating.cleaning.BYTES_AT_A_TIME", 1_400)
     other = Tables(LakeLayout.open(tmp_path / "other"))
@@ -278,9 +294,14 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
 
 
 def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
-    tools = json.dumps([{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}])
-    call = {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
+    tools = json.dumps(
+        [{"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "sum"}}]
+    )
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
+    }
     ask = {"role": "user", "content": "How is it outside?"}
     result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
     _, found = cleaned(
@@ -301,14 +322,28 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
 def test_a_greeting_is_no_prompt_shape(tables):
     """What a session asks for names all its requests, also those that say hello, ok or thanks."""
     hello = {"role": "user", "content": "Hello!"}
-    talk = [hello, {"role": "assistant", "content": "Hello! How can I help?"}, {"role": "user", "content": "hi, please refund order 4432"},
-            {"role": "assistant", "content": "It is done."}, {"role": "user", "content": "ok thanks"}]
-    _, found = cleaned(tables, [
-        *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
-        interaction(6, [hello], "Hello!", session_id="t"),
-        interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
-    ])
-    assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == ["refund", "refund", "refund", "", "refund"]
+    talk = [
+        hello,
+        {"role": "assistant", "content": "Hello! How can I help?"},
+        {"role": "user", "content": "hi, please refund order 4432"},
+        {"role": "assistant", "content": "It is done."},
+        {"role": "user", "content": "ok thanks"},
+    ]
+    _, found = cleaned(
+        tables,
+        [
+            *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
+            interaction(6, [hello], "Hello!", session_id="t"),
+            interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
+        ],
+    )
+    assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == [
+        "refund",
+        "refund",
+        "refund",
+        "",
+        "refund",
+    ]
 
 
 def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alike():
@@ -320,15 +355,28 @@ def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alik
             assert connection.table("row_topics").fetchall() == [("i1", "pay")]
 
 
-ASKED = {"refund": ("i want a refund, the lamp arrived broken", "refund my broken lamp", "money back for a broken lamp: refund"),
-         "password": ("my password does not work, i cannot login", "reset the password of my login", "login fails since the password reset")}
+ASKED = {
+    "refund": ("i want a refund, the lamp arrived broken", "refund my broken lamp", "money back for a broken lamp: refund"),
+    "password": (
+        "my password does not work, i cannot login",
+        "reset the password of my login",
+        "login fails since the password reset",
+    ),
+}
 ANSWERS = {"refund": "The refund is on its way.", "password": "A link to reset your password was sent."}
 
 
 def asked(count, first=0):
     kinds = list(ASKED)
-    return [interaction(first + n, f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}", ANSWERS[kinds[n % 2]],
-                        session_id=f"s{first + n}") for n in range(count)]
+    return [
+        interaction(
+            first + n,
+            f"{('Hi', 'hello,', 'Good morning.', '')[n % 4]} {ASKED[kinds[n % 2]][n // 2 % 3]} {n}",
+            ANSWERS[kinds[n % 2]],
+            session_id=f"s{first + n}",
+        )
+        for n in range(count)
+    ]
 
 
 def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypatch):
@@ -339,9 +387,16 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
         shapes[row["prompt_shape"].split("#")[0]].add("refund" if "broken" in row["messages"] else "password")
     assert all(len(name.split()) == 3 and len(kinds) == 1 for name, kinds in shapes.items()) and 2 <= len(shapes) <= 6
     kept = kept_topics(tables.lake, "tutor")
-    assert kept is not None and not {"hello", "morning", "the"} & {word for name in kept["name"].to_pylist() for word in name.split()}
-    _, later = cleaned(tables, [interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
-                                interaction(901, "something about boats", "Boats float.", session_id="y")])
+    assert kept is not None and not {"hello", "morning", "the"} & {
+        word for name in kept["name"].to_pylist() for word in name.split()
+    }
+    _, later = cleaned(
+        tables,
+        [
+            interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
+            interaction(901, "something about boats", "Boats float.", session_id="y"),
+        ],
+    )
     assert later["i900"]["prompt_shape"].split("#")[0] in shapes and later["i901"]["prompt_shape"].startswith("other#")
     assert kept_topics(tables.lake, "tutor") == kept
 
@@ -387,8 +442,11 @@ def test_a_day_that_was_found_fresh_is_not_compared_again(tables, monkeypatch):
     settings = CurationSettings()
     store(tables, "interactions", rows)
     compared, original = [], module._stale_rows
-    monkeypatch.setattr(module, "_stale_rows", lambda tables, workload, days, digest: (
-        compared.append(list(days)), original(tables, workload, days, digest))[1])
+    monkeypatch.setattr(
+        module,
+        "_stale_rows",
+        lambda tables, workload, days, digest: (compared.append(list(days)), original(tables, workload, days, digest))[1],
+    )
     days = days_of(rows)
     assert stale_days(tables, "tutor", settings) == days
     clean(tables, "tutor", days, settings)

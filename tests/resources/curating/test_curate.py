@@ -169,9 +169,7 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
         ),
         interaction(10, "count one two three four five six seven eight nine", "and so it goes on for ever"),
         interaction(11, "count one two three four five six seven eight nine ten", "done and dusted"),
-        interaction(
-            9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"
-        ),
+        interaction(9, [{"role": "system", "content": question}, {"role": "user", "content": "what now?"}], "so it goes"),
     ]
     report, decisions, kept = curated(tables, rows, tmp_path / "v1", items=items)
     assert set(kept) == {"i3", "i7", "i9", "i10"}
@@ -194,22 +192,32 @@ def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_p
     ]
     _, _, kept = curated(tables, rows, tmp_path / "v1")
     assert {row["interaction_id"]: row["user_hash"] for row in kept.values()} == {
-        "i1": "later", "i2": "later", "i3": "later", "i4": None}
+        "i1": "later",
+        "i2": "later",
+        "i3": "later",
+        "i4": None,
+    }
     assert all(row["signature"] for row in kept.values())
 
 
 def test_signatures_of_other_settings_are_refused(tables, tmp_path):
     rows = [interaction(1, "Go", prose(1))]
     curated(tables, rows, tmp_path / "v1")
-    with pytest.raises(CurationError, match=r"16 bands of 8 hashes.*1 rows were cleaned with other settings: materialize cleaned_interactions again"):
+    with pytest.raises(
+        CurationError,
+        match=r"16 bands of 8 hashes.*1 rows were cleaned with other settings: materialize cleaned_interactions again",
+    ):
         curate(tables, "tutor", tmp_path / "v2", CurationSettings(near_duplicates={"bands": 16, "rows": 8}), None)
 
 
 @pytest.mark.parametrize("name", ["trace_id", "request_id", "alias_id"])
 def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tmp_path, name):
     """content_sha256 leaves such names out, and cleaned_interactions does not have them."""
+
     def read_again(identity):
-        store(tables, "interactions", [interaction(1, "Go on", prose(6), **{name: identity}), interaction(2, "Go on", prose(7))])
+        store(
+            tables, "interactions", [interaction(1, "Go on", prose(6), **{name: identity}), interaction(2, "Go on", prose(7))]
+        )
 
     read_again("a")
     clean(tables, "tutor", days_of([interaction(1, "", "")]), CurationSettings())
@@ -229,9 +237,7 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     """Texts are drawn from a small set of near and exact copies, so that groups form and chain."""

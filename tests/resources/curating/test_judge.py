@@ -98,7 +98,9 @@ def test_a_judge_that_is_down_is_said_and_what_waits_is_on_record(tables):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with pytest.raises(JudgeError, match=r"does not answer \(no reply: NewConnectionError\): 0 rows were judged and kept, 4 are not judged yet"):
+    with pytest.raises(
+        JudgeError, match=r"does not answer \(no reply: NewConnectionError\): 0 rows were judged and kept, 4 are not judged yet"
+    ):
         judge(tables, "tutor", settings(nobody, retries=0))
     found = read(tables, "judgements")
     assert {row["score"] for row in found} == {None} and len({row["interaction_id"] for row in found}) == 4
@@ -129,7 +131,10 @@ def test_a_judge_that_talks_nonsense_is_not_asked_about_every_row(tables, monkey
     monkeypatch.setattr(judging, "AT_A_TIME", 40)
     for status, text, reason in ((200, "user text", "no scores in its text"), (400, "user text", "HTTP 400")):
         nonsense = judge_server(lambda body, number, status=status, text=text: (status, completion(text)[1]))
-        with nonsense as (base_url, seen), pytest.raises(JudgeError, match=f"no score in 40 replies .mostly: {reason}") as caught:
+        with (
+            nonsense as (base_url, seen),
+            pytest.raises(JudgeError, match=f"no score in 40 replies .mostly: {reason}") as caught,
+        ):
             judge(tables, "tutor", settings(base_url))
         assert len(seen) == 40 and "user text" not in str(caught.value)
 
@@ -200,7 +205,9 @@ def test_scores_are_columns_and_a_low_one_is_a_decision(tables, tmp_path):
     curate(tables, "tutor", tmp_path / "c2", everyone, None)
     kept = pq.read_table(tmp_path / "c2" / "curated.parquet").to_pylist()
     assert {row["quality"] for row in kept} == {3.0, 9.0} and {row["difficulty"] for row in kept} == {2.0}
-    build_sft_dataset(tmp_path / "c2" / "curated.parquet", None, tmp_path / "d", DatasetSettings(validation_share=0, test_share=0))
+    build_sft_dataset(
+        tmp_path / "c2" / "curated.parquet", None, tmp_path / "d", DatasetSettings(validation_share=0, test_share=0)
+    )
     assert 9.0 in pq.read_table(tmp_path / "d" / "train.parquet")["quality"].to_pylist()
 
 
@@ -228,7 +235,9 @@ def test_replies(text, found):
     assert (reply.quality, reply.difficulty) == found
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": null}}]}', b"<html>"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": null}}]}', b"<html>"]
+)
 def test_what_is_no_completion_is_no_score(content):
     assert not read_reply(content).complete
 

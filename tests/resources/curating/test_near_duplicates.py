@@ -109,7 +109,7 @@ def test_a_crowd_that_is_not_alike_costs_no_more_than_its_share():
     bands = np.zeros((count, 2), np.uint32)
     bands[:, 1] = np.arange(count)
     values = np.arange(1, 20 * count + 1, dtype=np.uint64)
-    sets = RaggedLists(values, np.repeat(np.arange(count + 1) * 20, [1] + [3] * count))   # questions without words of answers
+    sets = RaggedLists(values, np.repeat(np.arange(count + 1) * 20, [1] + [3] * count))  # questions without words of answers
     links = link(bands, share_a_bucket(bands), sets, NearDuplicates(bands=2))
     assert len(links.pairs) == 0 and links.best.tolist() == list(range(count))
 

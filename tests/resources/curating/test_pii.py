@@ -55,17 +55,44 @@ def test_personal_data_is_replaced(text, redacted):
         "ISBN 978-3-16-148410-0",
         "user@localhost",
         "git@github.com-work:org/repo.git",
-        "scores = q@k.transpose(-2, -1) / math.sqrt(d)", "y = x@w.to(x.dtype) + a@b.at[0]", "z = (q@k.mT)@v.T",
-        "Toast.makeText(this@MainActivity.applicationContext, msg)", "super@Outer.info", "Html@Model.Name",
-        "sudo systemctl restart wg-quick@wg0.service", "getty@tty1.service and backup@home.timer",
-        "npm i react@18.2.0 @scope/pkg@x.y", "uses: actions/checkout@v4.io", "module@1.2.rs",
-        "scp a.tar deploy@web1.example.com:/var/www/", "ssh -i key.pem ubuntu@ec2.example.org", "root@web1.example.com:~# ls",
-        "ssh://ann@git.example.org/x", '"user%s@example.com" % i', "$USER@host.example.com",
-        "sleep 250-300-1000 ms", "batches of 256-512-1024 tokens", "open 08.00-12.00 13.00-17.00", "Boston, MA 02110-1301, USA",
-        "Boston, MA\n\t02110-1301", "0061 0323 0306 ; [.1FA3]", '__version__ = "0.5.1.2"', "syntax 8.2.4.41: comment",
-        "0201.0020.0002", "00 45 67 89 12 34", "0110 1001 0110", "Decimal('+35236450.6')", "modes 0777 0644 0755",
-        "version `1.1.1.2`", "the version is 1.1.1.2", "see 3.2.2.1 Arithmetic", "dpkg 1.15.7.2 and 8.2.4.44", "join 224.0.0.1",
-        "5237 523A 5230 5220 5236 5241 52BE", '{"order_id": 4485983356242217}', "password = auth[2]",
+        "scores = q@k.transpose(-2, -1) / math.sqrt(d)",
+        "y = x@w.to(x.dtype) + a@b.at[0]",
+        "z = (q@k.mT)@v.T",
+        "Toast.makeText(this@MainActivity.applicationContext, msg)",
+        "super@Outer.info",
+        "Html@Model.Name",
+        "sudo systemctl restart wg-quick@wg0.service",
+        "getty@tty1.service and backup@home.timer",
+        "npm i react@18.2.0 @scope/pkg@x.y",
+        "uses: actions/checkout@v4.io",
+        "module@1.2.rs",
+        "scp a.tar deploy@web1.example.com:/var/www/",
+        "ssh -i key.pem ubuntu@ec2.example.org",
+        "root@web1.example.com:~# ls",
+        "ssh://ann@git.example.org/x",
+        '"user%s@example.com" % i',
+        "$USER@host.example.com",
+        "sleep 250-300-1000 ms",
+        "batches of 256-512-1024 tokens",
+        "open 08.00-12.00 13.00-17.00",
+        "Boston, MA 02110-1301, USA",
+        "Boston, MA\n\t02110-1301",
+        "0061 0323 0306 ; [.1FA3]",
+        '__version__ = "0.5.1.2"',
+        "syntax 8.2.4.41: comment",
+        "0201.0020.0002",
+        "00 45 67 89 12 34",
+        "0110 1001 0110",
+        "Decimal('+35236450.6')",
+        "modes 0777 0644 0755",
+        "version `1.1.1.2`",
+        "the version is 1.1.1.2",
+        "see 3.2.2.1 Arithmetic",
+        "dpkg 1.15.7.2 and 8.2.4.44",
+        "join 224.0.0.1",
+        "5237 523A 5230 5220 5236 5241 52BE",
+        '{"order_id": 4485983356242217}',
+        "password = auth[2]",
     ],
 )
 def test_what_only_looks_like_it_is_left_alone(text):
@@ -73,9 +100,7 @@ def test_what_only_looks_like_it_is_left_alone(text):
 
 
 def test_json_stays_json_whatever_stands_before_the_value():
-    text = json.dumps(
-        [{"content": 'line\na@b.org\t"a@b.org"', "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}]
-    )
+    text = json.dumps([{"content": 'line\na@b.org\t"a@b.org"', "n": 1, "tool_calls": [{"arguments": '{"to": "a@b.org"}'}]}])
     redactor = Redactor()
     assert json.loads(redactor.redact_json(text)) == [
         {"content": 'line\n<EMAIL_1>\t"<EMAIL_1>"', "n": 1, "tool_calls": [{"arguments": '{"to": "<EMAIL_1>"}'}]}
@@ -110,8 +135,9 @@ def test_labelled_texts_of_every_kind_and_many_countries():
 def test_the_scan_sees_through_escapes_and_json_within_json():
     inner = json.dumps({"body": 'first line\n+49 30 901820\nann@example.org says "hi"'})
     message = json.dumps([{"tool_calls": [{"function": {"arguments": inner}}]}])
-    assert list(might_hold(pa.array([message, '["ann\\u0040example.org"]', '["nothing \\u003cb\\u003e here \\u00e9"]', None, ""]))) == [
-        True, True, False, False, False]
+    assert list(
+        might_hold(pa.array([message, '["ann\\u0040example.org"]', '["nothing \\u003cb\\u003e here \\u00e9"]', None, ""]))
+    ) == [True, True, False, False, False]
     redacted = json.loads(Redactor().redact_json(message))[0]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(redacted) == {"body": 'first line\n<PHONE_1>\n<EMAIL_1> says "hi"'}
 
@@ -123,8 +149,10 @@ def test_the_scan_sees_through_escapes_and_json_within_json():
         ('{"password": "hunter2xyz", "user": "ann"}', {"password": "<SECRET_1>", "user": "ann"}),
         ('{"path": "C:\\\\new\\\\ann", "phone": "5552345678"}', {"path": "C:\\new\\ann", "phone": "<PHONE_1>"}),
         ('{"order_id": "555-234-5678"}', {"order_id": "555-234-5678"}),
-        ('[{"url": "https://u:p4ssw0rd@h.example/x?sig=0123456789abcdef"}]',
-         [{"url": "https://<SECRET_1>@h.example/x?sig=<SECRET_2>"}]),
+        (
+            '[{"url": "https://u:p4ssw0rd@h.example/x?sig=0123456789abcdef"}]',
+            [{"url": "https://<SECRET_1>@h.example/x?sig=<SECRET_2>"}],
+        ),
     ],
 )
 def test_arguments_stay_json(arguments, redacted):
@@ -143,8 +171,10 @@ def test_what_holds_nothing_comes_back_byte_for_byte():
     [
         ('{"ann@example.org": 1, "note": "a\\nb"}', {"<EMAIL_1>": 1, "note": "a\nb"}),
         ('{"ANN@example.org": 1, "ann@example.org": 2, "n": "\\n"}', {"<EMAIL_1>": 1, "<EMAIL_1>'": 2, "n": "\n"}),
-        ('{"phone": 4915112345677, "note": "a\\nb", "order": 4915112345677}',
-         {"phone": "<PHONE_1>", "note": "a\nb", "order": 4915112345677}),
+        (
+            '{"phone": 4915112345677, "note": "a\\nb", "order": 4915112345677}',
+            {"phone": "<PHONE_1>", "note": "a\nb", "order": 4915112345677},
+        ),
         ('{"half": "\\ud83d", "mail": "ann@example.org"}', {"half": "\ufffd", "mail": "<EMAIL_1>"}),
     ],
 )
@@ -174,8 +204,10 @@ def test_time_grows_as_the_text_does(unit):
 
 def test_of_spans_that_overlap_the_first_kind_stays():
     generator = random.Random(5)
-    spans = [Span(start, start + generator.randint(1, 9), generator.choice(PERSONAL_DATA_KINDS), "")
-             for start in (generator.randint(0, 300) for _ in range(120))]
+    spans = [
+        Span(start, start + generator.randint(1, 9), generator.choice(PERSONAL_DATA_KINDS), "")
+        for start in (generator.randint(0, 300) for _ in range(120))
+    ]
     taken = []
     for span in sorted(spans, key=lambda span: (PERSONAL_DATA_KINDS.index(span.kind), span.start, -span.end)):
         if all(span.end <= other.start or span.start >= other.end for other in taken):
@@ -183,19 +215,38 @@ def test_of_spans_that_overlap_the_first_kind_stays():
     assert without_overlaps(spans) == tuple(sorted(taken))
 
 
-@pytest.mark.parametrize("text", [
-    "Authorization: Basic dXNlcjpwYXNz", "ПАРОЛЬ: HUNTER2X", "ТЕЛЕФОН 5552345678", "MÓVIL 5552345678",
-    "smartphone手机 5552345678", "nosocial security 123456789", "telephone" + " " * 24 + "5 5 5 2 3 4 5 6 7 8",
-    "0.5, 4111111111111111", "0. 0171 2345678", "to 9\\DE89370400440532013000",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Basic dXNlcjpwYXNz",
+        "ПАРОЛЬ: HUNTER2X",
+        "ТЕЛЕФОН 5552345678",
+        "MÓVIL 5552345678",
+        "smartphone手机 5552345678",
+        "nosocial security 123456789",
+        "telephone" + " " * 24 + "5 5 5 2 3 4 5 6 7 8",
+        "0.5, 4111111111111111",
+        "0. 0171 2345678",
+        "to 9\\DE89370400440532013000",
+    ],
+)
 def test_the_scan_overlooks_nothing_that_the_patterns_find(text):
-    assert find_personal_data(text) and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
+    assert (
+        find_personal_data(text)
+        and might_hold(pa.array([json.dumps([{"role": "user", "content": text}], ensure_ascii=False)]))[0]
+    )
 
 
-@pytest.mark.parametrize("text", [
-    "the hotel 5552345678", "call the shop, order 5552345678", "tel aviv, in the summer of the year before the last one, my order 5552345678",
-    "0.4111111111111111", "0.0171234567890",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the hotel 5552345678",
+        "call the shop, order 5552345678",
+        "tel aviv, in the summer of the year before the last one, my order 5552345678",
+        "0.4111111111111111",
+        "0.0171234567890",
+    ],
+)
 def test_the_scan_passes_over_look_alikes(text):
     assert not find_personal_data(text) and not might_hold(pa.array([json.dumps([{"role": "user", "content": text}])]))[0]
 
@@ -219,7 +270,7 @@ def test_presidio_adds_to_the_patterns(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy.util", SimpleNamespace(is_package=lambda name: name == "en_core_web_lg"))
     presidio_finder.cache_clear()
     assert Redactor(finder("presidio")).redact("from Ann Lee, ann@example.org") == "from <PERSON_1>, <EMAIL_1>"
-    long = "a rather long text " * 10_000 + "from Ann Lee"   # spaCy refuses a million characters at once
+    long = "a rather long text " * 10_000 + "from Ann Lee"  # spaCy refuses a million characters at once
     assert Redactor(finder("presidio")).redact(long).endswith("a rather long text from <PERSON_1>")
     presidio_finder.cache_clear()
     monkeypatch.setenv("MILLRACE_PRESIDIO_MODEL", "no_such_model")
@@ -231,24 +282,41 @@ def test_presidio_adds_to_the_patterns(monkeypatch):
     presidio_finder.cache_clear()
 
 
-@pytest.mark.parametrize(("text", "values"), [
-    ('__author__ = "Ann Lee <ann@example.org>"', ["ann@example.org"]), ("author = jane.doe@example.com", ["jane.doe@example.com"]),
-    ("git config --global user.email ann@acme.dev", ["ann@acme.dev"]), ("mailto:ann@uni-muenchen.de?subject=x", ["ann@uni-muenchen.de"]),
-    ("curl -u ann@example.com:pass https://x.org", ["ann@example.com"]), ("user.email=MAX@FIRMA.DE;", ["MAX@FIRMA.DE"]),
-    ("https://x.org/unsubscribe/ann@example.org", ["ann@example.org"]), ("send(to=['k@acme.io'])", ["k@acme.io"]),
-    ("ann@example.com(work), ann@home.travel", ["ann@example.com", "ann@home.travel"]), ("I ssh a lot: ann@example.org", ["ann@example.org"]),
-    ("wl@wi.LeidenUniv.nl, ro@TechFak.Uni-Bielefeld.DE", ["wl@wi.LeidenUniv.nl", "ro@TechFak.Uni-Bielefeld.DE"]),
-    ("self@sungpae.com, git@jasonk.me", ["self@sungpae.com", "git@jasonk.me"]), ("E<lt>pasky@suse.czE<gt>", ["pasky@suse.cz"]),
-    ('app.run(host="10.0.0.7")', ["10.0.0.7"]), ("ping 8.8.8.8", ["8.8.8.8"]), ("http://1.2.3.4:80/", ["1.2.3.4"]),
-    ("peer 93.184.216.34 left", ["93.184.216.34"]), ("my phone: 250-300-1000", ["250-300-1000"]), ("ring 555-234-5678 days", []),
-    ("FAX 555-234-5678 days", ["555-234-5678"]), ("card 4485 9833 5624 2217, exp 12/29", ["4485 9833 5624 2217"]),
-])
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('__author__ = "Ann Lee <ann@example.org>"', ["ann@example.org"]),
+        ("author = jane.doe@example.com", ["jane.doe@example.com"]),
+        ("git config --global user.email ann@acme.dev", ["ann@acme.dev"]),
+        ("mailto:ann@uni-muenchen.de?subject=x", ["ann@uni-muenchen.de"]),
+        ("curl -u ann@example.com:pass https://x.org", ["ann@example.com"]),
+        ("user.email=MAX@FIRMA.DE;", ["MAX@FIRMA.DE"]),
+        ("https://x.org/unsubscribe/ann@example.org", ["ann@example.org"]),
+        ("send(to=['k@acme.io'])", ["k@acme.io"]),
+        ("ann@example.com(work), ann@home.travel", ["ann@example.com", "ann@home.travel"]),
+        ("I ssh a lot: ann@example.org", ["ann@example.org"]),
+        ("wl@wi.LeidenUniv.nl, ro@TechFak.Uni-Bielefeld.DE", ["wl@wi.LeidenUniv.nl", "ro@TechFak.Uni-Bielefeld.DE"]),
+        ("self@sungpae.com, git@jasonk.me", ["self@sungpae.com", "git@jasonk.me"]),
+        ("E<lt>pasky@suse.czE<gt>", ["pasky@suse.cz"]),
+        ('app.run(host="10.0.0.7")', ["10.0.0.7"]),
+        ("ping 8.8.8.8", ["8.8.8.8"]),
+        ("http://1.2.3.4:80/", ["1.2.3.4"]),
+        ("peer 93.184.216.34 left", ["93.184.216.34"]),
+        ("my phone: 250-300-1000", ["250-300-1000"]),
+        ("ring 555-234-5678 days", []),
+        ("FAX 555-234-5678 days", ["555-234-5678"]),
+        ("card 4485 9833 5624 2217, exp 12/29", ["4485 9833 5624 2217"]),
+    ],
+)
 def test_values_in_code_are_found(text, values):
-    assert [text[span.start:span.end] for span in find_personal_data(text)] == values
+    assert [text[span.start : span.end] for span in find_personal_data(text)] == values
 
 
 def test_ids_that_join_a_call_with_its_result_stay():
-    call = {"role": "assistant", "tool_calls": [{"id": "ann@example.org", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+    call = {
+        "role": "assistant",
+        "tool_calls": [{"id": "ann@example.org", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
     told = {"role": "tool", "tool_call_id": "ann@example.org", "content": "ann@example.org"}
     after = json.loads(Redactor().redact_json(json.dumps([call, told])))
     assert after == [call, {**told, "content": "<EMAIL_1>"}]

@@ -66,8 +66,10 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     long = "so the miller went down to the river and counted every sack of flour that the carts had brought"
     rows = [
-        interaction(1, "What happened?", f"a {long} yesterday"), interaction(2, "What happened?", f"a {long} today", minutes=1),
-        interaction(3, "Tell me", "a short one"), interaction(4, "Tell me more", "b is another thing"),
+        interaction(1, "What happened?", f"a {long} yesterday"),
+        interaction(2, "What happened?", f"a {long} today", minutes=1),
+        interaction(3, "Tell me", "a short one"),
+        interaction(4, "Tell me more", "b is another thing"),
         interaction(5, "tell ME", "a SHORT one"),
     ]
     store(tables, "interactions", rows)
@@ -91,9 +93,14 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 def test_rows_that_consist_of_instructions_are_compared_with_none(tmp_path):
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     rules = " ".join(f"rule number {number} says that label {number} is for mill {number}" for number in range(12))
-    rows = [interaction(number, f"{rules}. Sentence: the {word} is here", label) for number, (word, label) in enumerate(
-        [("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])]
-    rows += [interaction(8, "Where does the miller sleep?", "In the house."), interaction(9, "Where is his bed now?", "At home.")]
+    rows = [
+        interaction(number, f"{rules}. Sentence: the {word} is here", label)
+        for number, (word, label) in enumerate([("sack", "yes"), ("wheel", "no"), ("river", "yes"), ("cart", "no")])
+    ]
+    rows += [
+        interaction(8, "Where does the miller sleep?", "In the house."),
+        interaction(9, "Where is his bed now?", "At home."),
+    ]
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), MEANT)
     texts = []
@@ -133,5 +140,5 @@ def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch
             launcher.run(job.model_copy(update={"inputs": {**inputs, "model": tmp_path}, "output": tmp_path / "no"}))
     vectors = np.load(tmp_path / "out" / "embeddings.npy")
     assert np.allclose(np.linalg.norm(vectors[[0, 1, 3]], axis=1), 1, atol=1e-5)
-    assert not vectors[[2, 4, 5, 6]].any()   # no words, or more than were read: alike to nothing
+    assert not vectors[[2, 4, 5, 6]].any()  # no words, or more than were read: alike to nothing
     assert np.allclose(vectors[0], vectors[3], atol=1e-5) and vectors[0] @ vectors[1] < 0.999

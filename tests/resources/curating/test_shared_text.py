@@ -12,7 +12,11 @@ from resources.curating.decontamination import EVAL_ITEMS, find_items
 from resources.curating.duplicates.near_duplicates import group_turns
 from resources.lake.sql_files import run, workbench
 
-WORDS = [f"{one}{two}" for one in ["ba", "ko", "li", "mu", "ne", "po", "ra", "su", "ti", "ve"] for two in ["dan", "fel", "gor", "hin", "jus", "kem", "lor", "mit", "nop", "rus"]]
+WORDS = [
+    f"{one}{two}"
+    for one in ["ba", "ko", "li", "mu", "ne", "po", "ra", "su", "ti", "ve"]
+    for two in ["dan", "fel", "gor", "hin", "jus", "kem", "lor", "mit", "nop", "rus"]
+]
 
 
 def sentence(rng, count):
@@ -26,11 +30,15 @@ def kept(turns):
     return [row for row, first in enumerate(best) if row == first]
 
 
-RULES = ("Classify the customer's sentence for the help desk of a bicycle shop. Use exactly one of three labels. Write delivery if a "
-         "parcel is late, lost, damaged or left at a wrong place. Write billing if the sentence speaks of money, an invoice, a "
-         "refund or a price. Write other in all other cases, also for praise, and never explain the label.")
-STOCK = ("I am sorry, but the passages that I was given do not say anything about this question, so please ask one of my colleagues, "
-         "who will gladly help you on any working day between nine and five, or leave your number and wait for a call.")
+RULES = (
+    "Classify the customer's sentence for the help desk of a bicycle shop. Use exactly one of three labels. Write delivery if a "
+    "parcel is late, lost, damaged or left at a wrong place. Write billing if the sentence speaks of money, an invoice, a "
+    "refund or a price. Write other in all other cases, also for praise, and never explain the label."
+)
+STOCK = (
+    "I am sorry, but the passages that I was given do not say anything about this question, so please ask one of my colleagues, "
+    "who will gladly help you on any working day between nine and five, or leave your number and wait for a call."
+)
 
 
 def shape_of(rng, name):
@@ -46,8 +54,10 @@ def shape_of(rng, name):
             return f"{RULES}\nWord: {rng.choice(WORDS)}{rng.randrange(1000)}", rng.choice(["yes", "no"])
         case "extraction":
             value, other = sentence(rng, 2), rng.randrange(10_000)
-            return (f"{RULES} Text: order {other} of {value}, please. Return JSON.",
-                    json.dumps({"customer": value, "order": other, "status": "open", "currency": "none"}))
+            return (
+                f"{RULES} Text: order {other} of {value}, please. Return JSON.",
+                json.dumps({"customer": value, "order": other, "status": "open", "currency": "none"}),
+            )
         case "few-shot":
             shots = "\n".join(f"Q: {sentence(random.Random(n), 12)} A: {n}" for n in range(8))
             return f"{shots}\nQ: {sentence(rng, 9)} A:", str(rng.randrange(50))
@@ -80,7 +90,7 @@ def test_shapes_of_few_rows(name):
         if name == "one word":
             other = next(row for row in [other, *more] if row[1] != one[1])
         if name == "stock answers" and one[1] == other[1]:
-            continue   # forty equal words of answers against seven others of questions: a third row is needed
+            continue  # forty equal words of answers against seven others of questions: a third row is needed
         assert kept([one, other]) == [0, 1]
 
 
@@ -108,8 +118,10 @@ def test_answers_must_be_alike():
 
 
 def test_a_stock_answer_makes_no_copies():
-    rows = [(f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9))
-            for number, word in enumerate(WORDS[:40])]
+    rows = [
+        (f"{RULES} City: {word}?", STOCK if number % 2 else sentence(random.Random(number), 9))
+        for number, word in enumerate(WORDS[:40])
+    ]
     assert kept(rows) == list(range(40))
 
 
@@ -119,25 +131,43 @@ SORRY = "I am sorry, I can only help with questions about your hotel stay."
 
 @pytest.mark.parametrize("answer", [ROUTED, SORRY, STOCK, "I can not help you with that."])
 def test_a_stock_answer_to_short_questions_makes_no_copies(answer):
-    asked = ["The tap drips", "My key broke", "No light in hall", "The bed squeaks at night", "What is two squared?", "Who made the moon?",
-             "Who wins the election next year?", "Where can fish sleep at night?", "How do I fix my bicycle chain?",
-             "How do I fix my old washing machine?", "Is it legal to fish in the harbour?", "Write a poem about the sea for me",
-             "Tell me how to paint an old door", "Which of these laptops should I buy for my school work?",
-             "Please translate this short letter from Finnish into plain Dutch now"]
+    asked = [
+        "The tap drips",
+        "My key broke",
+        "No light in hall",
+        "The bed squeaks at night",
+        "What is two squared?",
+        "Who made the moon?",
+        "Who wins the election next year?",
+        "Where can fish sleep at night?",
+        "How do I fix my bicycle chain?",
+        "How do I fix my old washing machine?",
+        "Is it legal to fish in the harbour?",
+        "Write a poem about the sea for me",
+        "Tell me how to paint an old door",
+        "Which of these laptops should I buy for my school work?",
+        "Please translate this short letter from Finnish into plain Dutch now",
+    ]
     copies = ["the tap  drips!", "who wins the election - next year", "Which of these tablets should I buy for my school work?"]
     rows = [(question, answer) for question in asked]
     assert kept(rows) == list(range(len(rows)))
     for one in rows:
         assert kept([one, rows[0] if one != rows[0] else rows[1]]) == [0, 1]
-    if len(answer) > 80:   # else one word of the question is too much of the row
+    if len(answer) > 80:  # else one word of the question is too much of the row
         assert kept(rows + [(question, answer) for question in copies]) == list(range(len(rows)))
 
 
 def contaminated(prompts, messages, answers=None):
     """Numbers of the messages that hold one of the items."""
     items = [{"suite": "s", "item_id": str(number), "prompt": prompt, "answer": None} for number, prompt in enumerate(prompts)]
-    told = [{"row_id": str(number), "messages": json.dumps([{"role": "user", "content": text}]),
-             "completion": json.dumps({"role": "assistant", "content": "Let me see."})} for number, text in enumerate(messages)]
+    told = [
+        {
+            "row_id": str(number),
+            "messages": json.dumps([{"role": "user", "content": text}]),
+            "completion": json.dumps({"role": "assistant", "content": "Let me see."}),
+        }
+        for number, text in enumerate(messages)
+    ]
     with workbench() as connection:
         for macro in MACROS:
             run(connection, macro)
@@ -147,8 +177,10 @@ def contaminated(prompts, messages, answers=None):
         return sorted({int(row) for (row,) in connection.table("contaminated").select("interaction_id").fetchall()})
 
 
-PREAMBLE = ("You are the help desk of a bicycle shop. Answer in two sentences at most, name the page of the handbook that you used, "
-            "never promise a date, and end with a question to the customer if anything is unclear.\n\nCustomer: ")
+PREAMBLE = (
+    "You are the help desk of a bicycle shop. Answer in two sentences at most, name the page of the handbook that you used, "
+    "never promise a date, and end with a question to the customer if anything is unclear.\n\nCustomer: "
+)
 EXAM = "The following are multiple choice questions with answers about the history of mills, and exactly one answer is right. "
 STEPS = " Think step by step and put the letter of the right answer after four hash signs at the very end of your answer."
 
@@ -165,13 +197,22 @@ def test_a_preamble_condemns_no_row_and_an_item_is_found(items, count, before, a
 
 
 def test_two_rows_and_a_suite_of_one():
-    assert contaminated([PREAMBLE + "My chain jumps."], [PREAMBLE + "The saddle is too low for me.", PREAMBLE + "My lamp is out."]) == []
+    assert (
+        contaminated([PREAMBLE + "My chain jumps."], [PREAMBLE + "The saddle is too low for me.", PREAMBLE + "My lamp is out."])
+        == []
+    )
 
 
 def test_an_item_is_found_without_the_suites_preamble():
     rng = random.Random(2)
     suite = [sentence(rng, count) for count in (3, 6, 30)]
-    rows = [suite[0], suite[1] + " please", f"A friend asked me: {suite[2]} What now?", "Tell me: " + suite[0], sentence(rng, 30)]
+    rows = [
+        suite[0],
+        suite[1] + " please",
+        f"A friend asked me: {suite[2]} What now?",
+        "Tell me: " + suite[0],
+        sentence(rng, 30),
+    ]
     assert contaminated([EXAM + text + STEPS for text in suite], rows) == [0, 1, 2]
 
 

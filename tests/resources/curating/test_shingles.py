@@ -25,8 +25,20 @@ PINNED_SIGNATURE = [-519976278, -459099639, -1390493830]
 
 def is_alone(character):
     names = (
-        "CJK UNIFIED", "CJK COMPATIBILITY IDEO", "IDEOGRAPHIC", "VERTICAL IDEO", "HANGZHOU", "HIRAGANA", "HENTAIGANA", "KATAKANA",
-        "HALFWIDTH KATAKANA", "COMBINING KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR",
+        "CJK UNIFIED",
+        "CJK COMPATIBILITY IDEO",
+        "IDEOGRAPHIC",
+        "VERTICAL IDEO",
+        "HANGZHOU",
+        "HIRAGANA",
+        "HENTAIGANA",
+        "KATAKANA",
+        "HALFWIDTH KATAKANA",
+        "COMBINING KATAKANA",
+        "THAI",
+        "LAO",
+        "KHMER",
+        "MYANMAR",
     )
     return unicodedata.name(character, "").startswith(names)
 
@@ -130,7 +142,8 @@ def test_law_signatures_and_sets_are_those_of_plain_python(texts, size):
     for question, answer in zip(asked, said, strict=True):
         wanted += [list(dict.fromkeys(shingles_of(question, "", size))), list(dict.fromkeys(shingles_of("", answer, size)))]
         words = {word_hash(word) >> 1 for word in words_of(question)} | {
-            word_hash(word) >> 1 | 1 << 63 for word in words_of(answer)}  # the highest bit marks the answer's
+            word_hash(word) >> 1 | 1 << 63 for word in words_of(answer)
+        }  # the highest bit marks the answer's
         wanted += [sorted(words)]
     assert pieces(sets) == wanted
 
@@ -180,7 +193,8 @@ def test_no_shingle_no_signature():
 
 
 @pytest.mark.parametrize(
-    "text", ["word " * 500_000, "水" * 700_000, "1 2 3 " * 500_000, "\u0301" * 500_000, "e\u0301 " * 300_000, "\0\x01" * 999],
+    "text",
+    ["word " * 500_000, "水" * 700_000, "1 2 3 " * 500_000, "\u0301" * 500_000, "e\u0301 " * 300_000, "\0\x01" * 999],
     ids=["prose", "chinese", "numbers", "marks", "unsettled", "controls"],
 )
 def test_long_and_odd_texts(text):

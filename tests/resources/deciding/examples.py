@@ -11,12 +11,38 @@ from resources.stages.model_policy import ModelPolicy
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
 SETTINGS = DecideSettings(enabled=True)
-FACTS = RecipeFacts("shop", ModelPolicy(off=frozenset({"second_sft", "merge", "teacher", "curation.judge", "datasets.rl_prompts",
-                                                       "datasets.calibration", "datasets.preference"})), architecture="eagle3",
-                    evaluation_prompts=200, decide=SETTINGS)
+FACTS = RecipeFacts(
+    "shop",
+    ModelPolicy(
+        off=frozenset(
+            {
+                "second_sft",
+                "merge",
+                "teacher",
+                "curation.judge",
+                "datasets.rl_prompts",
+                "datasets.calibration",
+                "datasets.preference",
+            }
+        )
+    ),
+    architecture="eagle3",
+    evaluation_prompts=200,
+    decide=SETTINGS,
+)
 DRAFTER, MODEL = TrainingRecord("d1", 1_000, "2026-06-01"), TrainingRecord("m1", 1_000, "2026-06-01")
-SEEN = Evidence("shop", "r1", rows=1_300, newest_day=date(2026, 6, 9), drafter=DRAFTER, model=MODEL, drafter_tau=2.0,
-                requests_a_day=1_000_000, answer_tokens_a_request=100, tokens_per_second=1_000.0)
+SEEN = Evidence(
+    "shop",
+    "r1",
+    rows=1_300,
+    newest_day=date(2026, 6, 9),
+    drafter=DRAFTER,
+    model=MODEL,
+    drafter_tau=2.0,
+    requests_a_day=1_000_000,
+    answer_tokens_a_request=100,
+    tokens_per_second=1_000.0,
+)
 PREDICTED = {
     "drafter_continued": ActionForecast({"speculator": 900.0}, Estimate(0.05, 0.02, "")),
     "drafter_new": ActionForecast({"speculator": 3_600.0}, Estimate(0.06, 0.03, "")),
@@ -25,15 +51,45 @@ PREDICTED = {
 }
 
 
-def decision(number=1, days_ago=1.0, outcome="released", action="drafter_continued", predicted_s=900.0, cost_s=1_000.0,
-             predicted_gain=0.05, gain=None, **more) -> Decision:
+def decision(
+    number=1,
+    days_ago=1.0,
+    outcome="released",
+    action="drafter_continued",
+    predicted_s=900.0,
+    cost_s=1_000.0,
+    predicted_gain=0.05,
+    gain=None,
+    **more,
+) -> Decision:
     """A decision that started a run, settled unless it is open."""
     ts = NOW - timedelta(days=days_ago)
     option = Option(action, predicted_s, None, predicted_gain, 0.01)
-    found = Decision("shop", f"{number:016x}", ts, "new_logs", "", {"devices": 1}, [option], action, "", False, "run", outcome,
-                     cost_s, None, gain, ts + timedelta(hours=1))
+    found = Decision(
+        "shop",
+        f"{number:016x}",
+        ts,
+        "new_logs",
+        "",
+        {"devices": 1},
+        [option],
+        action,
+        "",
+        False,
+        "run",
+        outcome,
+        cost_s,
+        None,
+        gain,
+        ts + timedelta(hours=1),
+    )
     return replace(found, **more)
 
 
-RECIPE = {"workload": "shop", "base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}, "first_day": "2026-06-01",
-          "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}}}
+RECIPE = {
+    "workload": "shop",
+    "base_model": "tiny",
+    "sources": {"gateway": {"uri": "logs"}},
+    "first_day": "2026-06-01",
+    "automation": {"decide": {"enabled": True, "requests_per_day": 10_000_000}},
+}

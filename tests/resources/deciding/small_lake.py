@@ -1,7 +1,7 @@
 """A lake as a run of the whole graph leaves it, by its tables and manifests alone: no weights, made in a fraction of a second.
 
-    lake = trained_lake(tmp_path, days=3, rows=100)         # trained on every row, released
-    log_day(lake, date(2026, 6, 4), rows=200)               # a new day that nothing was trained on
+lake = trained_lake(tmp_path, days=3, rows=100)         # trained on every row, released
+log_day(lake, date(2026, 6, 4), rows=200)               # a new day that nothing was trained on
 """
 
 import json
@@ -25,8 +25,11 @@ def log_day(lake, day, rows):
     """A day of clean rows with 100 answer tokens each, in both tables."""
     ts = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     for name, more in (("interactions", {"completion_tokens": 100}), ("cleaned_interactions", {"status": "ok"})):
-        table = [dict.fromkeys(SCHEMAS[name].names) | {
-            "workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, **more} for number in range(rows)]
+        table = [
+            dict.fromkeys(SCHEMAS[name].names)
+            | {"workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, **more}
+            for number in range(rows)
+        ]
         Tables(lake).replace(name, pa.Table.from_pylist(table, schema=SCHEMAS[name]), workload="shop", dt=[day])
 
 
@@ -44,8 +47,9 @@ def make_all(lake, read, run_id="", **of_drafter):
     registry = Registry(lake, "shop", run_id=run_id)
 
     def made(kind, name, inputs, metrics=None, files=None, **config):
-        draft = registry.draft(kind, name, name, ("resources/stages/table.py",), {"read": read, **config},
-                               [item.as_input() for item in inputs])
+        draft = registry.draft(
+            kind, name, name, ("resources/stages/table.py",), {"read": read, **config}, [item.as_input() for item in inputs]
+        )
         draft.directory.mkdir(parents=True, exist_ok=True)
         for file, content in {"file": f"{name} {read}", **(files or {})}.items():
             (draft.directory / file).write_text(content)
@@ -55,24 +59,59 @@ def make_all(lake, read, run_id="", **of_drafter):
     rows_ = made("dataset", "sft_dataset", [curated])
     models = []
     for name in MODELS:
-        models.append(made("model", name, [rows_, *models[-1:]], steps=100,
-                           files={"metrics.jsonl": curve("loss", lambda at: 4 - 0.001 * at.bit_length())}))
+        models.append(
+            made(
+                "model",
+                name,
+                [rows_, *models[-1:]],
+                steps=100,
+                files={"metrics.jsonl": curve("loss", lambda at: 4 - 0.001 * at.bit_length())},
+            )
+        )
     answers = made("dataset", "speculator_dataset", [models[-1], rows_], prompts=500)
-    drafter = made("model", "speculator", [models[-1], answers], {"validation_expected_tau": 2.0, **of_drafter}, steps=100,
-                   files={"metrics.jsonl": curve("expected_tau", lambda at: 1 + 0.1 * (at.bit_length() - 1))})
-    report = made("dataset", "evaluation_report", [models[-1], drafter, rows_], {
-        "tau_eagle3_as_logged": 2.0, "tau_eagle3_as_logged_low": 1.9, "tokens_per_second_none_as_logged": 1_000.0}, prompts=200)
-    release = made("release", "release", [models[-1], drafter, report], files={"release.json": json.dumps({
-        "workload": "shop", "target": part(models[-1], lake), "speculator": part(drafter, lake), "num_speculative_tokens": 3,
-        "gates": []})})
+    drafter = made(
+        "model",
+        "speculator",
+        [models[-1], answers],
+        {"validation_expected_tau": 2.0, **of_drafter},
+        steps=100,
+        files={"metrics.jsonl": curve("expected_tau", lambda at: 1 + 0.1 * (at.bit_length() - 1))},
+    )
+    report = made(
+        "dataset",
+        "evaluation_report",
+        [models[-1], drafter, rows_],
+        {"tau_eagle3_as_logged": 2.0, "tau_eagle3_as_logged_low": 1.9, "tokens_per_second_none_as_logged": 1_000.0},
+        prompts=200,
+    )
+    release = made(
+        "release",
+        "release",
+        [models[-1], drafter, report],
+        files={
+            "release.json": json.dumps(
+                {
+                    "workload": "shop",
+                    "target": part(models[-1], lake),
+                    "speculator": part(drafter, lake),
+                    "num_speculative_tokens": 3,
+                    "gates": [],
+                }
+            )
+        },
+    )
     directory = lake.artefacts("release") / "shop" / release.version
     Endpoint(lake, "shop").nominate(ReleaseRef.of(directory))
     return release
 
 
 def part(manifest, lake):
-    return {"path": f"models/{manifest.name}/{manifest.version}", "name": manifest.name, "version": manifest.version,
-            "digest": manifest.digest}
+    return {
+        "path": f"models/{manifest.name}/{manifest.version}",
+        "name": manifest.name,
+        "version": manifest.version,
+        "digest": manifest.digest,
+    }
 
 
 def curve(name, value):

@@ -11,8 +11,17 @@ FIRST = date(2026, 6, 1)
 
 
 def rows(*values, test="novelty", bound=1.0):
-    return [{"dt": FIRST + timedelta(days=day), "window_days": 1, "test": test, "value": value, "bound": bound,
-             "alarm": value > bound} for day, value in enumerate(values)]
+    return [
+        {
+            "dt": FIRST + timedelta(days=day),
+            "window_days": 1,
+            "test": test,
+            "value": value,
+            "bound": bound,
+            "alarm": value > bound,
+        }
+        for day, value in enumerate(values)
+    ]
 
 
 def test_an_alarm_that_hovers_is_one_episode_since_its_first_day():
@@ -59,9 +68,18 @@ def test_a_simulated_fall_of_acceptance_is_one_episode_on_each_of_its_days():
     per_hour = 0.5  # standard deviations: the chart alarms about every third day
     increments = np.random.default_rng(1).normal(per_hour**2 / 2, per_hour, 24 * 60)
     sums, alarms = chart(increments, 8.0)
-    days = [{"dt": FIRST + timedelta(days=day), "window_days": 1, "test": "acceptance", "value": sums[24 * day:24 * day + 24].max(),
-             "bound": 8.0, "alarm": bool(alarms[24 * day:24 * day + 24].any())} for day in range(60)]
+    days = [
+        {
+            "dt": FIRST + timedelta(days=day),
+            "window_days": 1,
+            "test": "acceptance",
+            "value": sums[24 * day : 24 * day + 24].max(),
+            "bound": 8.0,
+            "alarm": bool(alarms[24 * day : 24 * day + 24].any()),
+        }
+        for day in range(60)
+    ]
     first = next(place for place, day in enumerate(days) if day["alarm"])
     assert sum(day["alarm"] for day in days) > 10
-    assert {each.start for until in range(first, 60) for each in episodes(days[:until + 1])} == {days[first]["dt"]}
-    assert all(episodes(days[:until + 1]) for until in range(first, 60))
+    assert {each.start for until in range(first, 60) for each in episodes(days[: until + 1])} == {days[first]["dt"]}
+    assert all(episodes(days[: until + 1]) for until in range(first, 60))

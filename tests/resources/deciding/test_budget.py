@@ -66,8 +66,9 @@ def most_within(days, budget, cost_hours=0.1, every=timedelta(hours=1)):
     return max(sum(first <= each < first + timedelta(days=days) for each in starts) for first in starts), len(starts)
 
 
-@pytest.mark.parametrize(("runs", "within_a_week", "in_60_days"), [
-    (1, 1, 9), (2, 3, 19), (3, 5, 28), (0.5, 1, 5), (0.25, 1, 3)])
+@pytest.mark.parametrize(
+    ("runs", "within_a_week", "in_60_days"), [(1, 1, 9), (2, 3, 19), (3, 5, 28), (0.5, 1, 5), (0.25, 1, 3)]
+)
 def test_at_most_twice_the_runs_but_one_start_within_a_week(runs, within_a_week, in_60_days):
     assert most_within(7, BudgetSettings(runs_per_week=runs)) == (within_a_week, in_60_days)
 

@@ -94,7 +94,9 @@ def untimed(lake, stage="quantized_model"):
     """The lake, as if no version of a stage said how long it took."""
     for path in (lake.root / "models").glob(f"*/{stage}/*/manifest.json"):
         made = json.loads(path.read_text())
-        path.write_text(json.dumps(made | {"metrics": {key: each for key, each in made["metrics"].items() if key != "seconds"}}))
+        path.write_text(
+            json.dumps(made | {"metrics": {key: each for key, each in made["metrics"].items() if key != "seconds"}})
+        )
 
 
 @pytest.mark.parametrize("budget", ["device_hours_per_week", "money_per_week"])
@@ -104,7 +106,11 @@ def test_a_run_of_unknown_cost_is_refused_by_a_budget_of_costs_and_the_sentence_
     settings = BUSY.model_copy(update={"price_per_device_hour": 1.0, "budget": BudgetSettings(**{budget: 100.0})})
     made = decide(lake, facts, settings, [], NOW)
     assert made.work is None and made.decision.evidence["held"] == "budget"
-    assert f"{budget} is set" in made.decision.why and "millrace run" in made.decision.why and "quantized_model" in made.decision.why
+    assert (
+        f"{budget} is set" in made.decision.why
+        and "millrace run" in made.decision.why
+        and "quantized_model" in made.decision.why
+    )
     assert "price_per_device_hour" not in made.decision.why
     assert decide(lake, facts, BUSY, [], NOW).work is not None  # a budget of runs alone is kept anyway
 
@@ -176,7 +182,11 @@ def test_a_lake_that_was_never_trained_is_left_to_a_person(tmp_path):
 
 
 def test_a_time_of_the_cron_that_is_held_for_days_is_decided_once_when_the_hold_ends(lake):
-    facts, ledger, quiet = replace(FACTS, cron="0 3 * * 5"), Decisions(lake, "shop"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
+    facts, ledger, quiet = (
+        replace(FACTS, cron="0 3 * * 5"),
+        Decisions(lake, "shop"),
+        BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]}),
+    )
     ledger.record(decide(lake, facts, quiet, [], NOW).decision)  # Friday the 5th
     for hours in (20, 26, 86):
         assert decide(lake, facts, quiet, ledger.all(), NOW + timedelta(hours=hours)).decision is None
@@ -216,8 +226,16 @@ def test_a_time_of_the_cron_that_nothing_held_is_over_after_a_day(lake, why):
 def test_a_time_of_the_cron_is_kept_although_another_cause_is_held_before_it(lake):
     facts, quiet = replace(FACTS, cron="0 3 * * 5"), BUSY.model_copy(update={"quiet": ["* * 5-9 6 *"]})
     row = dict.fromkeys(SCHEMAS["drift"].names) | {
-        "workload": "shop", "release": gather(lake, FACTS, BUSY, NOW)[0].release, "dt": date(2026, 6, 4), "window_days": 1,
-        "test": "bad_feedback", "value": 2.0, "bound": 1.0, "alarm": True, "ts": NOW}
+        "workload": "shop",
+        "release": gather(lake, FACTS, BUSY, NOW)[0].release,
+        "dt": date(2026, 6, 4),
+        "window_days": 1,
+        "test": "bad_feedback",
+        "value": 2.0,
+        "bound": 1.0,
+        "alarm": True,
+        "ts": NOW,
+    }
     Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
     held = []
     for _ in range(3):

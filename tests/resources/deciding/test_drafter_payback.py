@@ -29,8 +29,10 @@ def champion(lake):
 
 def measured(lake, with_it, without=(100.0, 400.0, 800.0), concurrencies=None):
     """Tokens/s at 1, 8 and 32 requests at a time, with and without the drafter."""
-    both = [MeasuredDrafting(each, {level: Rate(speed, 1.0) for level, speed in zip((1, 8, 32), speeds, strict=True)}, tau)
-            for each, speeds, tau in ((NO_DRAFTING, without, None), (with_drafter(3), with_it, 2.0))]
+    both = [
+        MeasuredDrafting(each, {level: Rate(speed, 1.0) for level, speed in zip((1, 8, 32), speeds, strict=True)}, tau)
+        for each, speeds, tau in ((NO_DRAFTING, without, None), (with_drafter(3), with_it, 2.0))
+    ]
     write_choice(lake.artefacts("release") / "shop" / champion(lake), choose_in_server(both, concurrencies, server="vllm"))
 
 
@@ -46,7 +48,8 @@ def test_a_measured_drafter_has_costs_a_break_even_and_a_concurrency(lake):
     assert found.break_even_requests == pytest.approx(200 / (30 * 0.05))
     assert found.says == (
         "the drafter cost 3 min of a device (speculator_dataset 2 min, speculator 2 min); it pays back within 30 days from 133 "
-        "requests a day on (there are 100 now); drafter, K = 3 pays up to about 17.3 requests at a time")
+        "requests a day on (there are 100 now); drafter, K = 3 pays up to about 17.3 requests at a time"
+    )
 
 
 def test_devices_and_days_of_the_recipe_count(lake):
@@ -63,7 +66,10 @@ def test_a_drafter_that_saves_nothing_never_pays_back(lake):
     measured(lake, (90.0, 300.0, 500.0))
     found = told(lake)
     assert found.break_even_requests is None and found.saved_s < 0
-    assert "so it never pays back; drafter, K = 3 pays at no measured concurrency, 1 to 32; the release does not draft" in found.says
+    assert (
+        "so it never pays back; drafter, K = 3 pays at no measured concurrency, 1 to 32; the release does not draft"
+        in found.says
+    )
 
 
 def test_without_a_server_it_is_unknown_and_says_what_to_do(lake):

@@ -31,7 +31,9 @@ def test_a_base_whose_files_change_is_told_and_one_that_is_only_touched_is_not(t
     base.mkdir()
     (base / "model.safetensors").write_bytes(b"weights")
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))])
+    draft = registry.draft(
+        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
+    )
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     made = registry.finish(draft, {})
@@ -53,7 +55,9 @@ def test_a_large_base_is_hashed_over_several_looks(tmp_path, monkeypatch):
     for part in range(3):
         (base / f"model-{part}.safetensors").write_bytes(b"weights %d" % part)
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))])
+    draft = registry.draft(
+        "model", "base_model", "import_base", ("resources/stages/table.py",), {}, [external_input(str(base))]
+    )
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     made = registry.finish(draft, {})
@@ -77,10 +81,22 @@ def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
 
 def test_an_alarm_that_lasts_for_months_keeps_its_first_day(lake):
     release, first = gather(lake, FACTS, SETTINGS, NOW)[0].release, date(2026, 6, 1)
-    rows = [dict.fromkeys(SCHEMAS["drift"].names) | {
-        "workload": "shop", "release": of, "dt": first + timedelta(days=day), "window_days": 1, "test": "bad_feedback", "value": 2.0,
-        "bound": 1.0, "alarm": True, "ts": NOW} for of, days in ((release, range(100)), ("earlier", range(-50, 100)))
-        for day in days]
+    rows = [
+        dict.fromkeys(SCHEMAS["drift"].names)
+        | {
+            "workload": "shop",
+            "release": of,
+            "dt": first + timedelta(days=day),
+            "window_days": 1,
+            "test": "bad_feedback",
+            "value": 2.0,
+            "bound": 1.0,
+            "alarm": True,
+            "ts": NOW,
+        }
+        for of, days in ((release, range(100)), ("earlier", range(-50, 100)))
+        for day in days
+    ]
     Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
     for days in (20, 61, 64, 99):
         [found] = gather(lake, FACTS, SETTINGS, NOW + timedelta(days=days))[0].episodes
@@ -102,8 +118,16 @@ def test_a_day_without_requests_counts_in_the_requests_a_day(tmp_path):
 def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
     before = gather(lake, FACTS, SETTINGS, NOW)
     row = dict.fromkeys(SCHEMAS["drift"].names) | {
-        "workload": "shop", "release": before[0].release, "dt": date(2026, 6, 9), "window_days": 1, "test": "novelty", "value": 2.0,
-        "bound": 1.0, "alarm": True, "ts": NOW}
+        "workload": "shop",
+        "release": before[0].release,
+        "dt": date(2026, 6, 9),
+        "window_days": 1,
+        "test": "novelty",
+        "value": 2.0,
+        "bound": 1.0,
+        "alarm": True,
+        "ts": NOW,
+    }
     Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
     while_alarming = gather(lake, FACTS, SETTINGS, NOW)[1]
     for action in ("drafter_continued", "full"):
@@ -114,11 +138,21 @@ def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
 def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     lake = trained_lake(tmp_path, days=1, rows=10)
     release = gather(lake, FACTS, SETTINGS, NOW)[0].release
-    rows = [dict.fromkeys(SCHEMAS["serving_metrics"].names) | {
-        "workload": "shop", "release": of, "window_start": NOW - timedelta(days=days, hours=hour),
-        "window_end": NOW - timedelta(days=days, hours=hour - 1), "drafts": 100, "draft_tokens": 300, "accepted_tokens": accepted,
-        "tokens_per_second": 500.0} for of, days, accepted in ((release, 1, 50), (release, 2, 60), (release, 30, 200), ("x", 1, 300))
-        for hour in range(3)]
+    rows = [
+        dict.fromkeys(SCHEMAS["serving_metrics"].names)
+        | {
+            "workload": "shop",
+            "release": of,
+            "window_start": NOW - timedelta(days=days, hours=hour),
+            "window_end": NOW - timedelta(days=days, hours=hour - 1),
+            "drafts": 100,
+            "draft_tokens": 300,
+            "accepted_tokens": accepted,
+            "tokens_per_second": 500.0,
+        }
+        for of, days, accepted in ((release, 1, 50), (release, 2, 60), (release, 30, 200), ("x", 1, 300))
+        for hour in range(3)
+    ]
     rows.append(rows[0] | {"window_end": rows[0]["window_start"] - timedelta(hours=1)})  # a clock that went backwards
     rows[3] = rows[3] | {"draft_tokens": None, "server": "sglang"}
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
@@ -133,15 +167,28 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
 
 
-@pytest.mark.parametrize(("speeds", "inter_token_ms", "speed"), [
-    ([5.0] * 36 + [500.0] * 4, [], 500.0), ([5.0] * 40, [("inter_token_mean", 20.0)], 50.0)])
+@pytest.mark.parametrize(
+    ("speeds", "inter_token_ms", "speed"),
+    [([5.0] * 36 + [500.0] * 4, [], 500.0), ([5.0] * 40, [("inter_token_mean", 20.0)], 50.0)],
+)
 def test_time_in_which_a_server_has_little_to_do_is_no_time_that_decoding_takes(tmp_path, speeds, inter_token_ms, speed):
     lake = trained_lake(tmp_path, days=1, rows=10)
     release = gather(lake, FACTS, SETTINGS, NOW)[0].release
-    rows = [dict.fromkeys(SCHEMAS["serving_metrics"].names) | {
-        "workload": "shop", "release": release, "window_start": NOW - timedelta(minutes=minute + 1),
-        "window_end": NOW - timedelta(minutes=minute), "drafts": 100, "draft_tokens": 300, "accepted_tokens": 50,
-        "tokens_per_second": each, "latency_ms": inter_token_ms} for minute, each in enumerate(speeds)]
+    rows = [
+        dict.fromkeys(SCHEMAS["serving_metrics"].names)
+        | {
+            "workload": "shop",
+            "release": release,
+            "window_start": NOW - timedelta(minutes=minute + 1),
+            "window_end": NOW - timedelta(minutes=minute),
+            "drafts": 100,
+            "draft_tokens": 300,
+            "accepted_tokens": 50,
+            "tokens_per_second": each,
+            "latency_ms": inter_token_ms,
+        }
+        for minute, each in enumerate(speeds)
+    ]
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     assert gather(lake, FACTS, SETTINGS, NOW)[0].tokens_per_second == speed
 
@@ -155,15 +202,19 @@ def test_costs_are_those_of_the_versions_that_there_are(tmp_path):
 
 
 def test_a_learning_curve_is_a_slope_with_its_error(tmp_path):
-    lines = [{"tokens": 2**max(power - 1, 5) if power > 5 else 32, "expected_tau": 1 + 0.1 * power} for power in range(5, 12)]
+    lines = [{"tokens": 2 ** max(power - 1, 5) if power > 5 else 32, "expected_tau": 1 + 0.1 * power} for power in range(5, 12)]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = rise_a_doubling(points_of(path, ("validation_expected_tau", "expected_tau")))
-    assert found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 6  # of 7, one is the first quarter
+    assert (
+        found.value == pytest.approx(0.1) and found.low == pytest.approx(0.1) and found.n == 6
+    )  # of 7, one is the first quarter
     noisy = rise_a_doubling([(2.0**power, 0.1 * power + (-1) ** power * 0.4) for power in range(4, 12)])
     assert noisy.low < 0 < noisy.value
     for points in (16, 22, 40, 200):  # of a curve that is linear in the logarithm, also where points are put together
-        path.write_text("".join(json.dumps({"tokens": 64, "loss": 0.1 * math.log2(64 * (at + 1))}) + "\n" for at in range(points)))
+        path.write_text(
+            "".join(json.dumps({"tokens": 64, "loss": 0.1 * math.log2(64 * (at + 1))}) + "\n" for at in range(points))
+        )
         assert rise_a_doubling(points_of(path, ("loss",))).value == pytest.approx(0.1)
     assert points_of(tmp_path / "gone.jsonl", ("loss",)) == [] and rise_a_doubling([(1.0, 1.0), (2.0, 1.0)]) is None
     path.write_text("no json\n")
@@ -173,14 +224,27 @@ def test_a_learning_curve_is_a_slope_with_its_error(tmp_path):
 @pytest.mark.parametrize(("points", "used"), [(3, 3), (4, 3), (8, 6), (12, 9), (21, 8), (400, 8)])
 def test_the_first_quarter_of_a_learning_curve_is_left_out(tmp_path, points, used):
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"tokens": 10, "loss": 9.0 if at < points // 4 else 1.0}) + "\n" for at in range(points)))
+    path.write_text(
+        "".join(json.dumps({"tokens": 10, "loss": 9.0 if at < points // 4 else 1.0}) + "\n" for at in range(points))
+    )
     found = points_of(path, ("loss",))
     assert len(found) == used and (points == 3 or {value for _, value in found} == {1.0})
 
 
 def test_lost_acceptance_comes_back_and_counts_by_its_lower_end():
-    lost = Evidence("shop", "r", rows=1_000, newest_day=date(2026, 6, 9), drafter=DRAFTER, drafter_tau=2.0, tau_released=2.0,
-                    tau_released_low=1.95, tau_served=1.6, tau_served_error=0.02, tau_served_days=3)
+    lost = Evidence(
+        "shop",
+        "r",
+        rows=1_000,
+        newest_day=date(2026, 6, 9),
+        drafter=DRAFTER,
+        drafter_tau=2.0,
+        tau_released=2.0,
+        tau_released_low=1.95,
+        tau_served=1.6,
+        tau_served_error=0.02,
+        tau_served_days=3,
+    )
     new, continued = (drafter_gain(lost, None, each, 0.25) for each in (False, True))
     assert new.value == pytest.approx(0.25) and continued.value == pytest.approx(0.2)
     assert new.low == pytest.approx(1.95 / (1.6 + 2.920 * 0.02) - 1)  # Student's t, two degrees of freedom

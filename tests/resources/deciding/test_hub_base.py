@@ -41,8 +41,14 @@ def hub(monkeypatch, tmp_path):
 def imported(lake, revision, model=BASE, branch="", **config):
     """The base model of a lake, as an import of this commit leaves it."""
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "base_model", "import_base", ("model_ops/operations/import_base.py",),
-                           {"model": model, "revision": revision, **config}, [external_input(outside_name(model, branch))])
+    draft = registry.draft(
+        "model",
+        "base_model",
+        "import_base",
+        ("model_ops/operations/import_base.py",),
+        {"model": model, "revision": revision, **config},
+        [external_input(outside_name(model, branch))],
+    )
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "model.safetensors").write_bytes(b"weights")
     return registry.finish(draft, {})
@@ -68,7 +74,9 @@ def test_another_commit_with_other_weights_is_told_and_the_hub_is_asked_once_an_
 def test_a_commit_that_changes_no_file_of_the_model_is_none(hub, lake):
     then = hub.commit(BASE, FILES)
     made = imported(lake, then)
-    for hour, files in enumerate((FILES | {"README.md": b"better"}, FILES | {"onnx/config.json": b"1", "pytorch_model.bin": b"2"})):
+    for hour, files in enumerate(
+        (FILES | {"README.md": b"better"}, FILES | {"onnx/config.json": b"1", "pytorch_model.bin": b"2"})
+    ):
         hub.commit(BASE, files)
         assert hub_commits(lake, made, BASE, NOW + hour * HOUR) == (then, then)
     assert hub.asked.count(f"/api/models/{BASE}/revision/{then}") == 1
@@ -81,8 +89,18 @@ def test_a_hub_that_is_away_slow_or_wrong_is_asked_again_an_hour_later_and_fails
     then = hub.commit(BASE, FILES)
     made = imported(lake, then)
     monkeypatch.setattr(hub_module.hub_model, "__defaults__", (None, 0.2))
-    for hour, state in enumerate(({"status": 503}, {"status": 401}, {"body": b"<html>"}, {"body": b'{"id": "x"}'}, {"body": b"[]"},
-                                  {"body": b'"x"'}, {"body": b'{"id": "x", "siblings": [{}]}'}, {"pause_s": 0.5})):
+    for hour, state in enumerate(
+        (
+            {"status": 503},
+            {"status": 401},
+            {"body": b"<html>"},
+            {"body": b'{"id": "x"}'},
+            {"body": b"[]"},
+            {"body": b'"x"'},
+            {"body": b'{"id": "x", "siblings": [{}]}'},
+            {"pause_s": 0.5},
+        )
+    ):
         for name, value in {"status": 200, "body": None, "pause_s": 0.0, **state}.items():
             setattr(hub, name, value)
         before = len(hub.asked)
@@ -110,7 +128,10 @@ def test_the_branch_that_the_recipe_names_is_looked_at_and_a_commit_is_not(hub, 
     made = imported(lake, first, branch=first)
     assert hub_commits(lake, made, BASE, NOW, first) == (None, None) and hub.asked == []
     assert hub_commits(lake, made, BASE, NOW, "main") == (first, second) and hub.asked[0].endswith("/revision/main")
-    assert hub_commits(lake, made, BASE, NOW + HOUR, "gone") == (first, second)  # a branch that is gone is as a Hub that is away
+    assert hub_commits(lake, made, BASE, NOW + HOUR, "gone") == (
+        first,
+        second,
+    )  # a branch that is gone is as a Hub that is away
 
 
 def test_nothing_is_asked_offline_nor_of_a_base_whose_commit_is_unknown(hub, lake, monkeypatch):
@@ -158,6 +179,7 @@ def test_a_base_stays_at_its_commit_until_another_one_is_asked_for(hub, lake, tm
         return "c" * 40
 
     asked = []
+
     def commit(model=BASE, branch="", wanted=None):
         asked.clear()
         return commit_to_import(registry, model, branch, wanted, ask)
@@ -180,7 +202,8 @@ def test_a_base_that_was_imported_before_commits_were_recorded_stays_valid(lake)
     registry, made = Registry(lake, "shop"), imported(lake, None)
     found = commit_to_import(registry, BASE, "", None, lambda *_: pytest.fail("nothing is asked"))
     assert found is None and made.version == artefact_version(
-        "import_base", source_digest("model_ops/operations/import_base.py"), {"model": BASE, "revision": found}, made.inputs)
+        "import_base", source_digest("model_ops/operations/import_base.py"), {"model": BASE, "revision": found}, made.inputs
+    )
     path = registry.directory(made) / "manifest.json"
     path.write_text(path.read_text().replace('"mtp_layer"', '"mtp"').replace(made.version, "0" * 12))  # as of other code
     other = registry.directory(made).with_name("0" * 12)
@@ -195,7 +218,8 @@ def test_an_import_of_a_commit_takes_its_files_and_not_newer_ones_also_offline(h
     hub.commit(BASE, FILES | {"model.safetensors": b"others!"})
     place = download(BASE, first)
     assert place.name == first and {path.name: path.read_bytes() for path in place.iterdir()} == {
-        name: content for name, content in FILES.items() if name != "README.md"}
+        name: content for name, content in FILES.items() if name != "README.md"
+    }
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert download(BASE, first) == place and imported_commit(BASE, first) == first
 

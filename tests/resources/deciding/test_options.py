@@ -35,17 +35,24 @@ def test_the_lower_bound_decides_not_the_expected_gain():
 
 
 def test_an_endpoint_with_little_traffic_gets_nothing_and_is_told_from_where_on_it_would():
-    action, options, why = chosen(seen=replace(SEEN, requests_a_day=100),
-                                  predicted={**PREDICTED, "sft_continued": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, "")),
-                                             "full": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, ""))})
+    action, options, why = chosen(
+        seen=replace(SEEN, requests_a_day=100),
+        predicted={
+            **PREDICTED,
+            "sft_continued": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, "")),
+            "full": ActionForecast({"sft_model": 1.0}, Estimate(0.0, 0.0, "")),
+        },
+    )
     assert action == "nothing" and "nothing pays back" in why
     assert "requests a day" in options["drafter_continued"].why_not
 
 
 def test_without_speed_or_traffic_payback_is_unknown_unless_nobody_asks_for_it():
     unknown = replace(SEEN, tokens_per_second=None)
-    small = {name: replace(each, gain=Estimate(0.001, 0.0005, "")) if name in ("sft_continued", "full") else each
-             for name, each in PREDICTED.items()}
+    small = {
+        name: replace(each, gain=Estimate(0.001, 0.0005, "")) if name in ("sft_continued", "full") else each
+        for name, each in PREDICTED.items()
+    }
     action, options, _ = chosen(seen=unknown, predicted=small)
     assert action == "nothing" and "tokens_per_second" in options["drafter_continued"].why_not
     assert chosen(seen=unknown, settings=SETTINGS.model_copy(update={"payback_days": None}))[0] == "drafter_continued"
@@ -59,7 +66,10 @@ def test_answers_that_got_worse_need_a_model_and_lost_acceptance_a_drafter():
 def test_drift_of_the_traffic_alone_trains_nothing_unless_the_recipe_says_so():
     action, _, why = chosen(RetrainingCause("drift", "", ""))
     assert action == "nothing" and "drift_trains" in why and "evaluation" in why
-    assert chosen(RetrainingCause("drift", "", ""), settings=SETTINGS.model_copy(update={"drift_trains": True}))[0] == "drafter_continued"
+    assert (
+        chosen(RetrainingCause("drift", "", ""), settings=SETTINGS.model_copy(update={"drift_trains": True}))[0]
+        == "drafter_continued"
+    )
 
 
 @pytest.mark.parametrize("kind", ["base_revision", "schedule"])
@@ -86,7 +96,10 @@ def test_an_unknown_cost_is_not_chosen():
 
 
 def test_predictions_that_were_too_good_are_corrected_by_their_outcomes():
-    poor = [decision(number, days_ago=20 + number, predicted_gain=0.05, gain=0.0, predicted_s=900, cost_s=1_800) for number in range(8)]
+    poor = [
+        decision(number, days_ago=20 + number, predicted_gain=0.05, gain=0.0, predicted_s=900, cost_s=1_800)
+        for number in range(8)
+    ]
     _, options, _ = chosen(decisions=poor)
     corrected = options["drafter_continued"]
     assert corrected.predicted_cost_s == pytest.approx(900 * (8 * 2 + 2) / 10)
@@ -94,8 +107,10 @@ def test_predictions_that_were_too_good_are_corrected_by_their_outcomes():
 
 
 def test_a_release_of_form_adapter_is_fine_tuned_from_the_base_model():
-    action, options, _ = chosen(facts=replace(FACTS, as_adapter=True), predicted={
-        name: each for name, each in PREDICTED.items() if name in ("sft_continued", "full")})
+    action, options, _ = chosen(
+        facts=replace(FACTS, as_adapter=True),
+        predicted={name: each for name, each in PREDICTED.items() if name in ("sft_continued", "full")},
+    )
     assert action == "full" and "no adapter on the base model" in options["sft_continued"].why_not
 
 

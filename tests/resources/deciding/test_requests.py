@@ -44,8 +44,15 @@ def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_wh
     assert found.cause_text == "ana asked for a new drafter: the prices of June are wrong"
     assert found.why.startswith("a new drafter costs about ") and found.why.endswith(": ana asks for it")
     assert found.evidence["request"] == {
-        "workload": "shop", "by": "ana", "identity_from": "MILLRACE_USER", "why": "the prices of June are wrong",
-        "action": "drafter_new", "despite": [], "request_id": request.request_id, "ts": "2026-06-05T09:00:00+00:00"}
+        "workload": "shop",
+        "by": "ana",
+        "identity_from": "MILLRACE_USER",
+        "why": "the prices of June are wrong",
+        "action": "drafter_new",
+        "despite": [],
+        "request_id": request.request_id,
+        "ts": "2026-06-05T09:00:00+00:00",
+    }
     assert "speculator" in made.work.stages and "sft_model" in made.work.kept
     assert {each.why_not for each in found.options if each.action in ("full", "nothing")} == {"ana asked for a new drafter"}
     ended = replace(found, outcome="released", settled_ts=NOW - timedelta(days=1))
@@ -56,7 +63,10 @@ def test_the_same_words_are_one_request_until_it_is_decided(lake):
     first, is_new = ask(lake)
     again, second_is_new = ask(lake, now=NOW + timedelta(minutes=5))
     assert (is_new, second_is_new) == (True, False) and again == first
-    assert all(ask(lake, now=NOW + timedelta(minutes=6), **more)[1] for more in ({"action": "drafter_new"}, {"by": replace(ANA, name="ben")}))
+    assert all(
+        ask(lake, now=NOW + timedelta(minutes=6), **more)[1]
+        for more in ({"action": "drafter_new"}, {"by": replace(ANA, name="ben")})
+    )
     ledger = Decisions(lake, "shop")
     ledger.record(decide(lake, FACTS, BUSY, [], NOW).decision)
     later, third_is_new = ask(lake, now=NOW + timedelta(days=9))
@@ -110,7 +120,8 @@ def test_an_action_that_the_recipe_cannot_do_is_answered_in_the_row_and_not_aske
     found = decide(lake, facts, BUSY, [], NOW).decision
     assert (found.action, found.outcome) == ("nothing", "not_run") and found.why == (
         "nothing, although ana asks for a model continued from the previous one on new rows and some old ones: release.form is "
-        "adapter, and a continued model has no adapter on the base model")
+        "adapter, and a continued model has no adapter on the base model"
+    )
     assert decide(lake, facts, BUSY, [found], NOW).decision is None
 
 
@@ -134,7 +145,10 @@ def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
     found, hold = preview(wanted, lake, FACTS, QUIET, [], NOW)
     assert (found.action, found.dry_run, found.outcome) == ("drafter_continued", True, "not_run") and "quiet" in hold
     said = preview_sentences(found, hold)
-    assert said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued") and "It would wait" in said
+    assert (
+        said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued")
+        and "It would wait" in said
+    )
     assert Requests(lake, "shop").all() == [] and decide(lake, FACTS, BUSY, [], NOW).decision is None
 
 
@@ -160,12 +174,15 @@ def test_a_request_changes_the_pulse_that_lets_a_tick_look(lake):
     assert pulse(lake, FACTS) != before
 
 
-@pytest.mark.parametrize(("by", "action", "despite", "says"), [
-    (replace(ANA, reason=""), "full", [], "the reason is empty"),
-    (ANA, "drafter-new", [], "action is 'drafter-new', which does not exist; did you mean drafter_new?"),
-    (ANA, "nothing", [], "it is one of drafter_continued, drafter_new, sft_continued, full"),
-    (ANA, "full", ["quiet", "candidate"], "despite is 'candidate'"),
-])
+@pytest.mark.parametrize(
+    ("by", "action", "despite", "says"),
+    [
+        (replace(ANA, reason=""), "full", [], "the reason is empty"),
+        (ANA, "drafter-new", [], "action is 'drafter-new', which does not exist; did you mean drafter_new?"),
+        (ANA, "nothing", [], "it is one of drafter_continued, drafter_new, sft_continued, full"),
+        (ANA, "full", ["quiet", "candidate"], "despite is 'candidate'"),
+    ],
+)
 def test_wrong_requests_are_refused_in_one_sentence(by, action, despite, says):
     with pytest.raises(RequestError, match=says):
         RetrainingRequest.of("shop", by, action, despite)
@@ -173,7 +190,12 @@ def test_wrong_requests_are_refused_in_one_sentence(by, action, despite, says):
 
 def test_a_file_that_is_no_request_is_left_out(lake):
     request, _ = ask(lake)
-    for name, content in {"a.json": "{", "b.json": "[]", "c.json": json.dumps({"despite": []}), "d.json": '{"despite": 1}'}.items():
+    for name, content in {
+        "a.json": "{",
+        "b.json": "[]",
+        "c.json": json.dumps({"despite": []}),
+        "d.json": '{"despite": 1}',
+    }.items():
         (folder_of(lake, "shop") / name).write_text(content)
     assert Requests(lake, "shop").all() == [request]
     assert [each.cause for each in Decisions(lake, "shop").all()] == []

@@ -31,8 +31,14 @@ def lake(tmp_path_factory):
 
 def drafter(lake, tokens, seconds, architecture="eagle3"):
     registry = Registry(lake, "shop")
-    draft = registry.draft("model", "speculator", "speculator", ("resources/stages/table.py",),
-                           {"architecture": architecture, "tokens": tokens}, [])
+    draft = registry.draft(
+        "model",
+        "speculator",
+        "speculator",
+        ("resources/stages/table.py",),
+        {"architecture": architecture, "tokens": tokens},
+        [],
+    )
     draft.directory.mkdir(parents=True, exist_ok=True)
     (draft.directory / "file").write_text("")
     return draft.finished or registry.finish(draft, {"tokens": tokens, "seconds": seconds, "validation_expected_tau": 2.0})
@@ -51,14 +57,24 @@ def test_decoding_takes_what_the_evaluation_measured_until_a_server_was_asked(la
     known = found(lake)
     assert known.decode_hours_per_day == pytest.approx(100 * 100 / 1_000 / 3_600)
     assert (known.decode_hours_at_tau, known.serves_days) == (2.0, 30.0)
-    declared = found(lake, facts=replace(FACTS, decide=SETTINGS.model_copy(update={
-        "tokens_per_second": 50.0, "requests_per_day": 7_200.0, "payback_days": 5.0})))
+    declared = found(
+        lake,
+        facts=replace(
+            FACTS,
+            decide=SETTINGS.model_copy(update={"tokens_per_second": 50.0, "requests_per_day": 7_200.0, "payback_days": 5.0}),
+        ),
+    )
     assert declared.decode_hours_per_day == pytest.approx(4.0) and declared.serves_days == 5.0
 
 
 def test_what_the_recipe_gives_stays(lake):
-    given = {"enabled": True, "decode_hours_per_day": 3.0, "serves_days": 2.0, "trained_tokens_per_second": 9.0,
-             "decode_hours_at_tau": 1.5}
+    given = {
+        "enabled": True,
+        "decode_hours_per_day": 3.0,
+        "serves_days": 2.0,
+        "trained_tokens_per_second": 9.0,
+        "decode_hours_at_tau": 1.5,
+    }
     assert found(lake, Eagle3Settings(early_end=given)) == Eagle3Settings(early_end=given).early_end
 
 
@@ -83,10 +99,24 @@ def test_tokens_a_second_are_those_of_the_last_training_of_the_architecture(tmp_
 
 
 def choice(drafting, **more):
-    curve = [CurvePoint(label=each.label, method=each.method, num_speculative_tokens=each.num_speculative_tokens, concurrency=level,
-                        tokens_per_second=speed, p99_s=1.0, ratio=1.0, p99_ratio=1.0)
-             for each, level, speed in ((with_drafter(3), 1, 100.0), (with_drafter(3), 8, 400.0), (with_drafter(3), 32, 900.0),
-                                        (NO_DRAFTING, 8, 5_000.0))]
+    curve = [
+        CurvePoint(
+            label=each.label,
+            method=each.method,
+            num_speculative_tokens=each.num_speculative_tokens,
+            concurrency=level,
+            tokens_per_second=speed,
+            p99_s=1.0,
+            ratio=1.0,
+            p99_ratio=1.0,
+        )
+        for each, level, speed in (
+            (with_drafter(3), 1, 100.0),
+            (with_drafter(3), 8, 400.0),
+            (with_drafter(3), 32, 900.0),
+            (NO_DRAFTING, 8, 5_000.0),
+        )
+    ]
     return DraftingChoice(drafting=drafting, decided_by="server", reason="", concurrencies=[1, 8], curve=curve, **more)
 
 
@@ -94,7 +124,9 @@ def test_the_release_says_how_fast_it_decodes_and_a_release_without_its_drafter_
     lake = trained_lake(tmp_path)
     release = lake.artefacts("release") / "shop" / Endpoint(lake, "shop").read().champion
     write_choice(release, choice(with_drafter(3)))
-    assert found(lake).decode_hours_per_day == pytest.approx(100 * 100 / 400 / 3_600)  # the fastest of what the endpoint runs at
+    assert found(lake).decode_hours_per_day == pytest.approx(
+        100 * 100 / 400 / 3_600
+    )  # the fastest of what the endpoint runs at
     on_two = replace(FACTS, decide=SETTINGS.model_copy(update={"devices_per_server": 2}))
     assert found(lake, facts=on_two).decode_hours_per_day == 2 * found(lake).decode_hours_per_day
     for other in (NO_DRAFTING, Drafting(method="ngram", num_speculative_tokens=3)):
@@ -116,8 +148,10 @@ def test_what_is_looked_up_counts_for_no_version_and_what_is_declared_does(lake)
     declared = version(early_end={"enabled": True})
     assert version().keys() == declared.keys() - {"early_end", "validation_tokens", "mesh"}
     assert version(early_end={"evaluations": 7}, validation_tokens=9) == version()
-    for changed in ({"early_end": {"enabled": True, "serves_days": 3.0}},
-                    {"early_end": {"enabled": True}, "validation_tokens": 900},
-                    {"early_end": {"enabled": True}, "mesh": {"processes": 2}}):
+    for changed in (
+        {"early_end": {"enabled": True, "serves_days": 3.0}},
+        {"early_end": {"enabled": True}, "validation_tokens": 900},
+        {"early_end": {"enabled": True}, "mesh": {"processes": 2}},
+    ):
         assert version(**changed) != declared
     assert looked_up(DRAFTER.resolved(), lake, "speculator", FACTS, NOW).early_end.decode_hours_per_day > 0

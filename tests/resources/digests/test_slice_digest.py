@@ -17,7 +17,10 @@ def tables(tmp_path):
 
 
 def test_digest_follows_content_not_history(tables, tmp_path):
-    rows = [interaction(n, "Go", f"answer {n} of a few words, so that shingles of either length tell it", day=n % 2) for n in range(6)]
+    rows = [
+        interaction(n, "Go", f"answer {n} of a few words, so that shingles of either length tell it", day=n % 2)
+        for n in range(6)
+    ]
     store(tables, "interactions", rows)
     digest = slice_digest(tables, "interactions", "tutor")
     store(tables, "interactions", rows[::-1])
@@ -102,6 +105,9 @@ def test_what_is_remembered_can_be_lost_damaged_or_of_another_way_to_digest(tabl
 
 def test_one_workload_or_way_of_looking_does_not_answer_for_another(tables):
     store(tables, "interactions", _rows(6))
-    found = {slice_digest(tables, "interactions", workload, as_served)
-             for workload in ("tutor", "nobody") for as_served in (False, True)}
+    found = {
+        slice_digest(tables, "interactions", workload, as_served)
+        for workload in ("tutor", "nobody")
+        for as_served in (False, True)
+    }
     assert len(found) == 3

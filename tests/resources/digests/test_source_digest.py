@@ -25,12 +25,12 @@ FILES = {
     "model_ops/training/loss.py": "def loss(x): return x * 2  # twice\n",
     "model_ops/planning.py": "PLAN = 1\n",
     "model_ops/chat.jinja": "{{ message }}",
-    "resources/clean.py": '''
+    "resources/clean.py": """
         from resources.sql import run
         def clean(name):
             run("clean/texts")
             run(f"rules/{name}")
-    ''',
+    """,
     "resources/sql.py": "def run(name): ...\n",
     "sql/clean.sql": "-- name: texts\n-- Texts.\nselect 1 -- one\n\n-- name: other\nselect 2\n",
     "sql/rules.sql": "-- name: length\nselect length('a  b')\n",
@@ -62,25 +62,36 @@ def change(project: Path, name: str, old: str, new: str) -> None:
 
 def test_the_files_that_an_operation_uses(project):
     assert files_used("model_ops/sft.py", project=project) == [
-        "model_ops/chat.jinja", "model_ops/sft.py", "model_ops/training/__init__.py", "model_ops/training/loss.py"]
+        "model_ops/chat.jinja",
+        "model_ops/sft.py",
+        "model_ops/training/__init__.py",
+        "model_ops/training/loss.py",
+    ]
     assert files_used("resources/clean.py", project=project) == [
-        "resources/clean.py", "resources/sql.py", "sql/clean/texts", "sql/rules/length"]
+        "resources/clean.py",
+        "resources/sql.py",
+        "sql/clean/texts",
+        "sql/rules/length",
+    ]
 
 
-@pytest.mark.parametrize(("name", "old", "new", "changes"), [
-    ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
-    ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
-    ("model_ops/planning.py", "1", "2", (False, False)),
-    ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
-    ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
-    ("sql/clean.sql", "2", "3", (False, False)),
-    ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
-    ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
-    ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
-    ("sql/clean.sql", "1", "2", (False, True)),
-    ("sql/rules.sql", "a  b", "a b", (False, True)),
-    ("resources/sql.py", "...", "return name", (False, True)),
-])
+@pytest.mark.parametrize(
+    ("name", "old", "new", "changes"),
+    [
+        ("model_ops/training/loss.py", "# twice", "# two times", (False, False)),
+        ("model_ops/sft.py", "Trains.", "Trains a model.", (False, False)),
+        ("model_ops/planning.py", "1", "2", (False, False)),
+        ("sql/clean.sql", "-- one", "-- the one\n", (False, False)),
+        ("sql/clean.sql", "-- Texts.", "-- The texts.\n", (False, False)),
+        ("sql/clean.sql", "2", "3", (False, False)),
+        ("model_ops/training/loss.py", "x * 2", "x * 3", (True, False)),
+        ("model_ops/chat.jinja", "{{ message }}", "{{ message}}", (True, False)),
+        ("model_ops/sft.py", "def run", "REVISION = 1\ndef run", (True, False)),
+        ("sql/clean.sql", "1", "2", (False, True)),
+        ("sql/rules.sql", "a  b", "a b", (False, True)),
+        ("resources/sql.py", "...", "return name", (False, True)),
+    ],
+)
 def test_what_changes_a_version(project, name, old, new, changes):
     before = digests(project)
     change(project, name, old, new)
@@ -111,13 +122,16 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
     assert digests(project)[0] != before[0]
 
 
-@pytest.mark.parametrize(("line", "file"), [
-    ("from .training import loss", "model_ops/training/loss.py"),
-    ("from .training.loss import loss", "model_ops/training/loss.py"),
-    ("from . import planning", "model_ops/planning.py"),
-    ("import model_ops.training.loss", "model_ops/__init__.py"),
-    ("WORDS = '_words.json'", "model_ops/_words.json"),
-])
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("from .training import loss", "model_ops/training/loss.py"),
+        ("from .training.loss import loss", "model_ops/training/loss.py"),
+        ("from . import planning", "model_ops/planning.py"),
+        ("import model_ops.training.loss", "model_ops/__init__.py"),
+        ("WORDS = '_words.json'", "model_ops/_words.json"),
+    ],
+)
 def test_other_ways_to_name_a_file_count_too(project, line, file):
     (project / "model_ops/__init__.py").write_text("x = 1")
     (project / "model_ops/_words.json").write_text("[1]")
@@ -145,9 +159,13 @@ def test_the_code_of_digests_is_no_part_of_one_that_imports_it(project):
 WORKERS = ("tiny_base", "import_base", "sft", "distill", "quantize", "generate", "speculator", "evaluate", "embed")
 OPERATIONS = {
     **{name: f"model_ops/operations/{name}.py" for name in WORKERS},
-    "ingest": "resources/reading/ingestion.py", "clean": "resources/curating/cleaning.py", "judge": "resources/curating/judgements.py",
-    "curate": "resources/curating/selection.py", "sft_dataset": "resources/composing/datasets.py",
-    "seeds": "resources/composing/seeds.py", "eval_suite": "resources/composing/eval_suite.py",
+    "ingest": "resources/reading/ingestion.py",
+    "clean": "resources/curating/cleaning.py",
+    "judge": "resources/curating/judgements.py",
+    "curate": "resources/curating/selection.py",
+    "sft_dataset": "resources/composing/datasets.py",
+    "seeds": "resources/composing/seeds.py",
+    "eval_suite": "resources/composing/eval_suite.py",
     "served_answers": "resources/composing/served_answers.py",
 }
 
@@ -157,8 +175,17 @@ def test_what_an_operation_depends_on(operation):
     """Rooms that only start, find, show or judge results can change none. The list is printed for who changes an import."""
     found = files_used(OPERATIONS[operation])
     print(operation, *found, sep="\n    ")
-    others = ["assets/", "pipelines/", "millrace/", "resources/launching/", "resources/catalog/", "resources/releasing/",
-              "resources/workshop/", "resources/inspecting/", "model_ops/worker.py"]
+    others = [
+        "assets/",
+        "pipelines/",
+        "millrace/",
+        "resources/launching/",
+        "resources/catalog/",
+        "resources/releasing/",
+        "resources/workshop/",
+        "resources/inspecting/",
+        "model_ops/worker.py",
+    ]
     if operation not in ("speculator", "evaluate"):
         others.append("model_ops/speculators/")
     if operation in WORKERS:
@@ -180,12 +207,23 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
     found = files_used(*RELEASE_SOURCES)
     doors = [file for file in found if file.endswith("/__init__.py")]
     assert {file for file in found if file.startswith("model_ops/")} - {*doors} == {
-        "model_ops/files/atomic_files.py", "model_ops/drafting/ngram.py", "model_ops/jobs/errors.py",
-        "model_ops/evaluation/drafting_measurements.py", "model_ops/evaluation/measurement.py", "model_ops/files/file_locks.py",
-        "model_ops/adapters/adapter_base.py", "model_ops/files/template_files.py", "model_ops/serving/adapters.py",
-        "model_ops/serving/command.py", "model_ops/drafting/drafts.py", "model_ops/drafting/drafting_choice.py",
-        "model_ops/serving/service.py", "model_ops/serving/service.py", "model_ops/jobs/job.py",
-        "model_ops/speculators/serving.py", "model_ops/jobs/wording.py"}
+        "model_ops/files/atomic_files.py",
+        "model_ops/drafting/ngram.py",
+        "model_ops/jobs/errors.py",
+        "model_ops/evaluation/drafting_measurements.py",
+        "model_ops/evaluation/measurement.py",
+        "model_ops/files/file_locks.py",
+        "model_ops/adapters/adapter_base.py",
+        "model_ops/files/template_files.py",
+        "model_ops/serving/adapters.py",
+        "model_ops/serving/command.py",
+        "model_ops/drafting/drafts.py",
+        "model_ops/drafting/drafting_choice.py",
+        "model_ops/serving/service.py",
+        "model_ops/jobs/job.py",
+        "model_ops/speculators/serving.py",
+        "model_ops/jobs/wording.py",
+    }
 
 
 def test_a_setting_of_one_operation_is_no_part_of_another():
@@ -198,8 +236,13 @@ def test_a_setting_of_one_operation_is_no_part_of_another():
 def test_cleaning_reads_all_that_it_runs():
     """A few that stand for the rest: a rule, a macro named in a list, what another file runs for it."""
     found = files_used(OPERATIONS["clean"])
-    for file in ("sql/curating/rules/length", "sql/curating/macros/one_line", "resources/curating/pii_patterns.py",
-                 "resources/curating/quality_kernels.py", "sql/curating/clean/row_feedback"):
+    for file in (
+        "sql/curating/rules/length",
+        "sql/curating/macros/one_line",
+        "resources/curating/pii_patterns.py",
+        "resources/curating/quality_kernels.py",
+        "sql/curating/clean/row_feedback",
+    ):
         assert file in found, file
     assert "model_ops/operations/chatml.jinja" in files_used(OPERATIONS["tiny_base"])
 
@@ -235,8 +278,10 @@ def test_curation_depends_on_the_worker_that_embeds_where_it_embeds(tmp_path, se
     (model / "config.json").write_text("{}")
     given = Input(kind="table", name="interactions", digest="0" * 12)
     workshop = SimpleNamespace(
-        current=lambda *_: SimpleNamespace(as_input=lambda: given), slice=lambda name: given,
-        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")))
+        current=lambda *_: SimpleNamespace(as_input=lambda: given),
+        slice=lambda name: given,
+        build=lambda *_, **said: named.update(said) or (_ for _ in ()).throw(KeyError("built")),
+    )
     if semantic:
         semantic = {**semantic, "model": str(model)}
     work = asset.curated_interactions.op.compute_fn.decorated_fn

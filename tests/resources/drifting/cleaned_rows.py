@@ -16,12 +16,26 @@ def cleaned(number, day, session, *, prompt="what is a mill for", shape="what#1"
     """One cleaned row; only what a test names differs from a healthy one."""
     ts = datetime(day.year, day.month, day.day, 12, tzinfo=UTC) + timedelta(seconds=number % 3600)
     row = dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
-    return row | {
-        "workload": "tutor", "dt": day, "ts": ts, "interaction_id": f"i{number}", "content_sha256": f"c{number}",
-        "session_id": session, "source": "gateway", "messages": json.dumps([{"role": "user", "content": prompt}]),
-        "completion": json.dumps({"role": "assistant", "content": "it is for grain"}), "status": "ok", "language": "en",
-        "prompt_characters": len(prompt), "completion_characters": 15, "prompt_shape": shape,
-    } | changes
+    return (
+        row
+        | {
+            "workload": "tutor",
+            "dt": day,
+            "ts": ts,
+            "interaction_id": f"i{number}",
+            "content_sha256": f"c{number}",
+            "session_id": session,
+            "source": "gateway",
+            "messages": json.dumps([{"role": "user", "content": prompt}]),
+            "completion": json.dumps({"role": "assistant", "content": "it is for grain"}),
+            "status": "ok",
+            "language": "en",
+            "prompt_characters": len(prompt),
+            "completion_characters": 15,
+            "prompt_shape": shape,
+        }
+        | changes
+    )
 
 
 def days_of_rows(days, rng, *, sessions=40, of=lambda rng: {}, first=FIRST):

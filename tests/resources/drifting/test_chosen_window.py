@@ -35,8 +35,12 @@ def arrive(tables, *days):
 
 def leave(tables, *days):
     """What retention does."""
-    tables.replace("cleaned_interactions", SCHEMAS["cleaned_interactions"].empty_table(), workload="tutor",
-                   dt=[FIRST + timedelta(day) for day in days])
+    tables.replace(
+        "cleaned_interactions",
+        SCHEMAS["cleaned_interactions"].empty_table(),
+        workload="tutor",
+        dt=[FIRST + timedelta(day) for day in days],
+    )
 
 
 def compared(tables, day, seen=None, **more):
@@ -46,8 +50,11 @@ def compared(tables, day, seen=None, **more):
 
 
 def shown(report, *columns):
-    return sorted((row["dt"], row["window_days"], row["test"], *(row[name] for name in columns))
-                  for row in report.rows if row["test"] != "novelty")
+    return sorted(
+        (row["dt"], row["window_days"], row["test"], *(row[name] for name in columns))
+        for row in report.rows
+        if row["test"] != "novelty"
+    )
 
 
 @pytest.mark.parametrize("release", [ServedRelease(), ServedRelease("3f2a", made=END)])
@@ -103,7 +110,10 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     arrive(tables, 5)
     other = TestInputs(least={"stars": 3.0})
     report = compared(tables, 5, other)
-    assert report.reference.start == FIRST + timedelta(1) and "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
+    assert (
+        report.reference.start == FIRST + timedelta(1)
+        and "the reference window was 2026-06-01 to 2026-06-04" in report.notes[0]
+    )
     arrive(tables, 6)
     leave(tables, 1)
     again = compared(tables, 6, other)
@@ -140,8 +150,15 @@ def test_older_logs_that_come_late_give_a_release_its_own_window_and_change_no_o
 
 def window(start=FIRST):
     days = tuple(start + timedelta(day) for day in range(4))
-    return ReferenceWindow(Reference(days[0], days[-1], days[:1], days[1:]), KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}), "code",
-                  "files", dict.fromkeys(days, 100), {day: np.arange(6.0).reshape(2, 3) for day in days[1:]}, ("2026-05-01", "2026-05-04"))
+    return ReferenceWindow(
+        Reference(days[0], days[-1], days[:1], days[1:]),
+        KnownVocabulary({"language": ["a1", ""]}, {"prompt_length": [3]}),
+        "code",
+        "files",
+        dict.fromkeys(days, 100),
+        {day: np.arange(6.0).reshape(2, 3) for day in days[1:]},
+        ("2026-05-01", "2026-05-04"),
+    )
 
 
 def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):
@@ -152,7 +169,11 @@ def test_a_window_is_read_as_it_was_written_and_a_broken_file_is_none(tables):
     read = again.with_counts()
     assert again.window == read == window() and not again.window.counts
     assert all(np.array_equal(read.counts[day], found) for day, found in window().counts.items())
-    assert ChosenWindow(tables.lake, "tutor", "3f2a", 28, "code").window is ChosenWindow(tables.lake, "tutor", "", 4, "code").window is None
+    assert (
+        ChosenWindow(tables.lake, "tutor", "3f2a", 28, "code").window
+        is ChosenWindow(tables.lake, "tutor", "", 4, "code").window
+        is None
+    )
     [path] = tables.lake.root.glob("reference_windows/tutor/*.npz")
     for content in (b"", b"broken", path.read_bytes()[:200]):
         path.write_bytes(content)

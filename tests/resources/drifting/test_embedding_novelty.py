@@ -22,8 +22,9 @@ from resources.drifting.settings import DriftEmbeddings, DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 
-SETTINGS = DriftSettings(reference_days=4, windows=[1], false_alarms_per_1000_days=10,
-                         embeddings=DriftEmbeddings(model="/models/embedder"))
+SETTINGS = DriftSettings(
+    reference_days=4, windows=[1], false_alarms_per_1000_days=10, embeddings=DriftEmbeddings(model="/models/embedder")
+)
 END, NOW = FIRST + timedelta(4), datetime(2026, 6, 20, tzinfo=UTC)
 
 
@@ -86,7 +87,11 @@ def simulated(rng, days, sessions, topics, new, share, spread=0.35):
     """Vectors and sessions by day: sessions of 1 to 5 prompts on one topic; `share` of them on new ones."""
     found = []
     for _ in range(days):
-        about = np.where(rng.random(sessions) < share, len(topics) + rng.integers(len(new), size=sessions), rng.integers(len(topics), size=sessions))
+        about = np.where(
+            rng.random(sessions) < share,
+            len(topics) + rng.integers(len(new), size=sessions),
+            rng.integers(len(topics), size=sessions),
+        )
         lengths = rng.integers(1, 6, sessions)
         centres = np.concatenate([topics, new])[np.repeat(about, lengths)]
         found.append((unit(centres + spread * rng.standard_normal(centres.shape)), np.repeat(np.arange(sessions), lengths)))
@@ -105,13 +110,19 @@ def alarms_of(seed, share, rate, windows, sessions=60):
     topics, new = rng.standard_normal((30, 24)), rng.standard_normal((5, 24))
     vocabulary = simulated(rng, 7, sessions, topics, new, 0)
     known = np.concatenate([vectors for vectors, _ in vocabulary])
-    usual = usual_similarity(known, np.concatenate([numbers + sessions * place for place, (_, numbers) in enumerate(vocabulary)]))
+    usual = usual_similarity(
+        known, np.concatenate([numbers + sessions * place for place, (_, numbers) in enumerate(vocabulary)])
+    )
     days = [FIRST + timedelta(place) for place in range(28)]
     quiet = simulated(rng, 21, sessions, topics, new, 0)
     comparison = WindowComparison(
         Reference(days[0], days[-1], tuple(days[:7]), tuple(days[7:])),
         {day: counted(each, known, usual, sessions) for day, each in zip(days[7:], quiet, strict=True)},
-        [Columns("novelty_embeddings", "rise", 0, 2)], DriftSettings(windows=[1]), rate, f"simulated {seed}")
+        [Columns("novelty_embeddings", "rise", 0, 2)],
+        DriftSettings(windows=[1]),
+        rate,
+        f"simulated {seed}",
+    )
     alarms = 0
     for place, window in enumerate(simulated(rng, windows, sessions, topics, new, share)):
         day = days[-1] + timedelta(1 + place)
@@ -133,8 +144,11 @@ def other_topic(rng):
 
 
 def test_a_day_of_new_topics_in_known_words_alarms_and_the_quiet_day_before_it_does_not(tables):
-    store(tables, "cleaned_interactions", [
-        *days_of_rows(5, generator(1)), *days_of_rows(1, generator(2), of=other_topic, first=END + timedelta(1))])
+    store(
+        tables,
+        "cleaned_interactions",
+        [*days_of_rows(5, generator(1)), *days_of_rows(1, generator(2), of=other_topic, first=END + timedelta(1))],
+    )
     report = compared(tables, Meaning())
     quiet, changed = (far(report)[day] for day in (END, END + timedelta(1)))
     assert quiet["p"] > 0.01 and not quiet["alarm"] and quiet["sessions"] == 40
@@ -169,16 +183,27 @@ def test_of_many_sessions_the_same_share_is_embedded_on_every_day(tables, monkey
     meaning = Meaning()
     monkeypatch.setattr(session_counts, "PROMPTS_A_SESSION", 1)
     settings = SETTINGS.model_copy(update={"embeddings": DriftEmbeddings(model="/m", sessions_per_day=20)})
-    store(tables, "cleaned_interactions", [*days_of_rows(4, generator(4)), *days_of_rows(1, generator(5), sessions=120, first=END)])
+    store(
+        tables,
+        "cleaned_interactions",
+        [*days_of_rows(4, generator(4)), *days_of_rows(1, generator(5), sessions=120, first=END)],
+    )
     report = compared(tables, meaning, settings)
-    kept = {path.stem: pq.read_metadata(path).num_rows for path in tables.lake.root.glob(".remembered/embeddings/tutor/*/*.parquet")}
+    kept = {
+        path.stem: pq.read_metadata(path).num_rows for path in tables.lake.root.glob(".remembered/embeddings/tutor/*/*.parquet")
+    }
     assert 40 <= kept.pop(END.isoformat()) <= 80 and 50 <= sum(kept.values()) <= 110  # half of 120, and of 4 days of 40
     assert far(report)[END]["sessions"] == 120 and far(report)[END]["value"] is not None
 
 
 def prompts(*numbers, text="the mill"):
-    return pa.table({"interaction_id": [f"i{number}" for number in numbers], "content_sha256": [f"c{number}" for number in numbers],
-                     "text": [f"{text} {number}" for number in numbers]})
+    return pa.table(
+        {
+            "interaction_id": [f"i{number}" for number in numbers],
+            "content_sha256": [f"c{number}" for number in numbers],
+            "text": [f"{text} {number}" for number in numbers],
+        }
+    )
 
 
 def test_vectors_of_rows_days_and_models_that_are_gone_do_not_stay(tmp_path):
@@ -205,6 +230,10 @@ def test_a_text_without_a_vector_is_not_compared(tables):
     def nothing(folder):
         return np.zeros((pq.read_metadata(folder / "texts.parquet").num_rows, 4), np.float32)
 
-    store(tables, "cleaned_interactions", days_of_rows(5, generator(1), of=lambda rng: {"messages": json.dumps([])} if rng.random() < 0.1 else {}))
+    store(
+        tables,
+        "cleaned_interactions",
+        days_of_rows(5, generator(1), of=lambda rng: {"messages": json.dumps([])} if rng.random() < 0.1 else {}),
+    )
     row = far(compared(tables, nothing))[END]
     assert row["value"] is None and "nothing to count" in row["problem"]

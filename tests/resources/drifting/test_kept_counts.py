@@ -36,7 +36,10 @@ def values(report):
 
 
 def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_values(tables, tmp_path, counted):
-    rows, late = days_of_rows(5, generator(1), sessions=25), days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1))
+    rows, late = (
+        days_of_rows(5, generator(1), sessions=25),
+        days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1)),
+    )
     store(tables, "cleaned_interactions", rows)
     compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
     assert counted == [FIRST + timedelta(day) for day in range(1, 5)]  # all but the vocabulary

@@ -95,8 +95,9 @@ def _odds(rng, spread):
 
 def test_days_that_differ_more_than_their_sessions_have_a_dispersion_above_one_and_a_higher_bound():
     rng = np.random.default_rng(9)
-    quiet, uneven = (dispersion(days, list(days), [SHARES], rng)[0]
-                     for days in (reference_days(rng, 12, 0.0), reference_days(rng, 12, 0.8)))
+    quiet, uneven = (
+        dispersion(days, list(days), [SHARES], rng)[0] for days in (reference_days(rng, 12, 0.0), reference_days(rng, 12, 0.8))
+    )
     assert quiet.days == uneven.days == 11 and 0.5 < quiet.factor < 1.6 < uneven.factor
     days = reference_days(rng, 12, 0.8)
     window = sessions(rng, 60, like=_odds(rng, 0.8))

@@ -29,22 +29,26 @@ def change(path, **fields):
 def test_entries_are_read_in_order_with_who_when_and_why(log):
     entries = log.entries()
     assert [(entry.number, entry.release, entry.by, entry.identity_from, entry.reason) for entry in entries] == [
-        (number, f"r{number}", "ana", "MILLRACE_USER", "read it") for number in (1, 2, 3)]
+        (number, f"r{number}", "ana", "MILLRACE_USER", "read it") for number in (1, 2, 3)
+    ]
     assert entries[0].at <= entries[1].at <= entries[2].at and entries[0].at.tzinfo is not None
     assert [entry.before for entry in entries] == ["", entries[0].sha256, entries[1].sha256]
 
 
-@pytest.mark.parametrize(("damage", "said"), [
-    (lambda folder: change(folder / "000002.json", by="eve"), "entry 2 was changed"),
-    (lambda folder: change(folder / "000003.json", reason="other"), "entry 3 was changed"),
-    (lambda folder: change(folder / "000001.json", note="more"), "entry 1 was changed"),
-    (lambda folder: (folder / "000002.json").unlink(), "entry 2 is missing"),
-    (lambda folder: (folder / "000001.json").unlink(), "entry 1 is missing"),
-    (lambda folder: (folder / "000002.json").write_text('{"number": 2, "at"'), "entry 000002.json cannot be read"),
-    (lambda folder: (folder / "000003.json").write_bytes(b"\xff\x00"), "entry 000003.json cannot be read"),
-    (lambda folder: (folder / "000002.json").write_text("[]"), "entry 000002.json cannot be read"),
-    (lambda folder: (folder / "000002.json").write_text((folder / "000003.json").read_text()), "entry 2 was changed"),
-])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: change(folder / "000002.json", by="eve"), "entry 2 was changed"),
+        (lambda folder: change(folder / "000003.json", reason="other"), "entry 3 was changed"),
+        (lambda folder: change(folder / "000001.json", note="more"), "entry 1 was changed"),
+        (lambda folder: (folder / "000002.json").unlink(), "entry 2 is missing"),
+        (lambda folder: (folder / "000001.json").unlink(), "entry 1 is missing"),
+        (lambda folder: (folder / "000002.json").write_text('{"number": 2, "at"'), "entry 000002.json cannot be read"),
+        (lambda folder: (folder / "000003.json").write_bytes(b"\xff\x00"), "entry 000003.json cannot be read"),
+        (lambda folder: (folder / "000002.json").write_text("[]"), "entry 000002.json cannot be read"),
+        (lambda folder: (folder / "000002.json").write_text((folder / "000003.json").read_text()), "entry 2 was changed"),
+    ],
+)
 def test_damage_is_one_sentence_and_nothing_is_written_after_it(log, tmp_path, damage, said):
     damage(log.folder)
     with pytest.raises(EndpointLogError, match=said) as raised:

@@ -47,8 +47,12 @@ def test_promotion_keeps_the_previous_champion_and_rollback_swaps(endpoint):
     assert served(endpoint) == ("r2", "r1", None)
     rolled = endpoint.roll_back(release("r1"), BO)
     assert (rolled.champion, rolled.previous, rolled.changed_by) == ("r1", "r2", "bo")
-    assert actions(endpoint) == [("nominated", "r1", "pipeline"), ("promoted", "r1", "ana"), ("promoted", "r2", "ana"),
-                                 ("rolled back", "r1", "bo")]
+    assert actions(endpoint) == [
+        ("nominated", "r1", "pipeline"),
+        ("promoted", "r1", "ana"),
+        ("promoted", "r2", "ana"),
+        ("rolled back", "r1", "bo"),
+    ]
     last = endpoint.entries()[-1]
     assert (last.replaces, last.reason, last.digest, last.generation) == ("r2", "answers in the wrong language", "r1r1", 4)
 

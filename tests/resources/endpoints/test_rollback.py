@@ -51,7 +51,11 @@ def test_a_release_that_was_rolled_back_comes_back_when_it_is_named_and_is_appro
     a, b, c = served
     back(lake)
     roll_back(lake, c, ANA)
-    assert Endpoint(lake, "tutor").read().champion == c.name and not approvals_of(lake, c).missing and approvals_of(lake, b).missing
+    assert (
+        Endpoint(lake, "tutor").read().champion == c.name
+        and not approvals_of(lake, c).missing
+        and approvals_of(lake, b).missing
+    )
     assert [entry.action for entry in Endpoint(lake, "tutor").entries()][-2:] == ["approved", "rolled back"]
     assert back(lake) == a.name  # b was rolled back, too
 

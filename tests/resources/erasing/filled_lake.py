@@ -26,10 +26,17 @@ SESSIONS = {"ann": ["ann-1", "ann-2"], "bob": ["bob-1", "bob-2", "bob-3"], "eve"
 
 def pair(request, user, session, messages, answer, day):
     body = {"model": "m", "messages": messages, "user": user}
-    return {"request": {k: v for k, v in body.items() if v is not None}, "session_id": session,
-            "timestamp": f"2026-06-0{day}T10:00:00Z",
-            "response": {"id": request, "object": "chat.completion", "model": "m", "choices": [
-                {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}]}}
+    return {
+        "request": {k: v for k, v in body.items() if v is not None},
+        "session_id": session,
+        "timestamp": f"2026-06-0{day}T10:00:00Z",
+        "response": {
+            "id": request,
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+        },
+    }
 
 
 def records():
@@ -40,13 +47,26 @@ def records():
             mark = f"{MARK} zebras " if user == "ann" else ""  # a word of hers names the shape of her prompts
             asked = f"{mark}How do I grind wheat number {number} for {user} in an old mill by the river?"
             first = [{"role": "system", "content": "You help millers."}, {"role": "user", "content": asked}]
-            answer = f"Set the {mark}stones of {user} number {number} close and feed the grain slowly, then sift the flour twice."
-            later = [*first, {"role": "assistant", "content": answer},
-                     {"role": "user", "content": f"And how is the {mark}flour of {user} number {number} kept dry in winter?"}]
+            answer = (
+                f"Set the {mark}stones of {user} number {number} close and feed the grain slowly, then sift the flour twice."
+            )
+            later = [
+                *first,
+                {"role": "assistant", "content": answer},
+                {"role": "user", "content": f"And how is the {mark}flour of {user} number {number} kept dry in winter?"},
+            ]
             day = 1 + number % 2
             found.append(pair(f"request-{session}-1", user, session, first, answer, day))
-            found.append(pair(f"request-{session}-2", None if session == "ann-2" else user, session, later,
-                              f"Keep the {mark}flour of {user} number {number} in a wooden chest above the oven, away from walls.", day))
+            found.append(
+                pair(
+                    f"request-{session}-2",
+                    None if session == "ann-2" else user,
+                    session,
+                    later,
+                    f"Keep the {mark}flour of {user} number {number} in a wooden chest above the oven, away from walls.",
+                    day,
+                )
+            )
     return found
 
 
@@ -55,13 +75,18 @@ def write_logs(home):
     lines = [json.dumps(record) for record in records()]
     broken = json.dumps({"request": {"messages": "none", "user": "ann"}, "response": {"id": "x"}, "note": MARK})
     (home / "gateway.jsonl").write_text("\n".join([*lines, broken, '{"user": "ann", "cut": "' + MARK]) + "\n")
-    thumbs = [{"request_id": "request-ann-1-1", "score": 1, "comment": f"{MARK} is right", "timestamp": "2026-06-01T11:00:00Z"},
-              {"request_id": "request-bob-1-1", "score": 0, "comment": "bob says no", "timestamp": "2026-06-01T11:00:00Z"}]
+    thumbs = [
+        {"request_id": "request-ann-1-1", "score": 1, "comment": f"{MARK} is right", "timestamp": "2026-06-01T11:00:00Z"},
+        {"request_id": "request-bob-1-1", "score": 0, "comment": "bob says no", "timestamp": "2026-06-01T11:00:00Z"},
+    ]
     (home / "thumbs.jsonl").write_text("".join(json.dumps(thumb) + "\n" for thumb in thumbs))
 
 
 def sources(home):
-    return {"gateway": SourceSettings(uri=str(home / "gateway.jsonl")), "thumbs": SourceSettings(uri=str(home / "thumbs.jsonl"))}
+    return {
+        "gateway": SourceSettings(uri=str(home / "gateway.jsonl")),
+        "thumbs": SourceSettings(uri=str(home / "thumbs.jsonl")),
+    }
 
 
 def made(registry, kind, name, inputs, fill, op=None):
@@ -78,11 +103,26 @@ def filled(home, logs):
     ingest(tables, "tutor", sources(logs))
     days = sorted(tables.rows_by_day("interactions", "tutor"))
     clean(tables, "tutor", days, CURATION)
-    curated = made(registry, "dataset", "curated_interactions", [Input(kind="table", name="interactions", digest="1" * 64)],
-                   lambda output: curate(tables, "tutor", output, CURATION, None))
-    rows = made(registry, "dataset", "sft_dataset", [curated.as_input()], lambda output: build_sft_dataset(
-        registry.directory(curated) / "curated.parquet", None, output,
-        DatasetSettings(test_share=0, validation_share=0), tables))
+    curated = made(
+        registry,
+        "dataset",
+        "curated_interactions",
+        [Input(kind="table", name="interactions", digest="1" * 64)],
+        lambda output: curate(tables, "tutor", output, CURATION, None),
+    )
+    rows = made(
+        registry,
+        "dataset",
+        "sft_dataset",
+        [curated.as_input()],
+        lambda output: build_sft_dataset(
+            registry.directory(curated) / "curated.parquet",
+            None,
+            output,
+            DatasetSettings(test_share=0, validation_share=0),
+            tables,
+        ),
+    )
     shown = made(registry, "dataset", "length_report", [rows.as_input()], lambda output: _rendered(output, lake))
     model = made(registry, "model", "sft_model", [rows.as_input()], _weights)
     made(registry, "model", "merged_model", [model.as_input()], _weights)
@@ -111,9 +151,22 @@ def _side_by_side(lake):
     """Rows as an evaluation report keeps them for the approval page."""
     rows = Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
     said = [{"role": "user", "text": message["content"]} for message in json.loads(rows[0]["messages"])]
-    return [{"row_id": row["interaction_id"], "kind": "regression", "change": 0.5, "target_loss": 2.0, "champion_loss": 1.5, "tokens": 9,
-             "ts": None, "logged": json.loads(row["completion"])["content"], "target": "no", "champion": "yes",
-             "prompt": [{"role": each["role"], "text": each["content"]} for each in json.loads(row["messages"])] or said} for row in rows]
+    return [
+        {
+            "row_id": row["interaction_id"],
+            "kind": "regression",
+            "change": 0.5,
+            "target_loss": 2.0,
+            "champion_loss": 1.5,
+            "tokens": 9,
+            "ts": None,
+            "logged": json.loads(row["completion"])["content"],
+            "target": "no",
+            "champion": "yes",
+            "prompt": [{"role": each["role"], "text": each["content"]} for each in json.loads(row["messages"])] or said,
+        }
+        for row in rows
+    ]
 
 
 def _release(output, lake, model):
@@ -127,21 +180,37 @@ def _release(output, lake, model):
     output.mkdir(parents=True, exist_ok=True)
     [gate] = check_gates(Gates(**{**dict.fromkeys(Gates.model_fields), "erased_rows": 0}), GateInputs([]))
     write_release(output, "tutor", model, None, 0, [gate], ARCHITECTURES["eagle3"].serving)
-    row = next(row["interaction_id"] for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
-               if MARK in row["messages"])
+    row = next(
+        row["interaction_id"]
+        for row in Tables(lake).open("interactions").to_pyarrow_table().to_pylist()
+        if MARK in row["messages"]
+    )
     (output / "report.md").write_text(f"worst row: {row}\n")
     summary = Summary("tutor", None, {}, {}, {}, False, gates=[gate], release=output.name)
-    (output / "approval.html").write_text(render(
-        "approval.html.j2", summary=summary, champion="0123456789ab", sections=[], beside={}, other="champion", harm="", why="", gains=[],
-        worst=_side_by_side(lake)))
+    (output / "approval.html").write_text(
+        render(
+            "approval.html.j2",
+            summary=summary,
+            champion="0123456789ab",
+            sections=[],
+            beside={},
+            other="champion",
+            harm="",
+            why="",
+            gains=[],
+            worst=_side_by_side(lake),
+        )
+    )
 
 
 def _further(lake, shown):
     """Answers of teachers, Dagster's history, a run's folder, unfinished work, a sweep's log."""
     (lake.root / "answers").mkdir()
     answer = {"model": "t", "failure": "", "finish_reason": "stop", "prompt_tokens": 1, "answer_tokens": 1, "cost": 0.0}
-    lines = [{"key": "k1", "answer": {**answer, "message": {"content": f"the {MARK} flour of ann number 0 stays dry"}}},
-             {"key": "k2", "answer": {**answer, "finish_reason": "judge", "message": {"quality": 7}}}]
+    lines = [
+        {"key": "k1", "answer": {**answer, "message": {"content": f"the {MARK} flour of ann number 0 stays dry"}}},
+        {"key": "k2", "answer": {**answer, "finish_reason": "judge", "message": {"quality": 7}}},
+    ]
     (lake.root / "answers" / "tutor.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     history = lake.dagster_home / "history" / "runs"
     history.mkdir(parents=True)

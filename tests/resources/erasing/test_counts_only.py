@@ -51,7 +51,9 @@ def test_no_byte_of_the_texts_stays_and_counts_lineage_and_models_do(lake, whole
     assert {row["source_uri"] for row in table(lake, "retired")} == {str(whole[1] / "gateway.jsonl")}
     assert len(table(lake, "quarantine")) == 2 and not any(row["raw"] for row in table(lake, "quarantine"))
     report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl"))})
-    assert report.total.objects == 0 and table(lake, "erasures") == [], "what was read is not read again, and nothing forbids it"
+    assert report.total.objects == 0 and table(lake, "erasures") == [], (
+        "what was read is not read again, and nothing forbids it"
+    )
 
 
 def test_a_run_without_new_logs_makes_nothing_again(lake, tmp_path):

@@ -43,8 +43,15 @@ def curated(lake, output):
 
 def digests(lake):
     tables = Tables(lake)
-    return {(name, served): slice_digest(tables, name, "tutor", served) for name, served in (
-        ("interactions", False), ("interactions", True), ("cleaned_interactions", False), ("feedback", False))}
+    return {
+        (name, served): slice_digest(tables, name, "tutor", served)
+        for name, served in (
+            ("interactions", False),
+            ("interactions", True),
+            ("cleaned_interactions", False),
+            ("feedback", False),
+        )
+    }
 
 
 def test_raw_rows_are_emptied_and_nothing_made_from_them_changes(lake, tmp_path):
@@ -53,7 +60,9 @@ def test_raw_rows_are_emptied_and_nothing_made_from_them_changes(lake, tmp_path)
     done = remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     assert plan.emptied == done.emptied == {"interactions": 8, "feedback": 2} and done.rows == {}
     assert said(lake, 1) == [] and len(said(lake, 2)) == 6 and len(rows(lake, "cleaned_interactions", 1)) == 8
-    assert {row["comment"] for row in rows(lake, "feedback")} == {None} and {row["value"] for row in rows(lake, "feedback")} == {0, 1}
+    assert {row["comment"] for row in rows(lake, "feedback")} == {None} and {
+        row["value"] for row in rows(lake, "feedback")
+    } == {0, 1}
     assert digests(lake) == before and stale_days(Tables(lake), "tutor", CURATION) == []
     assert curated(lake, tmp_path / "after" / "v") == rows_before
     assert old_data(lake, "tutor", RAW_FIRST, NOW).emptied == {}
@@ -75,8 +84,14 @@ def test_rows_that_arrive_late_join_the_emptied_ones(lake, whole, tmp_path):
     remove_old_data(lake, "tutor", RAW_FIRST, NOW)
     logs = tmp_path / "late"
     logs.mkdir()
-    late = pair("request-late", "zoe", "zoe-1", [{"role": "user", "content": "Which sieve keeps the bran out of fine flour?"}],
-                "A silk sieve of a narrow mesh keeps the bran out, if you shake it slowly and twice.", 1)
+    late = pair(
+        "request-late",
+        "zoe",
+        "zoe-1",
+        [{"role": "user", "content": "Which sieve keeps the bran out of fine flour?"}],
+        "A silk sieve of a narrow mesh keeps the bran out, if you shake it slowly and twice.",
+        1,
+    )
     again = json.loads((whole[1] / "gateway.jsonl").read_text().split("\n")[0])
     (logs / "late.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (late, again)))
     tables = Tables(lake)
@@ -127,10 +142,18 @@ def test_rows_go_whole_after_curated_days(lake):
     assert len(rows(lake, "cleaned_interactions", 2)) == 6 and stale_days(Tables(lake), "tutor", CURATION) == []
 
 
-@pytest.mark.parametrize(("given", "remedy"), [
-    ({"curated_days": 30}, "add raw_days of at most 30"), ({"raw_days": 90, "curated_days": 30}, "set raw_days to at most 30"),
-    ({"curated_days": 30, "rows_days": 60}, "set raw_days to at most 30"),
-    ({"raw_days": 30, "rows_days": 60}, "keep rows_days alone, or keep raw_days and write curated_days: 60 instead of rows_days")])
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"curated_days": 30}, "add raw_days of at most 30"),
+        ({"raw_days": 90, "curated_days": 30}, "set raw_days to at most 30"),
+        ({"curated_days": 30, "rows_days": 60}, "set raw_days to at most 30"),
+        (
+            {"raw_days": 30, "rows_days": 60},
+            "keep rows_days alone, or keep raw_days and write curated_days: 60 instead of rows_days",
+        ),
+    ],
+)
 def test_curated_rows_never_go_before_raw_ones(given, remedy):
     with pytest.raises(ValidationError, match=remedy):
         RetentionSettings(**given)

@@ -57,7 +57,8 @@ def test_no_byte_of_a_user_is_left_and_others_stay(lake):
     assert after["interactions"] == before["interactions"] - 4 and after["quarantine"] == before["quarantine"]
     assert [row["comment"] for row in content(lake, "feedback")] == ["bob says no"]
     assert {row["user_hash"] for row in content(lake, "interactions")} == {
-        row["user_hash"] for row in content(lake, "interactions") if "ann" not in row["session_id"]}
+        row["user_hash"] for row in content(lake, "interactions") if "ann" not in row["session_id"]
+    }
     assert [json.loads(line)["key"] for line in (lake.root / "answers/tutor.jsonl").read_text().splitlines()] == ["k2"]
     assert (lake.dagster_home / "submitted/1/run.log").read_text() == "a line\n[erased]\n"
     page = next(lake.root.glob("releases/tutor/*/approval.html"))
@@ -81,8 +82,12 @@ def test_a_page_that_shows_answers_beside_ids_goes_whole_even_if_what_was_said_i
 def test_the_lines_of_the_sources_that_hold_the_user_are_named(lake, whole):
     plan = forget(lake, asked(lake), BY)
     named = {(place.uri.rsplit("/", 1)[-1], line) for place in plan.places for line in place.lines}
-    held = {(log.name, number) for log in whole[1].glob("*.jsonl") for number, line in enumerate(log.read_text().splitlines(), 1)
-            if MARK in line}
+    held = {
+        (log.name, number)
+        for log in whole[1].glob("*.jsonl")
+        for number, line in enumerate(log.read_text().splitlines(), 1)
+        if MARK in line
+    }
     assert {name for name, _ in held} == {"gateway.jsonl", "thumbs.jsonl"} and named == held
     assert sum(place.records for place in plan.places) == len(held)
 
@@ -121,7 +126,9 @@ def test_names_of_prompt_shapes_that_only_erased_rows_had_go_from_cards_and_repo
     """A shape is named for the first telling word of a prompt: ann's are all `zebras#...`, and nobody else's."""
     registry = Registry(lake, "tutor")
     [hers] = {row["prompt_shape"] for row in content(lake, "cleaned_interactions") if row["prompt_shape"].startswith("zebra")}
-    other = next(row["prompt_shape"] for row in content(lake, "cleaned_interactions") if not row["prompt_shape"].startswith("zebra"))
+    other = next(
+        row["prompt_shape"] for row in content(lake, "cleaned_interactions") if not row["prompt_shape"].startswith("zebra")
+    )
     card = registry.directory(registry.current("dataset", "sft_dataset")) / "README.md"
     card.write_text(f"| `{hers}` | 8 | 2.8% |\n| `{other}` | 9 | 3.1% |\n| `x{hers}` | 9 | 3.1% |\n")
     report = registry.directory(registry.current("dataset", "length_report")) / "lengths.json"
@@ -136,8 +143,20 @@ class Killed(BaseException):
     pass
 
 
-STEPS = ("journal.write", "_bury", "erase_rows", "erase_answers", "clean_page", "keep_taint", "remove_rows:feedback",
-         "remove_rows:decisions", "remove_rows:quarantine", "remove_rows:interactions", "remove_old_files", "rebuild")
+STEPS = (
+    "journal.write",
+    "_bury",
+    "erase_rows",
+    "erase_answers",
+    "clean_page",
+    "keep_taint",
+    "remove_rows:feedback",
+    "remove_rows:decisions",
+    "remove_rows:quarantine",
+    "remove_rows:interactions",
+    "remove_old_files",
+    "rebuild",
+)
 
 
 @pytest.mark.parametrize("after", thorough_except([False], [False, True]))
@@ -186,7 +205,10 @@ def test_models_and_releases_that_learnt_the_rows_are_tainted_and_their_gate_ref
     [problem] = [problem for problem in recheck(lake, registry.directory(release)) if "erased_rows" in problem]
     assert before == [] and "2 rows" in problem and "run the recipe again" in problem
     assert query(lake, "select distinct name from tainted order by 1")["name"].to_pylist() == [
-        "tutor/merged_model", "tutor/release", "tutor/sft_model"]
+        "tutor/merged_model",
+        "tutor/release",
+        "tutor/sft_model",
+    ]
     assert query(lake, "select erased_rows from releases")["erased_rows"].to_pylist() == [2]
     shutil.rmtree(lake.root / "datasets")  # the taint stays when the dataset goes
     assert {taint.name for taint in tainted(lake).values()} == set(found)
@@ -203,8 +225,13 @@ def test_an_erased_dataset_verifies_has_another_digest_and_is_not_taken_for_the_
     assert changed_files(registry.directory(now), now) == []
     with pytest.raises(ManifestError, match="of which rows were erased since"):
         up_to_date(registry, "model", "sft_model")
-    again = made(registry, "model", "sft_model", [now.as_input()], lambda output: output.mkdir(exist_ok=True) or (
-        output / "w").write_text("new"))
+    again = made(
+        registry,
+        "model",
+        "sft_model",
+        [now.as_input()],
+        lambda output: output.mkdir(exist_ok=True) or (output / "w").write_text("new"),
+    )
     assert again.version != model.version and f"model:tutor/sft_model@{again.version}" not in tainted(lake)
     forget(lake, asked(lake, "session", "bob-1"), BY)  # the new model learnt these rows, and only these
     assert tainted(lake)[f"model:tutor/sft_model@{again.version}"].rows == 1
@@ -230,7 +257,14 @@ def test_a_session_and_an_interaction_take_the_turns_that_repeat_them(lake):
     assert plan.interactions == 2  # the second turn repeats the first
     assert plan_erasure(lake, asked(lake, "interaction", "request-bob-1-2")).interactions == 1
     forget(lake, asked(lake, "session", "bob-1"), BY, vacuum=True)
-    assert {row["session_id"] for row in content(lake, "interactions")} == {"ann-1", "ann-2", "bob-2", "bob-3", "eve-1", "eve-2"}
+    assert {row["session_id"] for row in content(lake, "interactions")} == {
+        "ann-1",
+        "ann-2",
+        "bob-2",
+        "bob-3",
+        "eve-1",
+        "eve-2",
+    }
     assert places_of({rows["request-bob-1-1"], "bob says no", "request-bob-1-1"}, lake.root) == []
 
 
@@ -245,8 +279,11 @@ def test_cleaning_after_an_erasure_still_adds_up(lake):
 
 def test_other_users_of_a_shared_session_stay_and_are_counted(lake):
     tables = Tables(lake)
-    rows = [{**row, "session_id": "ann-1", "interaction_id": "other", "user_hash": "f" * 64} for row in content(lake, "interactions")
-            if row["request_id"] == "request-eve-1-1"]
+    rows = [
+        {**row, "session_id": "ann-1", "interaction_id": "other", "user_hash": "f" * 64}
+        for row in content(lake, "interactions")
+        if row["request_id"] == "request-eve-1-1"
+    ]
     tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     plan = forget(lake, asked(lake), BY)
     assert plan.interactions == 4 and plan.shared == (1, 1)
@@ -259,8 +296,15 @@ def test_an_unseen_user_is_remembered_only_if_asked(lake, whole):
     forget(lake, asked(lake, identifier="zoe"), BY)
     [tombstone] = content(lake, "erasures")
     assert tombstone["who"] == "tester" and tombstone["reason"] == "request 1" and "zoe" not in str(tombstone)
-    line = json.dumps({"request": {"messages": [{"role": "user", "content": "hello"}], "user": "zoe"}, "response": {
-        "id": "z", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}})
+    line = json.dumps(
+        {
+            "request": {"messages": [{"role": "user", "content": "hello"}], "user": "zoe"},
+            "response": {
+                "id": "z",
+                "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+            },
+        }
+    )
     (lake.root.parent / "new.jsonl").write_text(line + "\n")
     report = ingest(Tables(lake), "tutor", {"new": SourceSettings(uri=str(lake.root.parent / "new.jsonl"))})
     assert report.total.erased == 1 and report.total.kept == 0
@@ -272,9 +316,13 @@ def test_feedback_about_a_request_that_was_dropped_is_dropped_whichever_comes_fi
     home = lake.root.parent / "new"
     home.mkdir()
     said = [{"role": "user", "content": "hello there miller"}]
-    files = {"requests": [pair("new-ann", "ann", "ann-9", said, "hi", 3), pair("new-bob", "bob", "bob-9", said, "hi", 3)],
-             "thumbs": [{"request_id": f"new-{who}", "score": 0, "comment": f"{who} says {MARK}", "timestamp": "2026-06-03T11:00:00Z"}
-                        for who in ("ann", "bob")]}
+    files = {
+        "requests": [pair("new-ann", "ann", "ann-9", said, "hi", 3), pair("new-bob", "bob", "bob-9", said, "hi", 3)],
+        "thumbs": [
+            {"request_id": f"new-{who}", "score": 0, "comment": f"{who} says {MARK}", "timestamp": "2026-06-03T11:00:00Z"}
+            for who in ("ann", "bob")
+        ],
+    }
     names = {"request first": ["requests", "thumbs"], "feedback first": ["thumbs", "requests"], "together": ["thumbs requests"]}
     for several in names[order]:
         for name in several.split():
@@ -288,7 +336,13 @@ def test_feedback_about_a_request_that_was_dropped_is_dropped_whichever_comes_fi
 @pytest.mark.slow
 def test_a_second_erasure_takes_feedback_that_a_tombstone_names(lake):
     forget(lake, asked(lake), BY, vacuum=True)
-    late = {**content(lake, "feedback")[0], "interaction_id": None, "request_id": "request-ann-1-1", "tie": "unknown", "comment": MARK}
+    late = {
+        **content(lake, "feedback")[0],
+        "interaction_id": None,
+        "request_id": "request-ann-1-1",
+        "tie": "unknown",
+        "comment": MARK,
+    }
     Tables(lake).append("feedback", pa.Table.from_pylist([late], schema=SCHEMAS["feedback"]))
     plan = plan_erasure(lake, asked(lake))
     assert plan.tables == {"feedback": 1} and not plan.is_empty

@@ -14,8 +14,15 @@ from tests.command import millrace
 
 def row(number, user):
     said = json.dumps([{"role": "user", "content": f"question {number}"}])
-    return {"workload": "tutor", "dt": date(2026, 6, 1), "interaction_id": f"i{number}", "user_hash": keyed_hash(user),
-            "messages": said, "source_uri": "log.jsonl", "source_row": number}
+    return {
+        "workload": "tutor",
+        "dt": date(2026, 6, 1),
+        "interaction_id": f"i{number}",
+        "user_hash": keyed_hash(user),
+        "messages": said,
+        "source_uri": "log.jsonl",
+        "source_row": number,
+    }
 
 
 def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
@@ -32,8 +39,10 @@ def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
     assert "Would erase: 1 interaction (1 of tutor)." in dry and "This was a dry run" in dry
     assert "log.jsonl: 1 record, line 1" in dry and tables.open("erasures") is None
     for words, code, part in (
-        (["--user", "nobody"], 1, "Nothing was written; --apply --even-unseen"), ([], 2, "one of --user, --session and"),
-        (["--user", "a", "--session", "b"], 2, "one of --user"), (["--user", "nobody", "--apply"], 1, "Nothing was written"),
+        (["--user", "nobody"], 1, "Nothing was written; --apply --even-unseen"),
+        ([], 2, "one of --user, --session and"),
+        (["--user", "a", "--session", "b"], 2, "one of --user"),
+        (["--user", "nobody", "--apply"], 1, "Nothing was written"),
     ):
         assert part in forget(*words, check=code), words
     with at_work(lake):

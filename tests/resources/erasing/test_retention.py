@@ -41,8 +41,14 @@ def test_rows_go_by_their_day_and_what_is_read_still_adds_up(lake, whole):
     assert {row["dt"].day for row in Tables(lake).open("decisions").to_pyarrow_table().to_pylist()} == {2}
     again = remove_old_data(lake, "tutor", settings, SECOND_DAY)
     assert again.rows == {}
-    report = ingest(Tables(lake), "tutor", {"gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl")),
-                                            "thumbs": SourceSettings(uri=str(whole[1] / "thumbs.jsonl"))})
+    report = ingest(
+        Tables(lake),
+        "tutor",
+        {
+            "gateway": SourceSettings(uri=str(whole[1] / "gateway.jsonl")),
+            "thumbs": SourceSettings(uri=str(whole[1] / "thumbs.jsonl")),
+        },
+    )
     assert report.total.objects == 0 and days(lake, "interactions") == {2}
 
 
@@ -62,9 +68,12 @@ def test_what_retention_removed_is_told_by_its_id_and_by_its_line(lake, whole):
     place = f"{with_ids['source_uri']}:{with_ids['source_row']}"
     for asked in (with_ids["interaction_id"], with_ids["interaction_id"][:12], with_ids["request_id"], place):
         steps = [step for step in history_of(lake, asked).steps.to_pylist() if step["stage"] == "retired"]
-        assert [(step["interaction_id"], step["rule"], step["kept"]) for step in steps] == [(with_ids["interaction_id"], "retention", False)]
-        assert steps[0]["detail"] == (f"{place}, read as a row of 2026-06-01, which retention removed on "
-                                      f"{datetime.now(UTC):%Y-%m-%d}")
+        assert [(step["interaction_id"], step["rule"], step["kept"]) for step in steps] == [
+            (with_ids["interaction_id"], "retention", False)
+        ]
+        assert steps[0]["detail"] == (
+            f"{place}, read as a row of 2026-06-01, which retention removed on {datetime.now(UTC):%Y-%m-%d}"
+        )
     console = Console(width=200, record=True, file=io.StringIO())
     print_history(history_of(lake, with_ids["interaction_id"]), "table", console, None)
     assert "removed" in (said := console.export_text()) and place in said
@@ -72,7 +81,12 @@ def test_what_retention_removed_is_told_by_its_id_and_by_its_line(lake, whole):
 
 def test_old_versions_go_unless_something_kept_was_made_from_them(lake):
     registry = Registry(lake, "tutor")
-    for kind, name in (("dataset", "sft_dataset"), ("model", "sft_model"), ("model", "merged_model"), ("model", "untaught_model")):
+    for kind, name in (
+        ("dataset", "sft_dataset"),
+        ("model", "sft_model"),
+        ("model", "merged_model"),
+        ("model", "untaught_model"),
+    ):
         home = registry.directory(registry.current(kind, name)).parent
         shutil.copytree(home / registry.current(kind, name).version, home / "aaaaaaaaaaaa")
         path = home / "aaaaaaaaaaaa" / "manifest.json"
@@ -85,8 +99,11 @@ def test_old_versions_go_unless_something_kept_was_made_from_them(lake):
     later = datetime.now(UTC) + timedelta(days=31)
     found = remove_old_data(lake, "tutor", settings, later)
     assert sorted(found.versions) == [
-        "dataset tutor/sft_dataset aaaaaaaaaaaa", f"model tutor/merged_model {merged.name}",
-        "model tutor/sft_model aaaaaaaaaaaa", "model tutor/untaught_model aaaaaaaaaaaa"]
+        "dataset tutor/sft_dataset aaaaaaaaaaaa",
+        f"model tutor/merged_model {merged.name}",
+        "model tutor/sft_model aaaaaaaaaaaa",
+        "model tutor/untaught_model aaaaaaaaaaaa",
+    ]
     assert not merged.exists() and registry.current("model", "sft_model") and registry.current("release", "release")
     assert not list(lake.root.glob("*/*/*/.removing-*")) and old_data(lake, "tutor", settings, later).versions == []
 

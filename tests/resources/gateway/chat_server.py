@@ -50,13 +50,20 @@ class ChatServer:
                 if body.get("stream"):
                     return self.stream(name, body, word)
                 ids = body.get("return_token_ids")
-                message = {"role": "assistant", "content": "it is, \"token_ids\": [9]"}
+                message = {"role": "assistant", "content": 'it is, "token_ids": [9]'}
                 if word == "call":
                     message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
                 choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-                answer = {"id": name, "object": "chat.completion", "created": 1780300000, "model": "m-1", "choices": [
-                    {**choice, "token_ids": [7, 8] if ids else None}], "usage": USAGE, "system_fingerprint": "fp-1",
-                    "prompt_token_ids": [1, 2, 3] if ids else None}
+                answer = {
+                    "id": name,
+                    "object": "chat.completion",
+                    "created": 1780300000,
+                    "model": "m-1",
+                    "choices": [{**choice, "token_ids": [7, 8] if ids else None}],
+                    "usage": USAGE,
+                    "system_fingerprint": "fp-1",
+                    "prompt_token_ids": [1, 2, 3] if ids else None,
+                }
                 return self.reply(200, answer, compressed=word == "gzip")
 
             def stream(self, name, body, word):
@@ -82,7 +89,9 @@ class ChatServer:
                     self.send_header("Content-Encoding", "gzip")
                 if outer.chunked:
                     self.send_header("Transfer-Encoding", "chunked")
-                    content = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:40], content[40:])) + b"0\r\n\r\n"
+                    content = (
+                        b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (content[:40], content[40:])) + b"0\r\n\r\n"
+                    )
                 else:
                     self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -104,14 +113,25 @@ class ChatServer:
 
 def stream_lines(name, ids, word):
     """The events of a streamed answer, as bytes."""
+
     def chunk(delta, finish=None, **more):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, **more.pop("choice", {})}
-        return {"id": name, "object": "chat.completion.chunk", "created": 1780300000, "model": "m-1", "choices": [choice], **more}
+        return {
+            "id": name,
+            "object": "chat.completion.chunk",
+            "created": 1780300000,
+            "model": "m-1",
+            "choices": [choice],
+            **more,
+        }
 
     first = chunk({"role": "assistant", "content": ""}, **({"prompt_token_ids": [1, 2, 3]} if ids else {}))
     delta = {"tool_calls": [{"index": 0, **TOOL_CALL}]} if word == "call" else {"content": "hé "}
-    parts = [first, chunk(delta, choice={"token_ids": [7]} if ids else {}),
-             chunk({"content": "yes"} if word != "call" else {}, "stop", choice={"token_ids": [8]} if ids else {})]
+    parts = [
+        first,
+        chunk(delta, choice={"token_ids": [7]} if ids else {}),
+        chunk({"content": "yes"} if word != "call" else {}, "stop", choice={"token_ids": [8]} if ids else {}),
+    ]
     usage = {**chunk({}), "choices": [], "usage": USAGE}
     return [f"data: {json.dumps(part, ensure_ascii=False)}\n\n".encode() for part in [*parts, usage]] + [b"data: [DONE]\n\n"]
 

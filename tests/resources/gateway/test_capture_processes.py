@@ -61,8 +61,14 @@ def test_the_command_writes_objects_says_how_it_stands_and_ships_the_rest_when_i
         with pytest.raises(CaptureError, match="give each its own --journal"):
             run_capture(behind.url, CaptureSettings(str(tmp_path / "logs")), "127.0.0.1", 0, 1, print)
         taken = subprocess.run(
-            python_module("pipelines.cli", "capture", str(tmp_path / "others"), "--to", behind.url, "--port", place.split(":")[1]),
-            env=child_environment(), capture_output=True, text=True, check=False)
+            python_module(
+                "pipelines.cli", "capture", str(tmp_path / "others"), "--to", behind.url, "--port", place.split(":")[1]
+            ),
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert taken.returncode == 2 and "another program listens there" in taken.stderr
         assert ask(url).status == 200
     assert len(lines(path.read_bytes() for path in (tmp_path / "logs").glob("dt=*/hour=*/traffic-*"))) == 3
@@ -78,7 +84,9 @@ def test_requests_do_not_notice_that_s3_is_away_and_the_objects_come_later(tmp_p
         settings = CaptureSettings("s3://logs/capture", tmp_path / "journal", segment_s=0.1)
         with Capture(settings) as capture, Front("127.0.0.1", 0, 5, capture.recorder, capture.answers) as front:
             front.switch([Route(Backend(behind.url, ""))])
-            assert ask(front.url).status == 200 and ask(front.url, "/feedback", {"id": "chatcmpl-1", "value": "up"}).status == 202
+            assert (
+                ask(front.url).status == 200 and ask(front.url, "/feedback", {"id": "chatcmpl-1", "value": "up"}).status == 202
+            )
             assert "cannot serve it now" in waited_for(lambda: capture.status()["store"]["problem"])
             assert ask(front.url).status == 200 and not s3.names("logs")
             with pytest.raises(CaptureError, match="another process"), Capture(settings):
@@ -87,6 +95,8 @@ def test_requests_do_not_notice_that_s3_is_away_and_the_objects_come_later(tmp_p
             names = waited_for(lambda: [name for name in s3.names("logs") if "feedback" in name])
             assert names[0].startswith("capture/dt=")
             assert waited_for(lambda: not capture.status()["store"]["problem"])
-        found = lines(s3.client.get_object(Bucket="logs", Key=name)["Body"].read() for name in s3.names("logs") if "traffic" in name)
+        found = lines(
+            s3.client.get_object(Bucket="logs", Key=name)["Body"].read() for name in s3.names("logs") if "traffic" in name
+        )
         assert [SimpleNamespace(**line).response["id"] for line in found] == ["chatcmpl-1", "chatcmpl-2"]
         assert not capture.left

@@ -40,9 +40,16 @@ from resources.sources.sources import SourceSettings
 
 CHAT, KEY = "/v1/chat/completions", "sk-of-a-test"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "is it?"}]
-ASKED = {"model": "m", "messages": MESSAGES, "temperature": 0.3, "max_tokens": 9, "user": "ann@example.org",
-         "chat_template_kwargs": {"enable_thinking": False}, "metadata": {"session_id": "s-17", "secret": "x"},
-         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]}
+ASKED = {
+    "model": "m",
+    "messages": MESSAGES,
+    "temperature": 0.3,
+    "max_tokens": 9,
+    "user": "ann@example.org",
+    "chat_template_kwargs": {"enable_thinking": False},
+    "metadata": {"session_id": "s-17", "secret": "x"},
+    "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
+}
 
 
 @contextmanager
@@ -64,15 +71,21 @@ def captured(tmp_path, server, rules=None, **settings):
 
 def ask(front, body=None, path=CHAT, **headers):
     body = body if isinstance(body, bytes) else json.dumps(body if body is not None else ASKED).encode()
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}",
-               **{name.replace("_", "-"): value for name, value in headers.items()}}
+    headers = {
+        "Content-Type": "application/json",
+        "Authorization": f"Bearer {KEY}",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     return urllib3.request("POST", front.url + path, body=body, headers=headers, retries=False, timeout=10)
 
 
 def objects(tmp_path, kind="traffic"):
     paths = sorted((tmp_path / "logs").rglob(f"{kind}-*.jsonl.zst"))
-    return [json.loads(line) for path in paths
-            for line in zstandard.ZstdDecompressor().decompress(path.read_bytes()).decode().splitlines()]
+    return [
+        json.loads(line)
+        for path in paths
+        for line in zstandard.ZstdDecompressor().decompress(path.read_bytes()).decode().splitlines()
+    ]
 
 
 def ingested(tmp_path):
@@ -93,8 +106,12 @@ def user_key(monkeypatch):
 
 def test_every_field_of_a_captured_chat_is_ingested(tmp_path):
     began = datetime.now(UTC)
-    with chat_server() as server, captured(tmp_path, server, ask_for_ids=True, digest="abc123def456",
-                                           sampling={"temperature": 1.0, "top_p": 0.8}) as front:
+    with (
+        chat_server() as server,
+        captured(
+            tmp_path, server, ask_for_ids=True, digest="abc123def456", sampling={"temperature": 1.0, "top_p": 0.8}
+        ) as front,
+    ):
         assert ask(front, X_Request_Id="gw-1").status == 200
         assert ask(front, {**ASKED, "stream": True}).status == 200
         ask(front, {"id": "gw-1", "value": "down", "name": "thumbs", "comment": "no"}, "/feedback")
@@ -110,11 +127,16 @@ def test_every_field_of_a_captured_chat_is_ingested(tmp_path):
         assert row["served_model_digest"] == "abc123def456" and row["model"] == "m-1" and row["finish_reason"] == "stop"
         assert (row["status"], row["error"], row["prompt_tokens"], row["completion_tokens"]) == ("success", None, 3, 2)
         assert 0 < row["latency_ms"] < 10_000 and began <= row["ts"] <= datetime.now(UTC)
-        assert {"temperature": 0.3, "top_p": 0.8, "max_tokens": 9, "chat_template_kwargs": {"enable_thinking": False},
-                **({"stream": True} if row is streamed else {})} == json.loads(row["params"])
+        assert {
+            "temperature": 0.3,
+            "top_p": 0.8,
+            "max_tokens": 9,
+            "chat_template_kwargs": {"enable_thinking": False},
+            **({"stream": True} if row is streamed else {}),
+        } == json.loads(row["params"])
     assert (whole["request_id"], whole["alias_id"], whole["ttft_ms"]) == ("chatcmpl-1", "gw-1", None)
     assert 0 < streamed["ttft_ms"] <= streamed["latency_ms"]
-    assert json.loads(whole["completion"]) == {"role": "assistant", "content": "it is, \"token_ids\": [9]"}
+    assert json.loads(whole["completion"]) == {"role": "assistant", "content": 'it is, "token_ids": [9]'}
     assert json.loads(streamed["completion"]) == {"role": "assistant", "content": "hé yes"}
     tied = {each["request_id"]: each for each in feedback}
     assert (tied["gw-1"]["interaction_id"], tied["gw-1"]["tie"]) == (whole["interaction_id"], "gateway")
@@ -132,7 +154,7 @@ def test_a_stream_comes_byte_for_byte_and_a_whole_answer_without_ids_that_nobody
         assert ask(front, {**ASKED, "stream": True}).data == b"".join(stream_lines("chatcmpl-1", True, ""))
         answer = json.loads(ask(front).data)
         assert "prompt_token_ids" not in answer and "token_ids" not in answer["choices"][0]
-        assert answer["choices"][0]["message"]["content"] == "it is, \"token_ids\": [9]" and answer["usage"]["total_tokens"] == 5
+        assert answer["choices"][0]["message"]["content"] == 'it is, "token_ids": [9]' and answer["usage"]["total_tokens"] == 5
         own = json.loads(ask(front, {**ASKED, "return_token_ids": True}).data)
         assert own["choices"][0]["token_ids"] == [7, 8] and own["prompt_token_ids"] == [1, 2, 3]
         assert [json.loads(body).get("return_token_ids") for body in server.seen] == [True] * 3
@@ -176,7 +198,11 @@ def test_a_whole_answer_of_unknown_length_comes_without_ids_that_nobody_asked_fo
 def test_every_path_is_passed_on_where_a_front_is_told_so_but_those_that_change_adapters(tmp_path):
     with chat_server() as server, Front("127.0.0.1", 0, 5, passes=("/",)) as front:
         front.switch([Route(Backend(server.url, ""))])
-        assert [ask(front, {"x": 1}, path).status for path in ("/rerank", "/v2/rerank", "/v1/load_lora_adapter")] == [200, 200, 404]
+        assert [ask(front, {"x": 1}, path).status for path in ("/rerank", "/v2/rerank", "/v1/load_lora_adapter")] == [
+            200,
+            200,
+            404,
+        ]
 
 
 def test_a_request_that_is_too_long_is_refused_and_counted(tmp_path, monkeypatch):
@@ -203,7 +229,11 @@ def test_failures_broken_streams_and_compressed_answers(tmp_path):
     assert not bad and report.total.skipped == 2
     said = {json.loads(row["messages"])[0]["content"]: row for row in rows}
     assert (said["fail"]["status"], said["fail"]["error"]) == ("failure", "out of memory")
-    assert said["die"]["status"] == "failure" and said["die"]["error"].startswith("stream_cut") and "broke it off" in said["die"]["error"]
+    assert (
+        said["die"]["status"] == "failure"
+        and said["die"]["error"].startswith("stream_cut")
+        and "broke it off" in said["die"]["error"]
+    )
     assert json.loads(said["gzip"]["completion"])["content"].startswith("it is")
     assert json.loads(said["call"]["completion"])["tool_calls"] == [TOOL_CALL]
     notes = [line["capture_note"]["not_kept"] for line in objects(tmp_path) if "capture_note" in line]
@@ -219,23 +249,56 @@ def sse(*events):
 
 
 def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
-    whole = {"id": "resp-1", "object": "response", "status": "completed", "model": "m-1", "output": [
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}], "usage": {"input_tokens": 3, "output_tokens": 1}}
+    whole = {
+        "id": "resp-1",
+        "object": "response",
+        "status": "completed",
+        "model": "m-1",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
+        "usage": {"input_tokens": 3, "output_tokens": 1},
+    }
     stream = {"type": "text/event-stream"}
-    responses = frame_of({"form": "responses", **stream}, {"model": "m", "input": "is it?", "user": "ann"},
-                         sse({"type": "response.created", "response": {"id": "resp-1"}}, {"type": "response.completed", "response": whole}))
-    cut = frame_of({"form": "responses", "problem": "the client left", **stream}, {"model": "m", "input": "and now?"},
-                   sse({"type": "response.created", "response": {"id": "resp-2"}}))
+    responses = frame_of(
+        {"form": "responses", **stream},
+        {"model": "m", "input": "is it?", "user": "ann"},
+        sse({"type": "response.created", "response": {"id": "resp-1"}}, {"type": "response.completed", "response": whole}),
+    )
+    cut = frame_of(
+        {"form": "responses", "problem": "the client left", **stream},
+        {"model": "m", "input": "and now?"},
+        sse({"type": "response.created", "response": {"id": "resp-2"}}),
+    )
     messages = frame_of(
         {"form": "messages", "latency_ms": 5.0, **stream},
-        {"model": "c", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "metadata": {"user_id": "user_1_account_2_session_s-9"}},
-        sse({"type": "message_start", "message": {"id": "msg-1", "type": "message", "role": "assistant", "model": "c-1", "content": [], "usage": {"input_tokens": 3}}},
+        {
+            "model": "c",
+            "max_tokens": 9,
+            "messages": [{"role": "user", "content": "hi"}],
+            "metadata": {"user_id": "user_1_account_2_session_s-9"},
+        },
+        sse(
+            {
+                "type": "message_start",
+                "message": {
+                    "id": "msg-1",
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "c-1",
+                    "content": [],
+                    "usage": {"input_tokens": 3},
+                },
+            },
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
             {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}},
             {"type": "content_block_stop", "index": 0},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}, {"type": "message_stop"}))
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+            {"type": "message_stop"},
+        ),
+    )
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "a.jsonl").write_text("".join(json.dumps(record_of(each)) + "\n" for each in (responses, cut, messages)))
+    (tmp_path / "logs" / "a.jsonl").write_text(
+        "".join(json.dumps(record_of(each)) + "\n" for each in (responses, cut, messages))
+    )
     rows, bad, *_ = ingested(tmp_path)
     assert not bad
     said = {row["request_id"]: row for row in rows}
@@ -247,10 +310,26 @@ def test_calls_of_the_other_apis_are_captured_in_their_own_form(tmp_path):
 
 
 def test_an_answer_that_repeats_who_asked_is_written_without(tmp_path):
-    asked = {"model": "m", "input": "hi", "user": "ann@example.org", "metadata": {"customer": "ACME"}, "prompt_cache_key": "cache-7"}
-    repeated = {"id": "resp-1", "status": "completed", "model": "m-1", "output": [], "user": "ann@example.org",
-                "metadata": {"customer": "ACME"}, "prompt_cache_key": "cache-7", "safety_identifier": None}
-    event = b"event: response.completed\ndata: %s\n\n" % json.dumps({"type": "response.completed", "response": repeated}).encode()
+    asked = {
+        "model": "m",
+        "input": "hi",
+        "user": "ann@example.org",
+        "metadata": {"customer": "ACME"},
+        "prompt_cache_key": "cache-7",
+    }
+    repeated = {
+        "id": "resp-1",
+        "status": "completed",
+        "model": "m-1",
+        "output": [],
+        "user": "ann@example.org",
+        "metadata": {"customer": "ACME"},
+        "prompt_cache_key": "cache-7",
+        "safety_identifier": None,
+    }
+    event = (
+        b"event: response.completed\ndata: %s\n\n" % json.dumps({"type": "response.completed", "response": repeated}).encode()
+    )
     for meta, answer in (({}, json.dumps(repeated).encode()), ({"type": "text/event-stream"}, event)):
         record = record_of(frame_of({"form": "responses", **meta}, asked, answer))
         assert record["response"] == {"id": "resp-1", "status": "completed", "model": "m-1", "output": []}
@@ -258,16 +337,24 @@ def test_an_answer_that_repeats_who_asked_is_written_without(tmp_path):
         assert "ann@" not in json.dumps(record) and "ACME" not in json.dumps(record)
 
 
-@pytest.mark.parametrize(("body", "compressed"), [
-    ({"metadata": {"conversation_id": "{}"}}, False), ({"metadata": {"user_id": "user_1_account_2_session_{}"}}, False),
-    ({"prompt_cache_key": "{}", "user": "ann"}, False), ({"metadata": {"session_id": "{}"}}, True)])
+@pytest.mark.parametrize(
+    ("body", "compressed"),
+    [
+        ({"metadata": {"conversation_id": "{}"}}, False),
+        ({"metadata": {"user_id": "user_1_account_2_session_{}"}}, False),
+        ({"prompt_cache_key": "{}", "user": "ann"}, False),
+        ({"metadata": {"session_id": "{}"}}, True),
+    ],
+)
 def test_a_session_is_sampled_as_a_whole_by_the_name_that_its_record_has(tmp_path, body, compressed):
     (tmp_path / "journal").mkdir()
     recorder = TrafficRecorder(Journal(tmp_path / "journal", "run-1"), KeyRules(default=KeyRule(sample=0.5)))
 
     def kept(session):
         asked = json.dumps(body).replace("{}", session).encode()
-        request = SimpleNamespace(method="POST", path="/v1/messages", headers={"Content-Encoding": "gzip"} if compressed else {})
+        request = SimpleNamespace(
+            method="POST", path="/v1/messages", headers={"Content-Encoding": "gzip"} if compressed else {}
+        )
         return [recorder.begins(request, gzip.compress(asked) if compressed else asked) is not None for _ in range(6)]
 
     found = [kept(str(number)) for number in range(40)]
@@ -323,8 +410,12 @@ def test_keys_decide_what_is_kept_and_are_written_nowhere(tmp_path):
     half = rules.of_hash("a" * 64)
     kept = {session for session in map(str, range(200)) if half.samples(session)}
     assert 60 < len(kept) < 140 and kept == {session for session in map(str, range(200)) if half.samples(session)}
-    for text, words in ((f"keys: {{{KEY}: {{keep: false}}}}", "64 hex digits"), ("default: {sample: 2}", "less than or equal to 1"),
-                        ("[", "no YAML"), ("defualt: {}", "defualt")):
+    for text, words in (
+        (f"keys: {{{KEY}: {{keep: false}}}}", "64 hex digits"),
+        ("default: {sample: 2}", "less than or equal to 1"),
+        ("[", "no YAML"),
+        ("defualt: {}", "defualt"),
+    ):
         path.write_text(text)
         with pytest.raises(CaptureError, match=words) as error:
             read_rules(path)
@@ -341,12 +432,20 @@ def test_what_does_not_fit_is_counted_and_told_in_the_objects(tmp_path):
     assert note["not_kept"] == {"journal_full": lost} and note["since"] <= note["until"] and report.total.skipped == 1
 
 
-@pytest.mark.parametrize("body, words", [
-    (b"{", "no JSON object"), (b"[]", "no JSON object"), (b'{"value": 1}', "id is missing"), (b'{"id": "a"}', "value is missing"),
-    (b'{"id": 5, "value": 1}', "id is a text"), (b'{"id": "a", "value": [1]}', "value is a number"),
-    (b'{"id": "a", "value": NaN}', "value is a number"), (b'{"id": "a", "value": 1, "comment": {}}', "comment is a text"),
-    (b'{"id": "a", "value": 1, "comment": "' + b"x" * 300_000 + b'"}', "256 KiB"),
-])
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        (b"{", "no JSON object"),
+        (b"[]", "no JSON object"),
+        (b'{"value": 1}', "id is missing"),
+        (b'{"id": "a"}', "value is missing"),
+        (b'{"id": 5, "value": 1}', "id is a text"),
+        (b'{"id": "a", "value": [1]}', "value is a number"),
+        (b'{"id": "a", "value": NaN}', "value is a number"),
+        (b'{"id": "a", "value": 1, "comment": {}}', "comment is a text"),
+        (b'{"id": "a", "value": 1, "comment": "' + b"x" * 300_000 + b'"}', "256 KiB"),
+    ],
+)
 def test_what_is_no_feedback_is_refused_in_words(tmp_path, body, words):
     with captured(tmp_path, "http://127.0.0.1:9") as front:
         said = ask(front, body, "/feedback")
@@ -363,7 +462,7 @@ def test_a_torn_journal_gives_every_whole_frame_and_says_what_is_damaged(tmp_pat
     segment.write_bytes(content[:-1])
     assert [frame.meta.get("n") for frame in frames(segment)] == [0, 1, None]
     middle = content.index(b"mrc1", 5) + 30
-    segment.write_bytes(content[:middle] + b"\0\0" + content[middle + 2:])
+    segment.write_bytes(content[:middle] + b"\0\0" + content[middle + 2 :])
     found = list(frames(segment))
     assert [frame.meta.get("n") for frame in found] == [0, 2, None] and found[-1].meta["not_kept"] == {"damaged": 1}
     assert (found[0].request, found[0].answer) == (b"q", b"ab")
@@ -437,15 +536,46 @@ def test_calls_that_litellm_reports_are_the_same_records(tmp_path):
     calls = LoggedCalls()
     calls.capture = SimpleNamespace(recorder=TrafficRecorder(journal, KeyRules()), journal=journal)
     begun, spoke, ended = (datetime(2026, 6, 1, 10, 0, second) for second in (0, 1, 3))
-    answer = {"id": "r-1", "created": 1, "model": "m-1", "object": "chat.completion", "usage": USAGE, "prompt_token_ids": [1, 2],
-              "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes", "provider_specific_fields": None},
-                           "provider_specific_fields": {"token_ids": [7]}}]}
-    kwargs = {"call_type": "acompletion", "model": "m", "messages": MESSAGES, "litellm_call_id": "c-1", "user": "ann@example.org",
-              "optional_params": {"temperature": 0.3, "stream": True, "api_key": KEY,
-                                  "extra_body": {"chat_template_kwargs": {"enable_thinking": False}, "return_token_ids": True}},
-              "litellm_params": {"api_key": KEY, "metadata": {"user_api_key_hash": "f" * 64, "user_api_key_alias": "team",
-                                                               "requester_metadata": {"session_id": "s-1"}}},
-              "completion_start_time": spoke, "response_cost": 0.25, "cache_hit": False}
+    answer = {
+        "id": "r-1",
+        "created": 1,
+        "model": "m-1",
+        "object": "chat.completion",
+        "usage": USAGE,
+        "prompt_token_ids": [1, 2],
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "yes", "provider_specific_fields": None},
+                "provider_specific_fields": {"token_ids": [7]},
+            }
+        ],
+    }
+    kwargs = {
+        "call_type": "acompletion",
+        "model": "m",
+        "messages": MESSAGES,
+        "litellm_call_id": "c-1",
+        "user": "ann@example.org",
+        "optional_params": {
+            "temperature": 0.3,
+            "stream": True,
+            "api_key": KEY,
+            "extra_body": {"chat_template_kwargs": {"enable_thinking": False}, "return_token_ids": True},
+        },
+        "litellm_params": {
+            "api_key": KEY,
+            "metadata": {
+                "user_api_key_hash": "f" * 64,
+                "user_api_key_alias": "team",
+                "requester_metadata": {"session_id": "s-1"},
+            },
+        },
+        "completion_start_time": spoke,
+        "response_cost": 0.25,
+        "cache_hit": False,
+    }
     calls.log_success_event(kwargs, SimpleNamespace(model_dump=lambda: answer), begun, ended)
     calls.log_failure_event({**kwargs, "litellm_call_id": "c-2", "exception": ValueError("too long")}, None, begun, ended)
     calls.log_success_event({"call_type": "aembedding", "messages": None}, None, begun, ended)
@@ -489,8 +619,10 @@ def test_a_request_that_ends_its_server_is_sent_once_where_a_front_is_told_so(tm
     assert (ends(1), ends(3)) == (1, 3)
 
 
-@pytest.mark.parametrize(("host", "to"), [
-    ("127.0.0.1", "http://localhost:8080"), ("0.0.0.0", "http://127.0.0.1:8080/v1"), ("localhost", "http://127.0.0.1:8080")])
+@pytest.mark.parametrize(
+    ("host", "to"),
+    [("127.0.0.1", "http://localhost:8080"), ("0.0.0.0", "http://127.0.0.1:8080/v1"), ("localhost", "http://127.0.0.1:8080")],
+)
 def test_a_capture_layer_does_not_ask_itself(host, to):
     with pytest.raises(CaptureError, match="is the address that this command listens at"):
         require_another_server(to, host, 8080)
@@ -523,7 +655,10 @@ def test_what_cannot_be_captured_is_said_before_it_starts(tmp_path):
         open_store(str(tmp_path / "file"))
     with pytest.raises(CaptureError, match=r"generation_config\.json"):
         read_sampling(tmp_path / "file")
-    with pytest.raises(CaptureError, match="journal"), Capture(CaptureSettings(str(tmp_path / "logs"), tmp_path / "file" / "journal")):
+    with (
+        pytest.raises(CaptureError, match="journal"),
+        Capture(CaptureSettings(str(tmp_path / "logs"), tmp_path / "file" / "journal")),
+    ):
         pass
     with pytest.raises(CaptureError, match="pip install litellm"):
         capture_callback(str(tmp_path / "logs"))

@@ -41,9 +41,17 @@ def test_without_a_server_the_front_says_so_in_the_form_that_clients_repeat(fron
     front.switch([Route(servers("old").backend)])
     health = ask(front, path="/health", method="GET", body=None)
     assert (health.status, json.loads(health.data)) == (
-        200, {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]})
-    for path in ("/v1/load_lora_adapter", "/v1/unload_lora_adapter/", "/v1/load%5Flora_adapter", "/v1/%2e%2e/collective_rpc",
-                 "/collective_rpc", "/"):
+        200,
+        {"status": "ok", "releases": [{"release": "old", "share": 1.0, "in_flight": 0}]},
+    )
+    for path in (
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter/",
+        "/v1/load%5Flora_adapter",
+        "/v1/%2e%2e/collective_rpc",
+        "/collective_rpc",
+        "/",
+    ):
         assert ask(front, path=path).status == 404
 
 
@@ -132,8 +140,10 @@ def test_without_time_to_drain_the_front_ends_at_once(servers):
 
 
 def test_a_taken_port_is_named(front):
-    with pytest.raises(FrontError, match=rf"127.0.0.1:{front.port} cannot be listened on \(another program listens there\)"), \
-            Front("127.0.0.1", front.port):
+    with (
+        pytest.raises(FrontError, match=rf"127.0.0.1:{front.port} cannot be listened on \(another program listens there\)"),
+        Front("127.0.0.1", front.port),
+    ):
         pass
 
 
@@ -153,18 +163,19 @@ def test_sessions_stay_with_a_server_and_are_shared_out():
         Routes().choose("session 1")
 
 
-@pytest.mark.parametrize(("headers", "body", "session"), [
-    ({"X-Session-Id": "h"}, b'{"session_id": "b"}', "h"),
-    ({}, b'{"session_id": "b", "user": "u"}', "b"),
-    ({}, b'{"metadata": {"session_id": "m"}, "user": "u"}', "m"),
-    ({}, b'{"prompt_cache_key": "p", "user": "u"}', "p"),
-    ({}, b'{"user": "u"}', "u"),
-    ({}, b'{"user": 7, "metadata": []}', None),
-    ({}, b"[]", None),
-    ({}, b"\xff", None),
-    ({}, b"", None),
-])
+@pytest.mark.parametrize(
+    ("headers", "body", "session"),
+    [
+        ({"X-Session-Id": "h"}, b'{"session_id": "b"}', "h"),
+        ({}, b'{"session_id": "b", "user": "u"}', "b"),
+        ({}, b'{"metadata": {"session_id": "m"}, "user": "u"}', "m"),
+        ({}, b'{"prompt_cache_key": "p", "user": "u"}', "p"),
+        ({}, b'{"user": "u"}', "u"),
+        ({}, b'{"user": 7, "metadata": []}', None),
+        ({}, b"[]", None),
+        ({}, b"\xff", None),
+        ({}, b"", None),
+    ],
+)
 def test_the_session_of_a_request(headers, body, session):
     assert session_of(headers, body) == session
-
-

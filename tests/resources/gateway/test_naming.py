@@ -15,7 +15,9 @@ def answers():
     return [json.dumps(said, separators=pair).encode() for pair in ((",", ":"), (", ", ": "))]
 
 
-@pytest.mark.parametrize("whole", [*answers(), b"".join(b"data: %s\n\n" % answers()[0] for _ in range(2)), b"", b'"model":"tutor@3f'])
+@pytest.mark.parametrize(
+    "whole", [*answers(), b"".join(b"data: %s\n\n" % answers()[0] for _ in range(2)), b"", b'"model":"tutor@3f']
+)
 def test_an_answer_is_the_same_wherever_it_is_cut(whole):
     expected = NAMING.answer()
     at_once = expected.part(whole) + expected.rest()
@@ -40,14 +42,24 @@ def test_an_event_of_a_stream_never_waits_for_the_next_one():
 
 
 def test_a_request_gets_the_servers_name_and_keeps_everything_else():
-    asked = json.loads(NAMING.asked(json.dumps({"model": "tutor", "messages": [{"content": "\ud83d tutor"}], "n": 1.5}).encode()))
+    asked = json.loads(
+        NAMING.asked(json.dumps({"model": "tutor", "messages": [{"content": "\ud83d tutor"}], "n": 1.5}).encode())
+    )
     assert asked == {"model": "tutor@3f2a", "messages": [{"content": "\ud83d tutor"}], "n": 1.5}
 
 
-@pytest.mark.parametrize(("body", "known", "status"), [
-    (b"{", ["a", "b"], 400), (b"[]", ["a"], 400), (b"{}", ["a", "b"], 400), (b'{"model": 7}', ["a", "b"], 400),
-    (b'{"model": "c"}', ["a", "b"], 404), (b'{"model": "a@1"}', ["a"], 404), (b"[" * 100_000, ["a"], 400),
-])
+@pytest.mark.parametrize(
+    ("body", "known", "status"),
+    [
+        (b"{", ["a", "b"], 400),
+        (b"[]", ["a"], 400),
+        (b"{}", ["a", "b"], 400),
+        (b'{"model": 7}', ["a", "b"], 400),
+        (b'{"model": "c"}', ["a", "b"], 404),
+        (b'{"model": "a@1"}', ["a"], 404),
+        (b"[" * 100_000, ["a"], 400),
+    ],
+)
 def test_a_request_that_names_no_model_is_answered_with_what_there_is(body, known, status):
     with pytest.raises(NoModelNamedError) as refused:
         model_of(body, known)

@@ -21,7 +21,10 @@ def event(name, **data):
 STREAMS = {
     "chat": [b'data: {"choices": [{"delta": {"content": %s}}]}\n\n' % json.dumps(TRAP).encode(), b"data: [DONE]\n\n"],
     "messages": [event("content_block_delta", delta={"type": "text_delta", "text": TRAP}), event("message_stop")],
-    "responses": [event("response.output_text.delta", delta=TRAP), event("response.incomplete", response={"id": "r", "output": "x" * 3_000})],
+    "responses": [
+        event("response.output_text.delta", delta=TRAP),
+        event("response.incomplete", response={"id": "r", "output": "x" * 3_000}),
+    ],
 }
 """All but the last event, and the last one."""
 
@@ -29,7 +32,9 @@ STREAMS = {
 def written(form, whole, ends):
     """The same stream with other line ends, and without the names of events."""
     parts = [part.replace(b"\n", ends) for part in STREAMS[form]]
-    return parts if whole else [b"\n".join(line for line in part.split(b"\n") if not line.startswith(b"event:")) for part in parts]
+    return (
+        parts if whole else [b"\n".join(line for line in part.split(b"\n") if not line.startswith(b"event:")) for part in parts]
+    )
 
 
 @pytest.mark.parametrize("form", STREAMS)
@@ -39,12 +44,12 @@ def written(form, whole, ends):
 def test_the_last_event_is_seen_when_it_is_whole_and_no_sooner(form, named, ends, size):
     *_, last = parts = written(form, named, ends)
     text = b"".join(parts)
-    cuts = [text[place:place + size] for place in range(0, len(text), size)]
+    cuts = [text[place : place + size] for place in range(0, len(text), size)]
     end = StreamEnd(form)
     seen = [end.seen(cut) for cut in cuts]
     first = seen.index(True)
     assert not any(seen[:first]) and first * size + size >= len(text) - len(last)
-    read = b"".join(cuts[:first + 1]).rstrip()
+    read = b"".join(cuts[: first + 1]).rstrip()
     assert read == text.rstrip()  # nothing of the answer comes after it
 
 
@@ -72,7 +77,9 @@ def test_the_journal_has_the_answer_before_its_last_part_is_passed_on(tmp_path, 
 
 def test_a_long_answer_of_known_length_is_kept_with_its_last_byte(tmp_path):
     journal = Journal(tmp_path, "run-1")
-    exchange = TrafficRecorder(journal, KeyRules()).begins(SimpleNamespace(method="POST", path=PATHS["chat"], headers={}), b"{}")
+    exchange = TrafficRecorder(journal, KeyRules()).begins(
+        SimpleNamespace(method="POST", path=PATHS["chat"], headers={}), b"{}"
+    )
     exchange.starts(Backend("http://127.0.0.1:9", ""), 200, {"Content-Type": "application/json"}, 6)
     exchange.part(b"{ab")
     assert journal.kept == 0

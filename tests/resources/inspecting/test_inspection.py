@@ -19,11 +19,17 @@ from resources.sources.sources import SourceError
 def pair(number, prompt, answer, **changes):
     message = {"role": "assistant", "content": answer}
     return {
-        "timestamp": 1780300000 + 3600 * number, "workload_id": "w", "client_id": "c",
+        "timestamp": 1780300000 + 3600 * number,
+        "workload_id": "w",
+        "client_id": "c",
         "request": {"model": "m", "messages": [{"role": "user", "content": prompt}]},
-        "response": {"id": f"r{number}", "object": "chat.completion", "model": "m",
-                     "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-                     "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
+        "response": {
+            "id": f"r{number}",
+            "object": "chat.completion",
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+        },
     } | changes
 
 
@@ -53,7 +59,9 @@ def test_what_was_planted_is_found(found, traffic):
     assert {item["format"] for item in found.formats} >= {"openai_pairs", "litellm", "feedback"}
     assert {item["name"] for item in found.workloads} == {"code-chat", "code-completion"}
     assert sum(item["rows"] for item in found.days) == sum(item["rows"] for item in found.workloads) == found.totals["rows"]
-    assert sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"] and not found.sampled
+    assert (
+        sum(decision["rows"] for decision in found.decisions) == found.sample_rows == found.totals["rows"] and not found.sampled
+    )
     assert {item["kind"] for item in found.pii} >= {"EMAIL"}
     assert 0 < found.usable_share < 1 and 0 < found.dropped("near_duplicate", "exact_duplicate") < 0.3
     dropped = {decision["rule"]: decision["rows"] for decision in found.decisions if decision["rule"] != "kept"}
@@ -101,7 +109,9 @@ def test_some_objects_only(traffic):
 
 
 def test_verdicts_follow_their_thresholds(found):
-    plenty = replace(found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2})
+    plenty = replace(
+        found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2}
+    )
     assert [verdict.answer for verdict in verdicts_of(plenty)] == ["yes", "yes"]
     slow = replace(plenty, totals=plenty.totals | {"days": 300})
     assert [verdict.answer for verdict in verdicts_of(slow)] == ["possible", "possible"]
@@ -195,7 +205,9 @@ def test_what_was_not_measured_is_not_said(tmp_path):
 
 @pytest.mark.slow
 def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
-    prompts = [{"messages": [{"role": "user", "content": f"what is {n} and two"}], "reference_answer": str(n)} for n in range(3)]
+    prompts = [
+        {"messages": [{"role": "user", "content": f"what is {n} and two"}], "reference_answer": str(n)} for n in range(3)
+    ]
     found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
     health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
     assert not health.passed and health.found == "100.0%"
@@ -243,4 +255,8 @@ def test_text_from_logs_is_text_in_the_terminal_and_on_the_page(tmp_path):
 def test_the_tenth_uri_is_not_the_first():
     uris = [f"logs/{number}" for number in range(1, 13)]
     assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [
-        "logs/1", "logs/1", "logs/10", "logs/12"]
+        "logs/1",
+        "logs/1",
+        "logs/10",
+        "logs/12",
+    ]

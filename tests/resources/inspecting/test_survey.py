@@ -8,9 +8,15 @@ from resources.inspecting.overview import first_look
 from resources.inspecting.source_survey import survey
 from resources.sources.sources import SourceError, SourceSettings
 
-PAIR = {"request": {"model": "m", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "user": "u-1",
-                    "tools": [{"type": "function", "function": {"name": "f"}}]},
-        "response": {"id": "r1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]}}
+PAIR = {
+    "request": {
+        "model": "m",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+        "user": "u-1",
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+    },
+    "response": {"id": "r1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]},
+}
 THUMB = {"response_id": "r1", "name": "thumbs", "value": 1}
 SEED = {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}
 ITEM = {"id": "1", "prompt": "p", "answer": "a"}
@@ -32,8 +38,12 @@ def test_parts_of_a_folder_that_differ_are_sources_of_their_own(tmp_path):
     put(tmp_path / "evals" / "suite.jsonl", ITEM)
     put(tmp_path / "notes.json", {"a": 1})
     assert kinds(tmp_path) == {
-        "gateway": ("logs", "gateway"), "thumbs-more": ("feedback", "Thumbs & more"), "seeds": ("seeds", "seeds.jsonl"),
-        "evals": ("evals", "evals"), "notes": ("unknown", "notes.json")}
+        "gateway": ("logs", "gateway"),
+        "thumbs-more": ("feedback", "Thumbs & more"),
+        "seeds": ("seeds", "seeds.jsonl"),
+        "evals": ("evals", "evals"),
+        "notes": ("unknown", "notes.json"),
+    }
 
 
 def test_a_folder_of_days_is_one_source_and_so_is_one_of_one_format(tmp_path):
@@ -42,7 +52,9 @@ def test_a_folder_of_days_is_one_source_and_so_is_one_of_one_format(tmp_path):
     for name in ("a", "b"):
         put(tmp_path / "same" / name / "part.jsonl", PAIR)
     assert [found.uri for found in survey([str(tmp_path / "gateway"), str(tmp_path / "same")])] == [
-        str(tmp_path / "gateway"), str(tmp_path / "same")]
+        str(tmp_path / "gateway"),
+        str(tmp_path / "same"),
+    ]
 
 
 def test_files_that_differ_in_their_day_alone_are_one_pattern(tmp_path):
@@ -64,7 +76,10 @@ def test_files_of_no_known_format_are_sources_with_the_fields_that_each_needs(tm
         put(tmp_path / f"{name}.jsonl", *({ask: f"what is {n}?", say: f"it is {n}"} for n in range(4)))
     found = survey([str(tmp_path)])
     assert [(each.kind, each.look.proposed["prompt"]) for each in found] == [
-        ("logs", "asked"), ("logs", "asked"), ("logs", "user_message")]
+        ("logs", "asked"),
+        ("logs", "asked"),
+        ("logs", "user_message"),
+    ]
     (tmp_path / "c.jsonl").unlink()
     [whole] = survey([str(tmp_path)])
     assert whole.uri == str(tmp_path) and whole.look.proposed == {"prompt": "asked", "answer": "reply"}

@@ -13,9 +13,9 @@ def written(path, damage=None):
     pq.write_table(pa.table({"text": [f"row {n} " * 20 for n in range(2_000)]}), path, use_dictionary=False)
     content = bytearray(path.read_bytes())
     if damage == "middle":
-        content[len(content) // 2 - 200:len(content) // 2 + 200] = bytes(400)
+        content[len(content) // 2 - 200 : len(content) // 2 + 200] = bytes(400)
     elif damage == "cut":
-        content = content[:len(content) // 2]
+        content = content[: len(content) // 2]
     path.write_bytes(bytes(content))
     return path
 
@@ -26,13 +26,18 @@ def test_a_damaged_file_is_named_with_its_version(tmp_path, damage):
     (bad.parent / "manifest.json").write_text("{}")
     with pytest.raises(DamagedFileError) as said, naming_damage(lambda: [good, bad]), duckdb.connect() as connection:
         connection.execute(f"select sum(length(text)) from read_parquet(['{good}', '{bad}'])").fetchall()
-    assert str(said.value).startswith(f"{bad} is damaged: restore it") and f"remove the directory {bad.parent} (" in str(said.value)
+    assert str(said.value).startswith(f"{bad} is damaged: restore it") and f"remove the directory {bad.parent} (" in str(
+        said.value
+    )
     assert "\n" not in str(said.value)
 
 
 def test_a_damaged_file_of_a_table_can_only_be_restored(tmp_path):
     bad = written(tmp_path / "tables" / "part.parquet", "cut")
-    with pytest.raises(DamagedFileError, match="is damaged: restore it from a copy of the lake, and try again"), naming_damage(lambda: [bad]):
+    with (
+        pytest.raises(DamagedFileError, match="is damaged: restore it from a copy of the lake, and try again"),
+        naming_damage(lambda: [bad]),
+    ):
         pq.read_table(bad)
 
 

@@ -19,15 +19,31 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("MILLRACE_DEVICES", raising=False)
 
 
-@pytest.mark.parametrize(("given", "groups"), [("", []), ("0", ["0"]), ("0;1", ["0", "1"]), (" 0, 1 ; 2,3 ;", ["0,1", "2,3"]),
-                                               ("GPU-8f2c;MIG-1a", ["GPU-8f2c", "MIG-1a"])])
+@pytest.mark.parametrize(
+    ("given", "groups"),
+    [
+        ("", []),
+        ("0", ["0"]),
+        ("0;1", ["0", "1"]),
+        (" 0, 1 ; 2,3 ;", ["0,1", "2,3"]),
+        ("GPU-8f2c;MIG-1a", ["GPU-8f2c", "MIG-1a"]),
+    ],
+)
 def test_groups_are_named_as_cuda_names_devices(given, groups, monkeypatch):
     monkeypatch.setenv("MILLRACE_DEVICES", given)
     assert devices() == groups
 
 
-@pytest.mark.parametrize(("given", "said"), [("cuda:0", "name groups"), ("0,,1", "name groups"), ("0;0", "a device twice"), (";", "name groups"),
-                                             ("../x", "name groups")])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("cuda:0", "name groups"),
+        ("0,,1", "name groups"),
+        ("0;0", "a device twice"),
+        (";", "name groups"),
+        ("../x", "name groups"),
+    ],
+)
 def test_what_names_no_devices_is_refused(given, said, monkeypatch):
     monkeypatch.setenv("MILLRACE_DEVICES", given)
     with pytest.raises(DevicesError, match=said):

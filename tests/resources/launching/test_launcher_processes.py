@@ -57,10 +57,12 @@ def test_hidden_accelerators_do_not_count(monkeypatch):
 @pytest.mark.thorough
 def test_processes_of_a_mesh_report_to_the_dagster_run_that_started_them(inputs, tmp_path):
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+
         @dg.asset
         def model(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-            return dg.MaterializeResult(metadata={"loss": launcher.run(
-                sft(inputs, tmp_path / "out", {"processes": 2}, steps=1), context)["loss"]})
+            return dg.MaterializeResult(
+                metadata={"loss": launcher.run(sft(inputs, tmp_path / "out", {"processes": 2}, steps=1), context)["loss"]}
+            )
 
         done = dg.materialize([model])
     [found] = done.asset_materializations_for_node("model")
@@ -72,11 +74,16 @@ def test_the_environment_of_a_mesh_says_where_dagster_listens(tmp_path, monkeypa
 
     def start(launcher, command, environment, stdin=None):
         said.update(environment)
-        return subprocess.Popen([sys.executable, "-c", """print('{"event": "result", "metrics": {"loss": 1.5}}')"""],
-                                env=environment, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", """print('{"event": "result", "metrics": {"loss": 1.5}}')"""],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     monkeypatch.setattr(LocalLauncher, "_start", start)
     with LocalLauncher(tmp_path / "progress.jsonl") as launcher:
+
         @dg.asset
         def model(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
             return dg.MaterializeResult(metadata=launcher.run(sft({}, tmp_path / "out", {"processes": 2}), context))
@@ -111,8 +118,10 @@ def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
     assert [event["done"] for event in progress if event["phase"] == "sft"].count(1) == 3
 
 
-@pytest.mark.parametrize(("method", "mesh"), [
-    ("lora", {"tp": 2}), *(pytest.param(method, {"dp_shard": 2}, marks=pytest.mark.thorough) for method in ("lora", "qlora"))])
+@pytest.mark.parametrize(
+    ("method", "mesh"),
+    [("lora", {"tp": 2}), *(pytest.param(method, {"dp_shard": 2}, marks=pytest.mark.thorough) for method in ("lora", "qlora"))],
+)
 @pytest.mark.slow
 def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
     if method == "qlora":
@@ -134,9 +143,13 @@ def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, me
 @pytest.mark.parametrize("mesh", [{"dp_shard": 2}, {"tp": 2}])
 def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
     def job(output, mesh):
-        return Job(operation="distill", output=output, threads=1,
-                   inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
-                   settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "hidden_weight": 0, "mesh": mesh})
+        return Job(
+            operation="distill",
+            output=output,
+            threads=1,
+            inputs={"teacher": inputs["model"], "dataset": inputs["dataset"]},
+            settings={**SETTINGS, "layers": 1, "label_weight": 0.3, "temperature": 1.5, "hidden_weight": 0, "mesh": mesh},
+        )
 
     with LocalLauncher() as launcher:
         one = launcher.run(job(tmp_path / "one", {}))

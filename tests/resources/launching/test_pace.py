@@ -65,7 +65,8 @@ def test_without_a_total_the_count_is_said():
 
 def test_what_is_complete_is_finishing_and_one_of_one_is_singular():
     assert heard(event(0, 0.0, 1, "tokenizer", "tokenizers"), event(1, 9.0, 1, "tokenizer", "tokenizers")).sentence() == (
-        "tokenizer: 1 of 1 tokenizer, finishing, 9.0 s a tokenizer")
+        "tokenizer: 1 of 1 tokenizer, finishing, 9.0 s a tokenizer"
+    )
     assert "left" not in heard(*(event(done, 10.0 * done, total=5) for done in range(1, 6))).sentence()
 
 
@@ -96,7 +97,9 @@ def test_progress_lines_carry_their_time_and_name_what_is_waited_for(tmp_path):
     from resources.launching.local_launcher import LOADING, LocalLauncher
 
     class Worker:
-        stdout = io.StringIO('{"event": "ready"}\n{"event": "progress", "phase": "sft", "done": 1, "total": 9, "unit": "steps"}\n')
+        stdout = io.StringIO(
+            '{"event": "ready"}\n{"event": "progress", "phase": "sft", "done": 1, "total": 9, "unit": "steps"}\n'
+        )
 
     launcher = LocalLauncher(tmp_path / "progress.jsonl")
     assert [event["event"] for event in launcher._events(Worker(), None)] == ["ready", "progress"]

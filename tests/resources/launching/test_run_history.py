@@ -19,28 +19,53 @@ def lake(tmp_path):
     folder.mkdir(parents=True)
     alive = f"{os.getpid()}@{psutil.Process().create_time():.2f}"
     with sqlite3.connect(folder.parent / "runs.db") as history:
-        history.execute("create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)")
+        history.execute(
+            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        )
         history.execute("create table run_tags (id integer, run_id text, key text, value text)")
-        history.executemany("insert into runs values (?, ?, ?, ?, ?, ?)", [
-            (1, "done", "logs", "SUCCESS", 1000.0, 1010.0), (2, "dead", "train", "STARTED", 1020.0, None),
-            (3, "alive", "train", "STARTED", 1030.0, None), (4, "unsaid", "train", "QUEUED", None, None),
-            (5, "elsewhere", "train", "STARTED", 1040.0, None)])
-        history.executemany("insert into run_tags values (?, ?, ?, ?)", [
-            (1, "dead", PROCESS_TAG, "999999@5.00"), (2, "alive", PROCESS_TAG, alive), (3, "alive", HOST_TAG, socket.gethostname()),
-            (4, "elsewhere", PROCESS_TAG, "999999@5.00"), (5, "elsewhere", HOST_TAG, "another-machine")])
+        history.executemany(
+            "insert into runs values (?, ?, ?, ?, ?, ?)",
+            [
+                (1, "done", "logs", "SUCCESS", 1000.0, 1010.0),
+                (2, "dead", "train", "STARTED", 1020.0, None),
+                (3, "alive", "train", "STARTED", 1030.0, None),
+                (4, "unsaid", "train", "QUEUED", None, None),
+                (5, "elsewhere", "train", "STARTED", 1040.0, None),
+            ],
+        )
+        history.executemany(
+            "insert into run_tags values (?, ?, ?, ?)",
+            [
+                (1, "dead", PROCESS_TAG, "999999@5.00"),
+                (2, "alive", PROCESS_TAG, alive),
+                (3, "alive", HOST_TAG, socket.gethostname()),
+                (4, "elsewhere", PROCESS_TAG, "999999@5.00"),
+                (5, "elsewhere", HOST_TAG, "another-machine"),
+            ],
+        )
     with sqlite3.connect(folder / "alive.db") as events:
         events.execute("create table event_logs (id integer, step_key text, dagster_event_type text, timestamp text)")
-        events.executemany("insert into event_logs values (?, ?, ?, ?)", [
-            (1, "sft_model", "STEP_START", "2026-06-01 10:00:00.5"), (2, "sft_model", "STEP_SUCCESS", "2026-06-01 10:01:00.5"),
-            (3, "student_model", "STEP_START", "2026-06-01 10:02:00"), (4, "speculator", "STEP_START", "2026-06-01 10:02:00"),
-            (5, "speculator", "STEP_FAILURE", "2026-06-01 10:03:00")])
+        events.executemany(
+            "insert into event_logs values (?, ?, ?, ?)",
+            [
+                (1, "sft_model", "STEP_START", "2026-06-01 10:00:00.5"),
+                (2, "sft_model", "STEP_SUCCESS", "2026-06-01 10:01:00.5"),
+                (3, "student_model", "STEP_START", "2026-06-01 10:02:00"),
+                (4, "speculator", "STEP_START", "2026-06-01 10:02:00"),
+                (5, "speculator", "STEP_FAILURE", "2026-06-01 10:03:00"),
+            ],
+        )
     return lake
 
 
 def test_runs_in_progress_and_whether_their_process_lives(lake):
     assert [run.run_id for run in runs(lake)] == ["elsewhere", "unsaid", "alive", "dead", "done"]
     assert {run.run_id: run.is_alive for run in running(lake)} == {
-        "unsaid": None, "alive": True, "dead": False, "elsewhere": None}
+        "unsaid": None,
+        "alive": True,
+        "dead": False,
+        "elsewhere": None,
+    }
 
 
 def test_seconds_of_finished_steps_and_names_of_those_underway(lake):
@@ -76,7 +101,9 @@ def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
     known = instance.get_run_by_id(done.run_id)
     stats = instance.get_run_stats(done.run_id)
     assert (seen.run_id, seen.job, seen.status, seen.process) == (done.run_id, known.job_name, "FAILURE", "999999@5.00")
-    assert seen.started_at.timestamp() == pytest.approx(stats.start_time) and seen.ended_at.timestamp() == pytest.approx(stats.end_time)
+    assert seen.started_at.timestamp() == pytest.approx(stats.start_time) and seen.ended_at.timestamp() == pytest.approx(
+        stats.end_time
+    )
     assert not seen.is_in_progress and steps_underway(lake, done.run_id) == []
     [step] = instance.get_run_step_stats(done.run_id, ["good"])
     assert seconds_of_steps(lake, done.run_id) == {"good": pytest.approx(step.end_time - step.start_time, abs=0.05)}

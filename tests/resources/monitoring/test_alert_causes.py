@@ -29,8 +29,18 @@ def lake(tmp_path):
 
 def compared(lake, *days, test="novelty", alarm=True, release="", ts=datetime(2026, 8, 1, tzinfo=UTC)):
     """Rows of the table drift: days of July."""
-    row = {**dict.fromkeys(SCHEMAS["drift"].names), "workload": "tutor", "release": release, "window_days": 1, "test": test, "value": 0.4,
-           "bound": 0.25, "p": 1e-5, "alarm": alarm, "ts": ts}
+    row = {
+        **dict.fromkeys(SCHEMAS["drift"].names),
+        "workload": "tutor",
+        "release": release,
+        "window_days": 1,
+        "test": test,
+        "value": 0.4,
+        "bound": 0.25,
+        "p": 1e-5,
+        "alarm": alarm,
+        "ts": ts,
+    }
     rows = [{**row, "dt": date(2026, 7, 1) + timedelta(days=day - 1)} for day in days]
     Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
 
@@ -57,8 +67,14 @@ def test_a_change_is_told_once_though_late_logs_move_its_first_day(lake, monkeyp
 
     def told():
         sent.clear()
-        tell(lake, "tutor", chosen, drift_alerts(Tables(lake), "tutor", ""), now,
-             send=lambda name, channel, alert, place, seconds: sent.append(alert.cause))
+        tell(
+            lake,
+            "tutor",
+            chosen,
+            drift_alerts(Tables(lake), "tutor", ""),
+            now,
+            send=lambda name, channel, alert, place, seconds: sent.append(alert.cause),
+        )
         return sent
 
     compared(lake, 10, 12, 13, ts=now)
@@ -71,27 +87,47 @@ def test_a_change_is_told_once_though_late_logs_move_its_first_day(lake, monkeyp
     assert told() == ["/2026-07-21"]
 
 
-@pytest.mark.parametrize(("budget", "title", "waiting_helps"), [
-    ({"runs_per_week": 0}, "tutor: the budget runs_per_week is 0", False),
-    ({"device_hours_per_week": 1}, "tutor: the budget device_hours_per_week is too small", False),
-    ({"device_hours_per_week": 5}, "tutor: the budget device_hours_per_week is used", True),
-])
+@pytest.mark.parametrize(
+    ("budget", "title", "waiting_helps"),
+    [
+        ({"runs_per_week": 0}, "tutor: the budget runs_per_week is 0", False),
+        ({"device_hours_per_week": 1}, "tutor: the budget device_hours_per_week is too small", False),
+        ({"device_hours_per_week": 5}, "tutor: the budget device_hours_per_week is used", True),
+    ],
+)
 def test_waiting_for_a_budget_is_advised_only_where_it_helps(lake, budget, title, waiting_helps):
     why = refusal(BudgetSettings(**budget), [decision(days_ago=0.0, cost_s=4 * 3600.0)], cost_hours=2.0, money=None, now=NOW)
-    row = {**dict.fromkeys(SCHEMAS["retraining_decisions"].names), "workload": "tutor", "decision_id": "d1", "ts": NOW, "cause": "new_logs",
-           "why": f"nothing is run: {why}"}
+    row = {
+        **dict.fromkeys(SCHEMAS["retraining_decisions"].names),
+        "workload": "tutor",
+        "decision_id": "d1",
+        "ts": NOW,
+        "cause": "new_logs",
+        "why": f"nothing is run: {why}",
+    }
     Tables(lake).append("retraining_decisions", pa.Table.from_pylist([row], schema=SCHEMAS["retraining_decisions"]))
     [one] = budget_alerts(Tables(lake), "tutor")
     assert one.title == title and ("Or wait" in one.todo) == waiting_helps
 
 
-@pytest.mark.parametrize(("budget", "hours", "helps"), [
-    ({"device_hours_per_week": 5}, None, "millrace run RECIPE"), ({"money_per_week": 5}, 2.0, "price_per_device_hour"),
-    ({"money_per_week": 5}, None, "millrace run RECIPE")])
+@pytest.mark.parametrize(
+    ("budget", "hours", "helps"),
+    [
+        ({"device_hours_per_week": 5}, None, "millrace run RECIPE"),
+        ({"money_per_week": 5}, 2.0, "price_per_device_hour"),
+        ({"money_per_week": 5}, None, "millrace run RECIPE"),
+    ],
+)
 def test_a_budget_that_an_unknown_cost_cannot_be_held_against_is_not_said_to_be_used(lake, budget, hours, helps):
     why = refusal(BudgetSettings(**budget), [], cost_hours=hours, money=None, now=NOW)
-    row = {**dict.fromkeys(SCHEMAS["retraining_decisions"].names), "workload": "tutor", "decision_id": "d1", "ts": NOW, "cause": "schedule",
-           "why": f"nothing is run: {why}"}
+    row = {
+        **dict.fromkeys(SCHEMAS["retraining_decisions"].names),
+        "workload": "tutor",
+        "decision_id": "d1",
+        "ts": NOW,
+        "cause": "schedule",
+        "why": f"nothing is run: {why}",
+    }
     Tables(lake).append("retraining_decisions", pa.Table.from_pylist([row], schema=SCHEMAS["retraining_decisions"]))
     [one] = budget_alerts(Tables(lake), "tutor")
     [name] = budget
@@ -108,7 +144,9 @@ def test_a_candidate_waits_until_enough_people_approved_it_or_one_withdrew_it(la
     assert f"millrace approve {release.name} --lake {lake.place}" in first.todo and "recovery 0.999" in first.text
     approve(lake, release, ANA)
     [second] = release_alerts(lake, "tutor")
-    assert second.id != first.id and second.title.endswith("waits for one more person") and "Approved so far by 1." in second.text
+    assert (
+        second.id != first.id and second.title.endswith("waits for one more person") and "Approved so far by 1." in second.text
+    )
     approve(lake, release, BOB)
     assert release_alerts(lake, "tutor") == []
     withdraw(lake, release, ANA)
@@ -140,7 +178,9 @@ def test_only_the_rollback_of_the_watch_is_told(lake, make_release):
 
 def test_a_failed_run_names_steps_and_kinds_of_errors_but_no_message():
     at = datetime(2026, 7, 1, tzinfo=UTC)
-    [one] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model", "student_model"], ["WorkerKilled", ""])])
+    [one] = failed_run_alerts(
+        "tutor", [FailedRun("0a1b2c3d-44", "train", at, ["sft_model", "student_model"], ["WorkerKilled", ""])]
+    )
     assert one.title == "tutor: a run of train failed at sft_model, student_model"
     assert "Failed: sft_model (WorkerKilled), student_model." in one.text and "run 0a1b2c3d in" in one.todo
     [gone] = failed_run_alerts("tutor", [FailedRun("0a1b2c3d-44", "train", at, process_is_gone=True)])

@@ -69,10 +69,20 @@ def test_a_window_has_what_happened_in_it(lake):
     first, second, last = windows(lake)
     assert (first["window_start"], first["window_end"]) == (NOON + timedelta(seconds=20), NOON + timedelta(seconds=60))
     assert (second["window_start"], second["window_end"]) == (NOON + timedelta(minutes=1), NOON + timedelta(minutes=2))
-    assert (first["workload"], first["endpoint"], first["release"], first["server"]) == ("tutor", "http://gpu-1:8000", "aaa", "vllm")
+    assert (first["workload"], first["endpoint"], first["release"], first["server"]) == (
+        "tutor",
+        "http://gpu-1:8000",
+        "aaa",
+        "vllm",
+    )
     assert (first["drafts"], first["draft_tokens"], first["accepted_tokens"]) == (400, 1_200, 800)
     assert first["accepted_per_position"] == [400, 200, 200]
-    assert (first["requests"], dict(first["finished"]), first["errors"], first["refused"]) == (40, {"stop": 36, "length": 4}, 2, 0)
+    assert (first["requests"], dict(first["finished"]), first["errors"], first["refused"]) == (
+        40,
+        {"stop": 36, "length": 4},
+        2,
+        0,
+    )
     assert (first["generation_tokens"], first["tokens_per_second"], first["seconds"], first["restarts"]) == (400, 10, 40, 0)
     assert (first["requests_running"], first["requests_waiting"]) == (3, 1)
     latency = dict(first["latency_ms"])
@@ -115,8 +125,11 @@ def test_a_server_that_is_away_loses_nothing_and_is_told_once(lake):
 
 def test_what_is_no_server_of_ours_is_said_in_one_sentence(tmp_path):
     with metrics_server() as (url, metrics, _):
-        for status, text, match in ((200, "node_cpu_seconds_total 5\n", "no metrics of vLLM or SGLang: give the address"),
-                                    (200, "<!doctype html>", "no metrics of vLLM"), (404, "x", "HTTP 404 .vLLM always has it")):
+        for status, text, match in (
+            (200, "node_cpu_seconds_total 5\n", "no metrics of vLLM or SGLang: give the address"),
+            (200, "<!doctype html>", "no metrics of vLLM"),
+            (404, "x", "HTTP 404 .vLLM always has it"),
+        ):
             metrics.status, metrics.text = status, text
             with pytest.raises(ScrapeError, match=match):
                 Target(url).scrape()
@@ -151,8 +164,9 @@ def test_a_server_that_hangs_or_drips_holds_nobody_up():
 
 def test_clocks_that_disagree_are_told_once_and_nothing_is_lost(lake, monkeypatch):
     clock, said = Clock(), []
-    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string",
-                        lambda self: format_datetime(datetime.now(UTC) + timedelta(hours=2)))
+    monkeypatch.setattr(
+        BaseHTTPRequestHandler, "date_time_string", lambda self: format_datetime(datetime.now(UTC) + timedelta(hours=2))
+    )
     with metrics_server() as (url, metrics, _), scraper(lake, clock, said) as reader:
         reader.begins(url, "aaa")
         metrics.drafts += 5
@@ -280,7 +294,8 @@ def test_a_front_that_switched_gives_no_window_of_two_releases(lake):
 
 def test_sglang_counts_verifications_and_finished_requests():
     def reading(requests, tokens, verifications):
-        return reading_of(samples_of(f"""sglang:num_requests_total{{tp_rank="0"}} {requests}
+        return reading_of(
+            samples_of(f"""sglang:num_requests_total{{tp_rank="0"}} {requests}
 sglang:generation_tokens_total{{tp_rank="0"}} {tokens}
 sglang:spec_verify_calls_total{{tp_rank="0"}} {verifications}
 sglang:num_aborted_requests_total{{tp_rank="0"}} 1
@@ -288,7 +303,8 @@ sglang:num_running_reqs{{tp_rank="0"}} 2
 sglang:e2e_request_latency_seconds_bucket{{le="1"}} {requests}
 sglang:e2e_request_latency_seconds_bucket{{le="+Inf"}} {requests}
 sglang:e2e_request_latency_seconds_count {requests}
-"""))
+""")
+        )
 
     before, after = reading(10, 200, 90), reading(14, 284, 120)
     row = row_of(since(before, after), after, 60.0)
@@ -317,16 +333,25 @@ def test_the_command_reads_until_it_is_stopped(lake):
         scrape(lake, "tutor", f"{url}/v1", None, 60, Stopped().append)
         with pytest.raises(ScrapeError, match="no release of 'tutr'; there are: tutor"):
             scrape(lake, "tutr", url, None, 60, said.append)
-    assert said == [f"reads {url}/metrics every 60 s: windows of release {release} of tutor", "ends with the window that is open"]
+    assert said == [
+        f"reads {url}/metrics every 60 s: windows of release {release} of tutor",
+        "ends with the window that is open",
+    ]
     [row] = windows(lake)
     assert row["release"] == release and json.loads(json.dumps(row["drafts"])) == 0
 
 
 def test_acceptance_is_joined_with_prompt_shapes(lake):
-    for name, columns in (("interactions", {"release": "aaa", "drafts": 10, "draft_tokens": 30, "accepted_tokens": 15}),
-                          ("cleaned_interactions", {"prompt_shape": "what#1"})):
-        rows = [dict.fromkeys(SCHEMAS[name].names) | columns | {
-            "workload": "tutor", "dt": NOON.date(), "interaction_id": f"i{number}", "ts": NOON} for number in range(2)]
+    for name, columns in (
+        ("interactions", {"release": "aaa", "drafts": 10, "draft_tokens": 30, "accepted_tokens": 15}),
+        ("cleaned_interactions", {"prompt_shape": "what#1"}),
+    ):
+        rows = [
+            dict.fromkeys(SCHEMAS[name].names)
+            | columns
+            | {"workload": "tutor", "dt": NOON.date(), "interaction_id": f"i{number}", "ts": NOON}
+            for number in range(2)
+        ]
         if name == "interactions":
             rows.append(rows[0] | {"interaction_id": "without drafts", "drafts": None})
         Tables(lake).append(name, pa.Table.from_pylist(rows, schema=SCHEMAS[name]))

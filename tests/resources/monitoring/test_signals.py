@@ -98,13 +98,17 @@ def test_what_a_report_promised_less_of_is_no_fall():
 def test_few_drafts_make_longer_blocks_and_none_say_so():
     _, should = usual(5, drafts=15, scatter=0.2)
     assert should.minutes > 30
-    found = compare_acceptance(windows(np.random.default_rng(5), PROMOTED, 3, drafts=2), should, SETTINGS, PROMOTED,
-                     PROMOTED + timedelta(hours=3))
+    found = compare_acceptance(
+        windows(np.random.default_rng(5), PROMOTED, 3, drafts=2), should, SETTINGS, PROMOTED, PROMOTED + timedelta(hours=3)
+    )
     assert "no " in found.problem and "drafts are over yet" in found.problem and not found.is_outside
 
 
 def test_a_window_of_many_hours_or_none_belongs_to_no_block():
-    odd = [MetricsWindow(PROMOTED, PROMOTED + timedelta(hours=5), 100, 200), MetricsWindow(PROMOTED, PROMOTED - timedelta(minutes=1), 100, 1)]
+    odd = [
+        MetricsWindow(PROMOTED, PROMOTED + timedelta(hours=5), 100, 200),
+        MetricsWindow(PROMOTED, PROMOTED - timedelta(minutes=1), 100, 1),
+    ]
     assert blocks_of(odd, 10) == []
 
 
@@ -118,8 +122,11 @@ def test_sessions_of_a_good_release_stay_and_bad_ones_are_found():
     [found] = [each for each in worse if each.is_outside]
     assert "are answers that are cut off" in found.words and "the champion before had 1.9%" in found.words
     assert found.low > found.bound > 0.05
-    assert [each.signal for each in compare_sessions(sessions(rng, PROMOTED, 6, disliked=0.2), old, SETTINGS, PROMOTED)
-            if each.is_outside] == ["bad_feedback"]
+    assert [
+        each.signal
+        for each in compare_sessions(sessions(rng, PROMOTED, 6, disliked=0.2), old, SETTINGS, PROMOTED)
+        if each.is_outside
+    ] == ["bad_feedback"]
 
 
 def test_errors_that_the_server_counts_are_found_and_few_blocks_say_so():

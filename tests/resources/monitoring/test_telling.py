@@ -19,8 +19,17 @@ NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def alert(cause="3f2a/2026-07-01", kind="drift", **more):
-    return Alert(kind=kind, workload="shop", cause=cause, at=datetime.now(UTC), title="shop: drift since 2026-07-01 (novelty)",
-                 text="novelty over 1 d: 0.4 <b>", todo="Look & decide.", facts={"release": "3f2a", "alarms": 2}, **more)
+    return Alert(
+        kind=kind,
+        workload="shop",
+        cause=cause,
+        at=datetime.now(UTC),
+        title="shop: drift since 2026-07-01 (novelty)",
+        text="novelty over 1 d: 0.4 <b>",
+        todo="Look & decide.",
+        facts={"release": "3f2a", "alarms": 2},
+        **more,
+    )
 
 
 @pytest.fixture
@@ -42,7 +51,13 @@ def mail():
 
 
 def settings(mail=None, **more):
-    email = {"host": "127.0.0.1", "port": mail.port if mail else 25, "security": "none", "sender": "m@example.com", "to": ["a@example.com", "b@example.com"]}
+    email = {
+        "host": "127.0.0.1",
+        "port": mail.port if mail else 25,
+        "security": "none",
+        "sender": "m@example.com",
+        "to": ["a@example.com", "b@example.com"],
+    }
     channels = {"webhook": {"url_env": "HOOK"}, **({"email": email} if mail else {})}
     return AlertSettings(**{**channels, "timeout_s": 2, **more})
 
@@ -53,11 +68,21 @@ def test_an_alert_reaches_every_channel_once_also_after_a_restart(lake, webhook,
     assert tell(lake, "shop", chosen, [alert()]).sent == 3
     assert tell(lake, "shop", chosen, [alert()]).sentence == "nothing to tell"  # reads the outbox anew, as another process does
     plain = next(each for each in webhook.got if "id" in each)
-    assert plain == {"id": alert().id, "kind": "drift", "workload": "shop", "at": plain["at"], "title": alert().title,
-                     "text": "novelty over 1 d: 0.4 <b>", "what_to_do": "Look & decide.",
-                     "facts": {"release": "3f2a", "alarms": 2}, "lake": lake.place}
+    assert plain == {
+        "id": alert().id,
+        "kind": "drift",
+        "workload": "shop",
+        "at": plain["at"],
+        "title": alert().title,
+        "text": "novelty over 1 d: 0.4 <b>",
+        "what_to_do": "Look & decide.",
+        "facts": {"release": "3f2a", "alarms": 2},
+        "lake": lake.place,
+    }
     slack = next(each for each in webhook.got if "blocks" in each)
-    assert "0.4 &lt;b&gt;" in slack["blocks"][0]["text"]["text"] and "release: 3f2a" in slack["blocks"][1]["elements"][0]["text"]
+    assert (
+        "0.4 &lt;b&gt;" in slack["blocks"][0]["text"]["text"] and "release: 3f2a" in slack["blocks"][1]["elements"][0]["text"]
+    )
     [got] = mail.mails
     assert got["to"] == "a@example.com, b@example.com" and got["subject"] == "[millrace] shop: drift since 2026-07-01 (novelty)"
     assert "What to do: Look & decide." in got.get_content() and alert().id in got["message-id"]
@@ -70,10 +95,13 @@ def test_a_webhook_that_hangs_delays_no_other_channel_and_is_told_once(lake, web
     chosen, began = settings(mail, timeout_s=0.3), time.monotonic()
     first = tell(lake, "shop", chosen, [alert()])
     assert time.monotonic() - began < 3
-    assert first.notes == ["the channel webhook (HOOK) did not answer within 0.3 s: its alerts wait, and it is tried again"] or \
-        first.notes == ["the channel webhook did not answer within 0.3 s: its alerts wait, and it is tried again"]
+    assert first.notes == [
+        "the channel webhook (HOOK) did not answer within 0.3 s: its alerts wait, and it is tried again"
+    ] or first.notes == ["the channel webhook did not answer within 0.3 s: its alerts wait, and it is tried again"]
     assert [each["subject"] for each in mail.mails] == [
-        "[millrace] shop: drift since 2026-07-01 (novelty)", "[millrace] shop: alerts do not reach the channel webhook"]
+        "[millrace] shop: drift since 2026-07-01 (novelty)",
+        "[millrace] shop: alerts do not reach the channel webhook",
+    ]
     later = tell(lake, "shop", chosen, [alert()], now=datetime.now(UTC) + timedelta(minutes=5))
     assert later.notes == [] and len(mail.mails) == 2 and later.waiting == 1
     webhook.status = 200
@@ -91,7 +119,9 @@ def test_a_failing_channel_is_tried_after_growing_pauses_and_a_bounded_number_of
         tried += [minute] * (len(webhook.keys) - before)
     assert tried == [0, 1, 3]
     webhook.status = 200
-    assert tell(lake, "shop", chosen, [alert(), alert("later")], now=now + timedelta(hours=2)).sent == 1  # the first was given up
+    assert (
+        tell(lake, "shop", chosen, [alert(), alert("later")], now=now + timedelta(hours=2)).sent == 1
+    )  # the first was given up
     assert [each["id"] for each in webhook.got] == [alert("later").id]
 
 
@@ -113,8 +143,12 @@ def test_two_daemons_tell_a_cause_once(lake, webhook):
 
 def test_what_was_long_ago_when_alerts_are_switched_on_is_not_told_but_what_waits_for_a_person_is(lake, webhook):
     old = datetime.now(UTC) - timedelta(days=30)
-    told = tell(lake, "shop", settings(), [alert().model_copy(update={"at": old}),
-                                           alert("r", kind="approval").model_copy(update={"at": old})])
+    told = tell(
+        lake,
+        "shop",
+        settings(),
+        [alert().model_copy(update={"at": old}), alert("r", kind="approval").model_copy(update={"at": old})],
+    )
     assert told.sent == 1 and [each["kind"] for each in webhook.got] == ["approval"]
 
 
@@ -144,12 +178,17 @@ def test_a_mail_server_gets_the_password_of_the_environment_and_its_refusal_is_s
         deliver("email", chosen.email, alert(), "lake", 2)
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({}, "alerts need a channel"), ({"webhook": {"url_env": "https://hooks/SECRET"}}, "not the name of an environment variable"),
-    ({"email": {"host": "h", "sender": "m@x.de", "to": ["a@x.de"], "user": "u"}}, "user and password_env belong together"),
-    ({"email": {"host": "h", "sender": "m@x.de\nBcc: z@x.de", "to": ["a@x.de"]}}, "not a mail address"),
-    ({"email": {"host": "h:x y", "sender": "m@x.de", "to": ["a@x.de"]}}, "not the name of a host"),
-    ({"webhook": {"url_env": "HOOK"}, "kinds": ["rain"]}, "drift")])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "alerts need a channel"),
+        ({"webhook": {"url_env": "https://hooks/SECRET"}}, "not the name of an environment variable"),
+        ({"email": {"host": "h", "sender": "m@x.de", "to": ["a@x.de"], "user": "u"}}, "user and password_env belong together"),
+        ({"email": {"host": "h", "sender": "m@x.de\nBcc: z@x.de", "to": ["a@x.de"]}}, "not a mail address"),
+        ({"email": {"host": "h:x y", "sender": "m@x.de", "to": ["a@x.de"]}}, "not the name of a host"),
+        ({"webhook": {"url_env": "HOOK"}, "kinds": ["rain"]}, "drift"),
+    ],
+)
 def test_wrong_settings_are_refused(given, said):
     with pytest.raises(ValidationError, match=said):
         AlertSettings.model_validate(given)

@@ -46,10 +46,24 @@ def promote(lake, directory):
 
 
 def serve(lake, release, found):
-    rows = [dict.fromkeys(SCHEMAS["serving_metrics"].names) | {
-        "workload": "tutor", "endpoint": "e", "release": release, "window_start": each.start, "window_end": each.end,
-        "drafts": each.drafts, "draft_tokens": 3 * each.drafts, "accepted_tokens": each.accepted_tokens, "requests": each.requests,
-        "errors": each.errors, "latency_ms": [], "finished": []} for each in found]
+    rows = [
+        dict.fromkeys(SCHEMAS["serving_metrics"].names)
+        | {
+            "workload": "tutor",
+            "endpoint": "e",
+            "release": release,
+            "window_start": each.start,
+            "window_end": each.end,
+            "drafts": each.drafts,
+            "draft_tokens": 3 * each.drafts,
+            "accepted_tokens": each.accepted_tokens,
+            "requests": each.requests,
+            "errors": each.errors,
+            "latency_ms": [],
+            "finished": [],
+        }
+        for each in found
+    ]
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
 
 
@@ -59,11 +73,21 @@ def talk(lake, release, start, count, status=lambda number: "ok", digest=None, s
     for number in range(count):
         ts = start + timedelta(minutes=number)
         ids = {"workload": "tutor", "dt": ts.date(), "interaction_id": f"{release}-{source}-{start}-{number}", "ts": ts}
-        cleaned.append(dict.fromkeys(SCHEMAS["cleaned_interactions"].names) | ids | {
-            "session_id": f"s{source}{start}{number}", "status": status(number), "messages": "[]",
-            "completion": json.dumps({"role": "assistant", "content": "grain"})})
-        interactions.append(dict.fromkeys(SCHEMAS["interactions"].names) | ids | {
-            "release": release, "served_model_digest": digest, "source": source})
+        cleaned.append(
+            dict.fromkeys(SCHEMAS["cleaned_interactions"].names)
+            | ids
+            | {
+                "session_id": f"s{source}{start}{number}",
+                "status": status(number),
+                "messages": "[]",
+                "completion": json.dumps({"role": "assistant", "content": "grain"}),
+            }
+        )
+        interactions.append(
+            dict.fromkeys(SCHEMAS["interactions"].names)
+            | ids
+            | {"release": release, "served_model_digest": digest, "source": source}
+        )
         opinions.append(dict.fromkeys(SCHEMAS["feedback"].names) | ids | {"name": "thumbs", "value": 1.0})
     for name, rows in (("cleaned_interactions", cleaned), ("interactions", interactions), ("feedback", opinions)):
         rows = [{column: row[column] for column in SCHEMAS[name].names} for row in rows]

@@ -31,9 +31,15 @@ KILLS_APART = 8
 
 
 def pair(identity, text="hello", ts=1780300000, **changes):
-    return {"timestamp": ts, "request": {"messages": [{"role": "user", "content": text}]},
-            "response": {"id": identity, "choices": [
-                {"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}]}, **changes}
+    return {
+        "timestamp": ts,
+        "request": {"messages": [{"role": "user", "content": text}]},
+        "response": {
+            "id": identity,
+            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}],
+        },
+        **changes,
+    }
 
 
 def write(path, *records):
@@ -194,7 +200,14 @@ def two_states(tmp_path_factory):
 def test_both_states_are_read_as_their_records_say(two_states):
     _, _, calm = two_states
     assert {row["request_id"]: row["source_uri"][-7:] for row in calm["interactions"]} == {
-        "1": "b.jsonl", "2": "a.jsonl", "3": "b.jsonl", "4": "c.jsonl", "5": "d.jsonl", SIX: "a.jsonl", "7": "d.jsonl"}
+        "1": "b.jsonl",
+        "2": "a.jsonl",
+        "3": "b.jsonl",
+        "4": "c.jsonl",
+        "5": "d.jsonl",
+        SIX: "a.jsonl",
+        "7": "d.jsonl",
+    }
     assert len(calm["decisions"]) == len(calm["feedback"]) + 1 == len(calm["quarantine"]) + 1 == 2
 
 
@@ -244,7 +257,8 @@ def test_a_touched_object_is_not_read_again_and_a_changed_one_of_the_same_size_i
     after = content(tables)
     assert {row["request_id"] for row in after["interactions"]} == {"1", "3"}
     assert [row for row in before["interactions"] if row["request_id"] == "1"] == [
-        row for row in after["interactions"] if row["request_id"] == "1"]
+        row for row in after["interactions"] if row["request_id"] == "1"
+    ]
     assert {row["modified"].timestamp() for row in after["objects"]} == {5}  # so that their content is compared only once
     assert ingest(tables, "w", sources).total.objects == 0
 
@@ -275,9 +289,13 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     ingest(tables, "w", sources)
     rows = {row["request_id"]: row for row in content(tables)["interactions"]}
     erased = [("interaction", keyed_hash(rows[each]["interaction_id"])) for each in "12"]
-    tables.append("erasures", pa.Table.from_pylist(
-        [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
-        schema=SCHEMAS["erasures"]))
+    tables.append(
+        "erasures",
+        pa.Table.from_pylist(
+            [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
+            schema=SCHEMAS["erasures"],
+        ),
+    )
     with (tmp_path / "logs/a.jsonl").open("a") as log:
         log.write("\n")
     report = ingest(tables, "w", sources)
@@ -292,7 +310,10 @@ def test_workloads_are_the_records_own_where_the_recipe_maps_them(tables, tmp_pa
     ingest(tables, "w", sources)
     ingest(tables, "w", sources)
     assert {row["request_id"]: row["workload"] for row in content(tables)["interactions"]} == {
-        "1": "other's", "2": "w", "3": "w"}
+        "1": "other's",
+        "2": "w",
+        "3": "w",
+    }
 
 
 def test_ids_do_not_depend_on_place(tables, tmp_path):
@@ -307,15 +328,23 @@ def test_ids_do_not_depend_on_place(tables, tmp_path):
 
 
 def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
-    write(tmp_path / "thumbs/a.jsonl", {"trace_id": "t", "value": -1, "timestamp": 1780300001},
-          {"response_id": "1", "value": "up", "timestamp": 1780300002},
-          {"response_id": "1", "value": "down", "timestamp": 1780300003},
-          {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
-          {"response_id": "unknown", "value": 1, "timestamp": 1780300005})
+    write(
+        tmp_path / "thumbs/a.jsonl",
+        {"trace_id": "t", "value": -1, "timestamp": 1780300001},
+        {"response_id": "1", "value": "up", "timestamp": 1780300002},
+        {"response_id": "1", "value": "down", "timestamp": 1780300003},
+        {"session_id": "s", "name": "solved", "value": 1, "timestamp": 1780300004},
+        {"response_id": "unknown", "value": 1, "timestamp": 1780300005},
+    )
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
-    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"), pair("2", "b", trace_id="t", session_id="s"),
-          pair("3", "c", session_id="s"), pair("4", "d", session_id="another"))
+    write(
+        tmp_path / "logs/a.jsonl",
+        pair("1", session_id="s"),
+        pair("2", "b", trace_id="t", session_id="s"),
+        pair("3", "c", session_id="s"),
+        pair("4", "d", session_id="another"),
+    )
     ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
     assert {ids[identity]: value for identity, value in heard(tables, "w").items()} == {"1": -1.0, "2": -1.0, "3": 1.0}
@@ -373,9 +402,15 @@ def test_tau_bench_conversations(tables):
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
 def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
+
     def line(answer):
-        return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
-                           "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]}})
+        return json.dumps(
+            {
+                "timestamp": 1780300000,
+                "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]},
+            }
+        )
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
@@ -386,9 +421,10 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
         path.write_text(files[number])
         ingest(tables, "w", sources)
     details = [json.loads(row["detail"]) for row in tables.open("decisions").to_pyarrow_table().to_pylist()]
-    assert sorted((detail["uri"][-7:], detail["row"], detail["kept_uri"][-7:], detail["kept_row"], detail["same_content"])
-                  for detail in details) == [
-        ("0.jsonl", 2, "0.jsonl", 1, False), ("1.jsonl", 1, "0.jsonl", 1, False), ("1.jsonl", 2, "0.jsonl", 1, True)]
+    assert sorted(
+        (detail["uri"][-7:], detail["row"], detail["kept_uri"][-7:], detail["kept_row"], detail["same_content"])
+        for detail in details
+    ) == [("0.jsonl", 2, "0.jsonl", 1, False), ("1.jsonl", 1, "0.jsonl", 1, False), ("1.jsonl", 2, "0.jsonl", 1, True)]
 
 
 def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch):
@@ -398,13 +434,22 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
     for number in range(11):
         path = tmp_path / f"logs/dt=2026-06-01/{number}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"timestamp": 1780300000 + number, "request": {"messages": [{"role": "user", "content": "q"}]},
-                                    "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]}}))
+        path.write_text(
+            json.dumps(
+                {
+                    "timestamp": 1780300000 + number,
+                    "request": {"messages": [{"role": "user", "content": "q"}]},
+                    "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+                }
+            )
+        )
         assert ingest(tables, "w", sources).total.kept == 1
     ingest(whole, "w", sources)
     assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
-    found, expected = (sorted(each.open("interactions").to_pyarrow_table().to_pylist(), key=lambda row: row["request_id"])
-                       for each in (tables, whole))
+    found, expected = (
+        sorted(each.open("interactions").to_pyarrow_table().to_pylist(), key=lambda row: row["request_id"])
+        for each in (tables, whole)
+    )
     assert found == expected and len(found) == 11
 
 
@@ -444,23 +489,45 @@ def test_copies_in_a_mapped_workload_come_back_when_their_double_leaves(tables, 
 
 
 def trajectory(say, reward):
-    return {"task_id": 0, "trial": 0, "reward": reward, "traj": [
-        {"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"},
-        {"role": "assistant", "content": say}]}
+    return {
+        "task_id": 0,
+        "trial": 0,
+        "reward": reward,
+        "traj": [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "same"},
+            {"role": "user", "content": "and"},
+            {"role": "assistant", "content": say},
+        ],
+    }
 
 
-@pytest.mark.parametrize("one, two, answers", [
-    (trajectory("good", 1), trajectory("bad", 0), 2),
-    ({"id": "0", "conversations": [{"from": "human", "value": "q1"}, {"from": "gpt", "value": "a1"}]},
-     {"id": "0", "conversations": [{"from": "human", "value": "q2"}, {"from": "gpt", "value": "a2"}]}, 1),
-    ({"id": "0", "messages": [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]},
-     {"id": "0", "messages": [{"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2"}]}, 1),
-    ({"id": "0", "instruction": "q1", "output": "a"}, {"id": "0", "instruction": "q2", "output": "a"}, 1),
-    ({"id": "0", "prompt": "q1", "completion": "a"}, {"id": "0", "prompt": "q2", "completion": "a"}, 1),
-    ({"id": "0", "text": "one"}, {"id": "0", "text": "two"}, 1),
-    ({"id": "0", "input_ids": [1, 2]}, {"id": "0", "input_ids": [1, 3]}, 1),
-    ({"id": "0", "prompt": "q", "chosen": "a", "rejected": "b"}, {"id": "0", "prompt": "r", "chosen": "a", "rejected": "b"}, 2),
-], ids=["trajectories", "sharegpt", "messages", "alpaca", "prompt_completion", "text", "tokens", "preferences"])
+@pytest.mark.parametrize(
+    "one, two, answers",
+    [
+        (trajectory("good", 1), trajectory("bad", 0), 2),
+        (
+            {"id": "0", "conversations": [{"from": "human", "value": "q1"}, {"from": "gpt", "value": "a1"}]},
+            {"id": "0", "conversations": [{"from": "human", "value": "q2"}, {"from": "gpt", "value": "a2"}]},
+            1,
+        ),
+        (
+            {"id": "0", "messages": [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]},
+            {"id": "0", "messages": [{"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2"}]},
+            1,
+        ),
+        ({"id": "0", "instruction": "q1", "output": "a"}, {"id": "0", "instruction": "q2", "output": "a"}, 1),
+        ({"id": "0", "prompt": "q1", "completion": "a"}, {"id": "0", "prompt": "q2", "completion": "a"}, 1),
+        ({"id": "0", "text": "one"}, {"id": "0", "text": "two"}, 1),
+        ({"id": "0", "input_ids": [1, 2]}, {"id": "0", "input_ids": [1, 3]}, 1),
+        (
+            {"id": "0", "prompt": "q", "chosen": "a", "rejected": "b"},
+            {"id": "0", "prompt": "r", "chosen": "a", "rejected": "b"},
+            2,
+        ),
+    ],
+    ids=["trajectories", "sharegpt", "messages", "alpaca", "prompt_completion", "text", "tokens", "preferences"],
+)
 def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables, tmp_path, one, two, answers):
     write(tmp_path / "logs/a.jsonl", one)
     write(tmp_path / "logs/b.jsonl", two)
@@ -468,7 +535,9 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
     rows = content(tables)["interactions"]
     assert total.kept == len(rows) == 2 * answers and total.repeated == answers
-    assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {"repeated_record"}
+    assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {
+        "repeated_record"
+    }
     if "reward" in one:
         rewards = heard(tables, "w")
         assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": 0}
@@ -476,14 +545,24 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190", "another"))
+    write(
+        tmp_path / "logs/a.jsonl",
+        pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190", "another"),
+    )
     ingest(tables, "w", sources)
     assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
-        ("repeated_record", 2), ("repeated_id", 3)}
+        ("repeated_record", 2),
+        ("repeated_id", 3),
+    }
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
-        ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]
+        ("repeated_id", 1),
+        ("repeated_id", 2),
+        ("repeated_record", 3),
+    ]
 
 
 def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):

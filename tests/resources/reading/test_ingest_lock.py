@@ -7,8 +7,10 @@ import threading
 from resources.lake.lake import LakeLayout
 from resources.reading.ingest_lock import ingesting
 
-HOLD = ("import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import Lake\n"
-        "with ingesting(Lake.open(sys.argv[1])): print('held', flush=True); time.sleep(60)")
+HOLD = (
+    "import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import Lake\n"
+    "with ingesting(Lake.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+)
 
 
 def test_a_second_ingest_waits_for_the_first_and_a_killed_one_gives_way(tmp_path, caplog):

@@ -15,8 +15,10 @@ from resources.records.extraction import LINES, in_calls
 
 
 def long_pair(number, characters):
-    return pair(request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
-                response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]})
+    return pair(
+        request={"messages": [{"role": "user", "content": f"{number} " + "long words " * (characters // 11)}]},
+        response={"id": f"c{number}", "choices": [{"message": {"role": "assistant", "content": "ok"}}]},
+    )
 
 
 def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
@@ -31,8 +33,10 @@ def test_long_contexts_are_read_in_bounded_memory(tmp_path, monkeypatch):
 def test_a_line_of_many_spans_is_read_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "MEMORY_MIB", 120)
     monkeypatch.setattr(extraction, "CALL_BYTES", 3 << 20)
-    said = [{"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
-            {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}}]
+    said = [
+        {"key": "gen_ai.completion", "value": {"stringValue": "ok"}},
+        {"key": "gen_ai.prompt", "value": {"stringValue": "long words " * 2_000}},
+    ]
     call = [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]
     lines = [traces(*[{**span(200 * line + number), "attributes": call + said} for number in range(100)]) for line in range(6)]
     rows, bad, _, _ = read(tmp_path, lines)

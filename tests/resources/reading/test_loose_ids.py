@@ -24,8 +24,10 @@ def told(place, request_id, at=0, **more):
 
 
 def kept(tables):
-    return {row["interaction_id"]: (json.loads(row["completion"])["content"], row["source_uri"][-7:], row["ts"])
-            for row in tables.open("interactions").to_pyarrow_table().to_pylist()}
+    return {
+        row["interaction_id"]: (json.loads(row["completion"])["content"], row["source_uri"][-7:], row["ts"])
+        for row in tables.open("interactions").to_pyarrow_table().to_pylist()
+    }
 
 
 @pytest.mark.parametrize("name", ["chatcmpl-373", "cmpl-7", "0", "None", "00000000-0000-0000-0000-000000000000"])
@@ -36,9 +38,27 @@ def test_an_id_that_names_nothing_is_none(tmp_path, name):
     assert report.total.repeated == 2 and not report.repeated_ids
 
 
-WEAK = ["1", "17", "string", "test", "id", "cmpl-mock", "chatcmpl-mock-id", "mock-response", "chatcmpl-1700000000", "resp_mock", "{{uuid}}",
-        "%REQ(X-REQUEST-ID)%", "${request_id}", "req_1", "example-2b", "resp_67ccd2bed1ec8190", "9b2d7e8a-51f3-4c0e-8f2a-6d1c0b9e7a55",
-        "chatcmpl-AbC9xYz2LmN", "1893726401827364001"]
+WEAK = [
+    "1",
+    "17",
+    "string",
+    "test",
+    "id",
+    "cmpl-mock",
+    "chatcmpl-mock-id",
+    "mock-response",
+    "chatcmpl-1700000000",
+    "resp_mock",
+    "{{uuid}}",
+    "%REQ(X-REQUEST-ID)%",
+    "${request_id}",
+    "req_1",
+    "example-2b",
+    "resp_67ccd2bed1ec8190",
+    "9b2d7e8a-51f3-4c0e-8f2a-6d1c0b9e7a55",
+    "chatcmpl-AbC9xYz2LmN",
+    "1893726401827364001",
+]
 
 
 def test_two_records_with_a_weak_id_are_two(tmp_path):
@@ -52,29 +72,48 @@ def test_two_records_with_a_weak_id_are_two(tmp_path):
 
 def test_weak_ids_that_restart_in_a_second_file(tmp_path):
     for name, at in (("a", 0), ("b", 9), ("a", 0)):
-        rows, *_ = read(tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)], name=f"{name}.jsonl")
+        rows, *_ = read(
+            tmp_path, [told(f"{name} {place}", str(place), at=at + place) for place in range(3)], name=f"{name}.jsonl"
+        )
     assert len(rows) == len({row["interaction_id"] for row in rows}) == 6
 
 
-@pytest.mark.parametrize("part", [
-    {"response": {"id": ID, "error": {"message": "timeout"}}}, {"finish_reason": "length"}, {"finish_reason": "in_progress"}, {"error": "x"}])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"response": {"id": ID, "error": {"message": "timeout"}}},
+        {"finish_reason": "length"},
+        {"finish_reason": "in_progress"},
+        {"error": "x"},
+    ],
+)
 @pytest.mark.parametrize("order", ["pw", "wpq", *(pytest.param(order, marks=pytest.mark.thorough) for order in ("wp", "pqw"))])
 def test_the_whole_record_of_an_id_stays(tmp_path, part, order):
     """In one file, and each in its own."""
     whole = told(0, ID, at=3)
-    other = told(0, ID, **{key: value for key, value in part.items() if key != "finish_reason"}) if "response" not in part else {
-        **told(0, ID), **part}
+    other = (
+        told(0, ID, **{key: value for key, value in part.items() if key != "finish_reason"})
+        if "response" not in part
+        else {**told(0, ID), **part}
+    )
     if "finish_reason" in part:
         other["response"]["choices"][0] = {"message": {"role": "assistant", "content": ""}, **part}
     lines = {"w": whole, "p": other, "q": {**other, "timestamp": 1780290000}}
-    for number, records in enumerate([[lines[each] for each in order]] if part == {"error": "x"} else [[lines[each]] for each in order]):
+    for number, records in enumerate(
+        [[lines[each] for each in order]] if part == {"error": "x"} else [[lines[each]] for each in order]
+    ):
         rows, *_ = read(tmp_path, records, name=f"{number}.jsonl")
     assert [json.loads(row["completion"])["content"] for row in rows] == ["answer 0"]
 
 
 def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):
     records = [told(place, "chatcmpl-c0ffee7f31aa", at=place) for place in range(5)]
-    records += [told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9), told(9, "req_7Hq29xLm4cPz"), told(8, "req_7Hq29xLm4cPz", at=1), told(9, "req_7Hq29xLm4cPz", cost=2)]
+    records += [
+        told(2, "chatcmpl-c0ffee7f31aa", at=2, latency_ms=9),
+        told(9, "req_7Hq29xLm4cPz"),
+        told(8, "req_7Hq29xLm4cPz", at=1),
+        told(9, "req_7Hq29xLm4cPz", cost=2),
+    ]
     rows, _, _, report = read(tmp_path, records)
     assert [row["source_row"] for row in rows] == [1, 2, 3, 4, 5, 7]
     assert report.loose_ids == {"gateway": (1, 6)} and report.repeated_ids == {"gateway": 1} and report.total.repeated == 3
@@ -105,9 +144,18 @@ def test_the_order_of_arrival_and_a_second_reading_change_nothing(tmp_path):
 
 
 def test_feedback_in_such_a_record_stays_with_it(tmp_path):
-    records = [{"id": "constant-id", "ask": f"question {place}", "reply": f"answer {place}", "at": 1780300000 + place,
-                "thumb": "up" if place == 1 else "down"} for place in range(3)]
-    rows, bad, thumbs, _ = read(tmp_path, records, fields={
-        "prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"})
+    records = [
+        {
+            "id": "constant-id",
+            "ask": f"question {place}",
+            "reply": f"answer {place}",
+            "at": 1780300000 + place,
+            "thumb": "up" if place == 1 else "down",
+        }
+        for place in range(3)
+    ]
+    rows, bad, thumbs, _ = read(
+        tmp_path, records, fields={"prompt": "ask", "answer": "reply", "id": "id", "time": "at", "feedback": "thumb"}
+    )
     values = {row["interaction_id"]: row["value"] for row in thumbs}
     assert not bad and [values[row["interaction_id"]] for row in rows] == [-1, 1, -1]

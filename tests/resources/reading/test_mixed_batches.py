@@ -7,16 +7,44 @@ from test_openai_batch import read, request, response
 
 OPENAI = [request("a", "openai a"), request("b", "openai b")], [response("b", "o-b"), response("a", "o-a")]
 ANTHROPIC = (
-    [{"custom_id": name, "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]}}
-     for name in "ab"],
-    [{"custom_id": name, "result": {"type": "succeeded", "message": {
-        "id": f"msg_{name}", "type": "message", "role": "assistant", "model": "c", "stop_reason": "end_turn",
-        "content": [{"type": "text", "text": f"c-{name}"}], "usage": {"input_tokens": 1, "output_tokens": 1}}}} for name in "ba"],
+    [
+        {
+            "custom_id": name,
+            "params": {"model": "c", "max_tokens": 5, "messages": [{"role": "user", "content": f"claude {name}"}]},
+        }
+        for name in "ab"
+    ],
+    [
+        {
+            "custom_id": name,
+            "result": {
+                "type": "succeeded",
+                "message": {
+                    "id": f"msg_{name}",
+                    "type": "message",
+                    "role": "assistant",
+                    "model": "c",
+                    "stop_reason": "end_turn",
+                    "content": [{"type": "text", "text": f"c-{name}"}],
+                    "usage": {"input_tokens": 1, "output_tokens": 1},
+                },
+            },
+        }
+        for name in "ba"
+    ],
 )
 GEMINI = (
     [{"key": name, "request": {"contents": [{"parts": [{"text": f"gemini {name}"}]}]}} for name in "ab"],
-    [{"key": name, "response": {"candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}],
-                                "responseId": f"g{name}"}} for name in "ba"],
+    [
+        {
+            "key": name,
+            "response": {
+                "candidates": [{"content": {"parts": [{"text": f"g-{name}"}]}, "finishReason": "STOP"}],
+                "responseId": f"g{name}",
+            },
+        }
+        for name in "ba"
+    ],
 )
 VLLM = [
     "INFO 06-01 08:00:00 [request_logger.py:30] Received request chatcmpl-a: prompt: '<|im_start|>user\\nvllm a<|im_end|>\\n"
@@ -25,8 +53,14 @@ VLLM = [
     "INFO 06-01 08:00:01 [request_logger.py:60] Generated response chatcmpl-a: output: 'v-a', output_token_ids: None, "
     "finish_reason: stop",
 ]
-ANSWERED = {("openai a", "o-a"), ("openai b", "o-b"), ("claude a", "c-a"), ("claude b", "c-b"), ("gemini a", "g-a"),
-            ("gemini b", "g-b")}
+ANSWERED = {
+    ("openai a", "o-a"),
+    ("openai b", "o-b"),
+    ("claude a", "c-a"),
+    ("claude b", "c-b"),
+    ("gemini a", "g-a"),
+    ("gemini b", "g-b"),
+}
 
 
 def put(folder, name, lines):
@@ -36,14 +70,20 @@ def put(folder, name, lines):
 
 
 def answered(found):
-    return {(json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]}
+    return {
+        (json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]
+    }
 
 
 @pytest.mark.parametrize("one_file", [False, True])
 def test_each_response_finds_the_request_of_its_own_format(tmp_path, one_file):
     if one_file:
         for side in (0, 1):
-            put(tmp_path, f"{('input', 'output')[side]}.jsonl", [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]])
+            put(
+                tmp_path,
+                f"{('input', 'output')[side]}.jsonl",
+                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]],
+            )
     else:
         for name, (requests, responses) in {"o": OPENAI, "c": ANTHROPIC, "g": GEMINI}.items():
             put(tmp_path, f"{name}_input.jsonl", requests)

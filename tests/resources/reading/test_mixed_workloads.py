@@ -9,8 +9,11 @@ from tests.resources.inspecting.test_survey import PAIR, put
 
 
 def asked(number, workload):
-    return PAIR | {"workload_id": workload, "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
-                   "response": PAIR["response"] | {"id": f"r{number}"}}
+    return PAIR | {
+        "workload_id": workload,
+        "request": {"model": "m", "messages": [{"role": "user", "content": f"q {number}"}]},
+        "response": PAIR["response"] | {"id": f"r{number}"},
+    }
 
 
 def read(tmp_path, workloads):
@@ -22,8 +25,10 @@ def read(tmp_path, workloads):
 
 def test_rows_of_another_workload_are_told_with_the_remedy(tmp_path):
     notes, count = read(tmp_path, {})
-    assert notes == ["the records of source app name 2 workloads, farm (6), shop (3), and all of them become rows of farm; "
-                     "sources.app.workloads: {shop: shop} keeps them apart, and {shop: farm} says that they are one"]
+    assert notes == [
+        "the records of source app name 2 workloads, farm (6), shop (3), and all of them become rows of farm; "
+        "sources.app.workloads: {shop: shop} keeps them apart, and {shop: farm} says that they are one"
+    ]
     assert count == 9
 
 

@@ -16,8 +16,11 @@ SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "conte
 
 
 def pair(number):
-    return {"timestamp": 1780300000, "request": {"messages": SAID},
-            "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]}}
+    return {
+        "timestamp": 1780300000,
+        "request": {"messages": SAID},
+        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]},
+    }
 
 
 def thumb(number):
@@ -25,8 +28,15 @@ def thumb(number):
 
 
 def proxied(number):
-    return {"id": f"l{number}", "call_type": "acompletion", "startTime": 1780300000.5, "endTime": 1780300001.5, "status": "success",
-            "messages": [*SAID, ANSWER, *SAID], "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]}}
+    return {
+        "id": f"l{number}",
+        "call_type": "acompletion",
+        "startTime": 1780300000.5,
+        "endTime": 1780300001.5,
+        "status": "success",
+        "messages": [*SAID, ANSWER, *SAID],
+        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]},
+    }
 
 
 def example(number):
@@ -81,7 +91,10 @@ def test_what_no_format_knows_is_said_so_with_its_keys(tmp_path, together):
 def test_a_records_own_fault_keeps_its_own_reason(tmp_path):
     broken = {**pair(1), "request": {"model": "m"}}
     found, _ = read(tmp_path, [*map(pair, range(2, 20)), broken, b'{"cut": '])
-    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [(19, "missing_field"), (20, "malformed_json")]
+    assert [(row["source_row"], row["error_code"]) for row in found["quarantine"]] == [
+        (19, "missing_field"),
+        (20, "malformed_json"),
+    ]
 
 
 def test_a_named_format_is_held_to_for_every_record(tmp_path):
@@ -94,7 +107,9 @@ def test_records_behind_others_that_no_format_knows_are_found(tmp_path, junk):
     lines = [*({"level": "info", "n": number} for number in range(junk)), *map(pair, range(20)), thumb(1)]
     found, total = read(tmp_path, lines)
     assert (total.kept, total.feedback, total.quarantined) == (20, 1, junk)
-    assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(range(1, junk + 1))
+    assert [row["source_row"] for row in sorted(found["quarantine"], key=lambda row: row["source_row"])] == list(
+        range(1, junk + 1)
+    )
     assert {row["error_code"] for row in found["quarantine"]} == {"unknown_format"}
 
 
@@ -117,10 +132,22 @@ def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_pat
 @pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
 @pytest.mark.parametrize("first", thorough_except([1], [0, 1, 15]))
 def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
-    chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000, "choices": [
-        {"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word, finish in (("hel", None), ("lo", "stop"))]
-    lines = [*map(pair, range(first)), {"request": {"messages": SAID}, "id": "s"}, chunks[0], *map(pair, range(first, 20)),
-             chunks[1]]
+    chunks = [
+        {
+            "id": "s",
+            "object": "chat.completion.chunk",
+            "created": 1780300000,
+            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
+        }
+        for word, finish in (("hel", None), ("lo", "stop"))
+    ]
+    lines = [
+        *map(pair, range(first)),
+        {"request": {"messages": SAID}, "id": "s"},
+        chunks[0],
+        *map(pair, range(first, 20)),
+        chunks[1],
+    ]
     found, total = read(tmp_path, lines, form)
     assert not found["quarantine"] and total.kept == total.read == 21
     assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
@@ -133,8 +160,15 @@ def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypat
     monkeypatch.setattr(decompress, "READ_BYTES", 300)
     lines = []
     for number in range(30):
-        stream = [{"id": f"s{number}", "object": "chat.completion.chunk", "created": 1780300000, "choices": [
-            {"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word, finish in (("hel", None), ("lo", "stop"))]
+        stream = [
+            {
+                "id": f"s{number}",
+                "object": "chat.completion.chunk",
+                "created": 1780300000,
+                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
+            }
+            for word, finish in (("hel", None), ("lo", "stop"))
+        ]
         lines += [{**stream[0], "request": {"messages": SAID}}, pair(number), thumb(number), stream[1], {"odd": number}]
     found, total = read(tmp_path, lines)
     assert (total.kept, total.feedback, total.quarantined) == (60, 30, 30)
@@ -143,10 +177,19 @@ def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypat
 
 @pytest.mark.parametrize("form", ["auto", "openai_batch"])
 def test_strangers_behind_a_batchs_lines(tmp_path, form):
-    asked = [{"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
-             for number in range(10)]
-    answered = [{"id": f"b{number}", "custom_id": f"c{number}", "error": None, "response": {
-        "status_code": 200, "body": pair(number)["response"]}} for number in range(10)]
+    asked = [
+        {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
+        for number in range(10)
+    ]
+    answered = [
+        {
+            "id": f"b{number}",
+            "custom_id": f"c{number}",
+            "error": None,
+            "response": {"status_code": 200, "body": pair(number)["response"]},
+        }
+        for number in range(10)
+    ]
     found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
     assert total.kept == 10 and total.feedback == (form == "auto") and total.read == 13
     assert len(found["quarantine"]) == (2 if form == "auto" else 3)

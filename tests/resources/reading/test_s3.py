@@ -45,12 +45,22 @@ def tables(tmp_path):
 
 
 def record(number: int, answer: str = "fine", day: str = "2026-06-01") -> bytes:
-    return json.dumps({
-        "timestamp": f"{day}T10:00:00Z", "client_id": "c", "workload_id": "w",
-        "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number}"}]},
-        "response": {"id": f"chatcmpl-{number}", "model": "m", "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}]},
-    }).encode() + b"\n"
+    return (
+        json.dumps(
+            {
+                "timestamp": f"{day}T10:00:00Z",
+                "client_id": "c",
+                "workload_id": "w",
+                "request": {"model": "m", "messages": [{"role": "user", "content": f"question {number}"}]},
+                "response": {
+                    "id": f"chatcmpl-{number}",
+                    "model": "m",
+                    "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+                },
+            }
+        ).encode()
+        + b"\n"
+    )
 
 
 def rows_of(tables: Tables, name: str = "interactions") -> list[dict]:
@@ -82,8 +92,13 @@ def test_globs_and_single_objects_mean_what_they_mean_for_local_files(server, bu
         (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / key).write_bytes(b"{}\n")
     for pattern in ["a/*.jsonl", "*/*.jsonl", "a*", "**/*.jsonl", "a/dt=2026-06-0[12]", "b?c/r.jsonl", "a.jsonl", "a", "a/"]:
-        remote = [item.uri.removeprefix(f"s3://{bucket}/") for item in list_objects("g", SourceSettings(uri=f"s3://{bucket}/{pattern}"))]
-        local = [item.uri.removeprefix(f"{tmp_path}/") for item in list_objects("g", SourceSettings(uri=f"{tmp_path}/{pattern}"))]
+        remote = [
+            item.uri.removeprefix(f"s3://{bucket}/")
+            for item in list_objects("g", SourceSettings(uri=f"s3://{bucket}/{pattern}"))
+        ]
+        local = [
+            item.uri.removeprefix(f"{tmp_path}/") for item in list_objects("g", SourceSettings(uri=f"{tmp_path}/{pattern}"))
+        ]
         if pattern == "a":  # the object a, were there one, and those under a/; a.jsonl is neither
             assert "a.jsonl" not in remote
         assert remote == local, pattern
@@ -95,7 +110,7 @@ def test_content_is_that_of_the_listed_version_or_an_error(server, bucket):
     server.put(bucket, "one.jsonl", b"new")
     with pytest.raises(OSError, match="changed after it was listed"), open_object(item) as file:
         file.read()
-    (_, opened), = prefetch.prefetched([item])
+    ((_, opened),) = prefetch.prefetched([item])
     with pytest.raises(OSError, match="changed after it was listed"):
         opened()
 
@@ -164,9 +179,13 @@ def test_a_bucket_that_is_missing_or_shut_and_missing_settings_are_said_in_one_s
         list_objects("g", SourceSettings(uri=f"s3://{bucket}/x"))
 
 
-@pytest.mark.parametrize(("status", "code"), [(403, "AccessDenied"), (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch")])
+@pytest.mark.parametrize(
+    ("status", "code"), [(403, "AccessDenied"), (403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch")]
+)
 def test_denied_access_names_what_to_check_and_no_secret(answering, monkeypatch, status, code):
-    answering(status, f"<Error><Code>{code}</Code><Message>{KEY} may not</Message><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")
+    answering(
+        status, f"<Error><Code>{code}</Code><Message>{KEY} may not</Message><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>"
+    )
     with pytest.raises(SourceError, match=f"access denied .{code}.; check AWS_ACCESS_KEY_ID") as denied:
         list_objects("g", SourceSettings(uri="s3://private/x"))
     assert KEY not in str(denied.value) and SECRET not in str(denied.value)
@@ -235,15 +254,22 @@ def answering(monkeypatch):
                 held.append(connection)
                 if status is not None:
                     connection.recv(65536)
-                    connection.sendall(f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n"
-                                       f"Connection: close\r\n\r\n{body}".encode())
+                    connection.sendall(
+                        f"HTTP/1.1 {status} X\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n"
+                        f"Connection: close\r\n\r\n{body}".encode()
+                    )
 
         threading.Thread(target=serve, daemon=True).start()
         return held
 
     endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    for name, value in {"AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
-                        "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}.items():
+    for name, value in {
+        "AWS_ENDPOINT_URL_S3": endpoint,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
         monkeypatch.setenv(name, value)
     yield start
     listener.close()
@@ -262,17 +288,25 @@ def test_a_profile_brings_its_keys_and_endpoint(server, bucket, monkeypatch, tmp
     server.put(bucket, "x.jsonl", b"{}\n")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
-    (tmp_path / "config").write_text(f"[profile mill]\nregion = us-east-1\nendpoint_url = {server.endpoint}\n"
-                                     f"aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+    (tmp_path / "config").write_text(
+        f"[profile mill]\nregion = us-east-1\nendpoint_url = {server.endpoint}\n"
+        f"aws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+    )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_PROFILE", "mill")
     assert len(list_objects("g", SourceSettings(uri=f"s3://{bucket}/x.jsonl"))) == 1 and not s3._filesystem().anon
 
 
-@pytest.mark.parametrize("uri", [
-    "s3://me:hunter2@bucket/logs", "https://host/x.jsonl?X-Amz-Signature=hunter2", "https://host/x?sv=1&sig=hunter2",
-    "s3://bucket/x?AWSAccessKeyId=hunter2", "https://host/x?a=1;token=hunter2",
-])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://me:hunter2@bucket/logs",
+        "https://host/x.jsonl?X-Amz-Signature=hunter2",
+        "https://host/x?sv=1&sig=hunter2",
+        "s3://bucket/x?AWSAccessKeyId=hunter2",
+        "https://host/x?a=1;token=hunter2",
+    ],
+)
 def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
     from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import load_recipe
@@ -284,8 +318,9 @@ def test_a_uri_with_credentials_is_refused_and_not_shown(uri, tmp_path):
     with pytest.raises(RecipeProblemsError, match=r"sources.g.uri: the uri carries credentials") as refused:
         load_recipe(tmp_path / "r.yaml")
     assert "hunter2" not in str(refused.value)
-    (tmp_path / "r.yaml").write_text(json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": "logs"}},
-                                                 "evals": {"suite": {"uri": uri}}}))
+    (tmp_path / "r.yaml").write_text(
+        json.dumps({"workload": "w", "base_model": "tiny", "sources": {"g": {"uri": "logs"}}, "evals": {"suite": {"uri": uri}}})
+    )
     with pytest.raises(RecipeProblemsError, match=r"evals.suite.uri: the uri carries credentials") as refused:
         load_recipe(tmp_path / "r.yaml")
     assert "hunter2" not in str(refused.value)

@@ -18,12 +18,32 @@ from resources.records.extraction import keys_read, looks_beside
 from resources.records.formats import FORMATS
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
-SAID = {"id": "chatcmpl-abc1234567", "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}
-OPENAI = {"time": "2026-06-01T12:00:00Z", "conversation_id": "c1", "user": "U2", "user_id": "U9", "duration_ms": 1200, "thumb": "up",
-          "cost_usd": 0.01, "region": "eu", "request": ASKED, "response": SAID}
-ANTHROPIC = {"request": {**ASKED, "max_tokens": 5, "system": "x"}, "thumb": "down", "durationMs": 5, "http": {"status": 503},
-             "metadata": {"userId": "U2", "sessionId": "s9"}, "time": "2026-06-01T12:00:00Z", "actor": {"login": "bob"},
-             "response": {"id": "msg_1234567", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]}}
+SAID = {
+    "id": "chatcmpl-abc1234567",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+}
+OPENAI = {
+    "time": "2026-06-01T12:00:00Z",
+    "conversation_id": "c1",
+    "user": "U2",
+    "user_id": "U9",
+    "duration_ms": 1200,
+    "thumb": "up",
+    "cost_usd": 0.01,
+    "region": "eu",
+    "request": ASKED,
+    "response": SAID,
+}
+ANTHROPIC = {
+    "request": {**ASKED, "max_tokens": 5, "system": "x"},
+    "thumb": "down",
+    "durationMs": 5,
+    "http": {"status": 503},
+    "metadata": {"userId": "U2", "sessionId": "s9"},
+    "time": "2026-06-01T12:00:00Z",
+    "actor": {"login": "bob"},
+    "response": {"id": "msg_1234567", "type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
+}
 MAPPED = {"q": "hi you", "a": "hello", "n_in": 4, "price": "$0.2", "took": "1.5s", "rating": 4, "squad": "x"}
 
 
@@ -31,16 +51,24 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
     rows, bad, thumbs, report = read(tmp_path, [OPENAI, ANTHROPIC])
     assert not bad and [row["user_hash"] for row in rows] == [keyed_hash("U9"), keyed_hash("U2")]
     assert [(row["session_id"], str(row["ts"])[:19], row["latency_ms"], row["cost"], row["status"]) for row in rows] == [
-        ("c1", "2026-06-01 12:00:00", 1200.0, 0.01, "success"), ("s9", "2026-06-01 12:00:00", 5.0, None, "failure")]
+        ("c1", "2026-06-01 12:00:00", 1200.0, 0.01, "success"),
+        ("s9", "2026-06-01 12:00:00", 5.0, None, "failure"),
+    ]
     assert [(each["name"], each["value"], each["tie"], each["ts"]) for each in thumbs] == [
-        ("thumbs", 1.0, "interaction", rows[0]["ts"]), ("thumbs", -1.0, "interaction", rows[1]["ts"])]
+        ("thumbs", 1.0, "interaction", rows[0]["ts"]),
+        ("thumbs", -1.0, "interaction", rows[1]["ts"]),
+    ]
     assert list(notes_on(report))[-2:] == [
         "gateway: 1 record with two values of user: user_id is read, not user (`fields` can name another path)",
-        "gateway: 3 keys are read by nothing: actor.login (1 record), region (1 record), user (1 record)"]
+        "gateway: 3 keys are read by nothing: actor.login (1 record), region (1 record), user (1 record)",
+    ]
     lake = LakeLayout.open(tmp_path / "lake")
     assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
     [said] = named_in_logs(lake, "bob")
-    assert said.startswith("source gateway: this user stands under actor.login in 1 record (") and "fields: {user: actor.login}" in said
+    assert (
+        said.startswith("source gateway: this user stands under actor.login in 1 record (")
+        and "fields: {user: actor.login}" in said
+    )
     [said] = named_in_logs(lake, "U2")  # the first record's user_id comes before it
     assert said.startswith("source gateway: this user stands under user in 1 record (")
     assert list(named_in_logs(lake, "U9")) == []
@@ -52,15 +80,20 @@ def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("bob"), "c1")
     assert [key.path for key in report.unread_keys["gateway"]] == ["region", "user", "user_id"] and not report.clashes
     (tmp_path / "mapped").mkdir()
-    (row,), _, (stars,), report = read(tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"})
+    (row,), _, (stars,), report = read(
+        tmp_path / "mapped", [MAPPED], fields={"prompt": "q", "answer": "a", "prompt_tokens": "n_in"}
+    )
     assert (row["prompt_tokens"], row["cost"], row["latency_ms"]) == (4, 0.2, 1500.0)
     assert (stars["name"], stars["value"]) == ("rating", 4.0)
     assert [key.path for key in report.unread_keys["gateway"]] == ["squad"]
 
 
 def test_the_sentence_has_the_line_that_reads_them():
-    keys = [UnreadKey(path="actor.login", field="user", records=300), UnreadKey(path="who", field="user", records=2),
-            *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12))]
+    keys = [
+        UnreadKey(path="actor.login", field="user", records=300),
+        UnreadKey(path="who", field="user", records=2),
+        *(UnreadKey(path=f"k{number}", field="", records=1) for number in range(12)),
+    ]
     said = unread_text(keys, {"cost": "billing.amount"})
     assert said.startswith("14 keys are read by nothing: actor.login (300 records), who (2 records), k0 (1 record)")
     assert "and 2 more" in said and said.endswith("fields: {user: actor.login, cost: billing.amount} would read actor.login")
@@ -68,9 +101,17 @@ def test_the_sentence_has_the_line_that_reads_them():
 
 def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypatch):
     log = tmp_path / "a.jsonl"
-    log.write_text("".join(json.dumps(record, ensure_ascii=is_ascii) + "\n" for record, is_ascii in (
-        ({"tags": [{"key": "actor", "value": "Jörg"}]}, True), ({"tags": [{"key": "actor", "value": "Jörg"}]}, False),
-        ({"crew": ["Ann", "Jörg"]}, True), ({"note": "Jörg"}, True))))
+    log.write_text(
+        "".join(
+            json.dumps(record, ensure_ascii=is_ascii) + "\n"
+            for record, is_ascii in (
+                ({"tags": [{"key": "actor", "value": "Jörg"}]}, True),
+                ({"tags": [{"key": "actor", "value": "Jörg"}]}, False),
+                ({"crew": ["Ann", "Jörg"]}, True),
+                ({"note": "Jörg"}, True),
+            )
+        )
+    )
     keys = json.dumps([["tags.actor", "", 2], ["crew", "", 1]])
     rows = [{"source": "app", "uri": str(log), "etag": "", "bytes": 9, "unread_keys": keys}] * 2  # of two workloads
     table = SimpleNamespace(to_pyarrow_table=lambda columns: pa.Table.from_pylist(rows))
@@ -78,19 +119,28 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
     said = list(named_in_logs(None, "Jörg"))
     assert [line.split(" (")[0] for line in said] == [
-        "source app: this user stands under tags.actor in 2 records", "source app: this user stands under crew in 1 record"]
+        "source app: this user stands under tags.actor in 2 records",
+        "source app: this user stands under crew in 1 record",
+    ]
 
     assert all("No path of fields leads there" in line for line in said)
 
     def locked(item):
         raise PermissionError("locked")
+
     monkeypatch.setattr(raw_keys, "open_object", locked)
     assert list(named_in_logs(None, "Jörg")) == [f"{log} could not be searched for keys that nothing reads: locked"]
 
 
-@pytest.mark.parametrize(("name", "keys"), [
-    ("openai_pairs", {"timestamp", "latency_ms", "request", "request.metadata.session_id"}), ("anthropic", {"request", "session_id", "ts"}),
-    ("litellm", {"response_cost", "metadata.user_api_key_alias"}), ("messages", {"metadata.user_id", "timestamp"})])
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("openai_pairs", {"timestamp", "latency_ms", "request", "request.metadata.session_id"}),
+        ("anthropic", {"request", "session_id", "ts"}),
+        ("litellm", {"response_cost", "metadata.user_api_key_alias"}),
+        ("messages", {"metadata.user_id", "timestamp"}),
+    ],
+)
 def test_what_a_format_reads_comes_from_its_sql(name, keys):
     assert keys <= keys_read(FORMATS[name]) and looks_beside(FORMATS[name]) and not looks_beside(FORMATS["feedback"])
     assert json.loads(json.dumps(sorted(keys_read(FORMATS[name]))))

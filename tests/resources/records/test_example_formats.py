@@ -47,11 +47,14 @@ def test_a_page_of_stored_completions_is_one_record_for_each(tmp_path):
     assert bad["error_code"] == "missing_field" and "messages" in bad["message"]
 
 
-@pytest.mark.parametrize(("page", "words"), [
-    ({"object": "list", "data": []}, "lists no completions"),
-    ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
-    ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
-])
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ({"object": "list", "data": []}, "lists no completions"),
+        ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
+        ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
+    ],
+)
 def test_pages_without_completions_say_so(tmp_path, page, words):
     rows, (bad,), _, _ = read(tmp_path, [page])
     assert not rows and words in bad["message"]
@@ -91,18 +94,26 @@ def test_every_dialect_of_preferences_gives_two_choices_and_what_was_preferred(t
         prompts.setdefault(row["source_row"], []).append(said(row["messages"]))
     assert all(first == second for first, second in prompts.values())
     asked = [prompts[number][0] for number in sorted(prompts)]
-    assert asked[2:7] == [[("user", "swift?")], [("user", "strings?")], [("system", "Be kind."), ("user", "lists?")],
-                          [("user", "implicit?")], [("user", "whole conversations?")]]
+    assert asked[2:7] == [
+        [("user", "swift?")],
+        [("user", "strings?")],
+        [("system", "Be kind."), ("user", "lists?")],
+        [("user", "implicit?")],
+        [("user", "whole conversations?")],
+    ]
     assert asked[7] == [("user", "transcripts?"), ("assistant", "Yes."), ("user", "And?")]
     assert asked[8:] == [[("user", "llama-factory?")], [("user", "Sum.\n\n1 2")]]
 
 
 def test_a_preference_with_one_side_missing_keeps_the_other(tmp_path):
-    rows, bad, feedback, report = read(tmp_path, [
-        {"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}])
+    rows, bad, feedback, report = read(
+        tmp_path, [{"prompt": "q", "chosen": "yes", "rejected": None}, {"chosen": "no prompt", "rejected": "at all"}]
+    )
     assert [row["choice_index"] for row in rows] == [0] and [row["value"] for row in feedback] == [1]
-    assert [row["message"] for row in bad] == ["the example has no rejected answer",
-                                               *["the example has no prompt before its answers"] * 2]
+    assert [row["message"] for row in bad] == [
+        "the example has no rejected answer",
+        *["the example has no prompt before its answers"] * 2,
+    ]
     assert report.total.read == 4
 
 
@@ -110,22 +121,32 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     rows, bad, _, report = fixture(tmp_path, "sharegpt.jsonl")
     assert not bad and [row["source_row"] for row in rows] == [1, 1, 2, 2, 3, 3, 3, 4] and report.total.read == 8
     assert said(rows[1]["messages"]) == [("user", "Who are you?"), ("assistant", "A model."), ("user", "Since when?")]
-    assert rows[0]["session_id"] == rows[1]["session_id"] and rows[0]["session_id"].startswith("identity_0:") and rows[0]["request_id"] != rows[1]["request_id"]
+    assert (
+        rows[0]["session_id"] == rows[1]["session_id"]
+        and rows[0]["session_id"].startswith("identity_0:")
+        and rows[0]["request_id"] != rows[1]["request_id"]
+    )
     call, final = rows[2], rows[3]
-    assert call["completion"]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"place": "Kyiv"}'} or \
-        json.loads(call["completion"]["tool_calls"][0]["function"]["arguments"]) == {"place": "Kyiv"}
+    assert call["completion"]["tool_calls"][0]["function"] == {
+        "name": "weather",
+        "arguments": '{"place": "Kyiv"}',
+    } or json.loads(call["completion"]["tool_calls"][0]["function"]["arguments"]) == {"place": "Kyiv"}
     assert call["finish_reason"] == "tool_calls" and call["tools"][0]["function"]["name"] == "weather"
     assert [message["role"] for message in final["messages"]] == ["system", "user", "assistant", "tool"]
     assert final["messages"][3]["tool_call_id"] == call["completion"]["tool_calls"][0]["id"]
     assert [row["completion"]["content"] for row in rows[4:]] == ["b", "d", "f", "works"]
 
 
-@pytest.mark.parametrize(("turns", "words"), [
-    ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
-    ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
-    ([{"from": "gpt", "value": "a"}], "answer"), ([], "not a list"),
-    ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
-])
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
+        ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
+        ([{"from": "gpt", "value": "a"}], "answer"),
+        ([], "not a list"),
+        ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
+    ],
+)
 def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path, turns, words):
     rows, (bad,), _, _ = read(tmp_path, [{"conversations": turns}])
     assert not rows and words in bad["message"]
@@ -135,17 +156,26 @@ def test_alpaca_and_its_relatives(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "alpaca.jsonl")
     assert not bad and [row["completion"]["content"] for row in rows] == ["Red, green, blue.", "3", "A fruit.", "Then d."]
     assert [row["messages"][-1]["content"] for row in rows] == [
-        "Name three colours.", "Add.\n\n1 and 2", "What is it?\n\nA plum.", "And then?"]
-    assert said(rows[3]["messages"]) == [("system", "Tell."), ("user", "a"), ("assistant", "b"), ("user", "c"),
-                                         ("assistant", "d"), ("user", "And then?")]
+        "Name three colours.",
+        "Add.\n\n1 and 2",
+        "What is it?\n\nA plum.",
+        "And then?",
+    ]
+    assert said(rows[3]["messages"]) == [
+        ("system", "Tell."),
+        ("user", "a"),
+        ("assistant", "b"),
+        ("user", "c"),
+        ("assistant", "d"),
+        ("user", "And then?"),
+    ]
     _, bad, _, _ = read(tmp_path, [{"instruction": "", "output": "x"}, {"instruction": "x", "output": None}])
     assert ["instruction" in bad[0]["message"], "output" in bad[1]["message"]] == [True, True]
 
 
 def test_prompts_with_completions_as_texts_or_lists_and_without(tmp_path):
     rows, bad, _, _ = fixture(tmp_path, "prompt_completion.jsonl")
-    assert not bad and [row["messages"][-1]["content"] for row in rows] == [
-        "The sky is", "sky?", "colour?", "1+1?", "prove it"]
+    assert not bad and [row["messages"][-1]["content"] for row in rows] == ["The sky is", "sky?", "colour?", "1+1?", "prove it"]
     assert [row["completion"] and row["completion"]["content"] for row in rows] == [" blue.", "Blue.", "red", "2", None]
     assert rows[4]["status"] == "prompt" and rows[4]["params"] == {"item": {"ground_truth": "QED"}}
 
@@ -168,31 +198,51 @@ def test_token_rows_keep_ids_and_what_is_learnt(tmp_path):
 
 
 def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
-    rows, bad, _, report = read(tmp_path, [
-        {"token_ids": [1, 2, 3]}, {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"token_ids": [1, 2, 3]},
-        {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]}, {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]}])
+    rows, bad, _, report = read(
+        tmp_path,
+        [
+            {"token_ids": [1, 2, 3]},
+            {"token_ids": [1, 2, 3], "labels": [-100, 2, 3]},
+            {"token_ids": [1, 2, 3]},
+            {"token_ids": [1, 2, 3, 4], "labels": [1, -100, 3, -100]},
+            {"token_ids": [1, 2, 3, 4], "labels": [1, 2, 3, -100]},
+        ],
+    )
     assert not bad and len(rows) == 4 and report.total.repeated == 1
-    assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [
-        None, None, [[1, 2], [3, 4]], [[3, 4]]]
+    assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
 
 
-@pytest.mark.parametrize(("row", "words"), [
-    ({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
-    ({"token_ids": [1, 2], "loss_mask": [1]}, "a mask of 1"), ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"),
-    ({"token_ids": []}, "not a list"), ({"token_ids": [1, -2]}, "whole number"), ({"token_ids": [1, 2.5]}, "whole number"),
-    ({"token_ids": [1, "x"]}, "whole number"), ({"token_ids": [1, 2**40]}, "whole number"),
-    ({"token_ids": [[1, 2]]}, "whole number"), ({"token_ids": [1, 2], "labels": [2, -100]}, "not shifted"),
-    ({"token_ids": [1, 2], "labels": [-100, -100]}, "nothing to learn"),
-    ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between"),
-])
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
+        ({"token_ids": [1, 2], "loss_mask": [1]}, "a mask of 1"),
+        ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"),
+        ({"token_ids": []}, "not a list"),
+        ({"token_ids": [1, -2]}, "whole number"),
+        ({"token_ids": [1, 2.5]}, "whole number"),
+        ({"token_ids": [1, "x"]}, "whole number"),
+        ({"token_ids": [1, 2**40]}, "whole number"),
+        ({"token_ids": [[1, 2]]}, "whole number"),
+        ({"token_ids": [1, 2], "labels": [2, -100]}, "not shifted"),
+        ({"token_ids": [1, 2], "labels": [-100, -100]}, "nothing to learn"),
+        ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between"),
+    ],
+)
 def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path, row, words):
     rows, (bad,), _, _ = read(tmp_path, [row])
     assert not rows and words in bad["message"]
 
 
 def test_prompt_and_answer_as_token_ids(tmp_path):
-    rows, bad, _, _ = read(tmp_path, [{"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
-                                      {"prompt_token_ids": [5], "completion_token_ids": [6, 7]}, {"prompt": [1, 2], "answer": [3, "x"]}])
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"workload": "math", "prompt": [1, 2], "answer": [3, 4]},
+            {"prompt_token_ids": [5], "completion_token_ids": [6, 7]},
+            {"prompt": [1, 2], "answer": [3, "x"]},
+        ],
+    )
     assert [(row["prompt_token_ids"], row["completion_token_ids"]) for row in rows] == [([1, 2], [3, 4]), ([5], [6, 7])]
     assert rows[0]["workload_name"] == "math" and [row["error_code"] for row in bad] == ["wrong_type"]
 
@@ -222,20 +272,31 @@ def test_every_fixture_is_recognised_as_its_own_format_only():
 @pytest.mark.parametrize("name", ["messages", "preferences", "sharegpt", "alpaca", "tokens", "stored_completions"])
 def test_a_wrong_format_named_in_the_recipe_is_one_sentence(tmp_path, name):
     rows, (bad,), _, _ = fixture(tmp_path, "text.jsonl", format=name)
-    assert not rows and bad["message"].startswith(f"none of the first 2 records is of the format {name}; the first one's keys: ")
+    assert not rows and bad["message"].startswith(
+        f"none of the first 2 records is of the format {name}; the first one's keys: "
+    )
 
 
 def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     asked, said = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
-    rows, bad, feedback, report = read(tmp_path, [
-        {"prompt": "q1", "completion": "a", "label": True}, {"prompt": [asked], "completion": [said], "label": False},
-        {"prompt": "q3", "completion": "a", "label": "spam"}, {"prompt": "q4", "completion": "a"},
-        {"prompt": "", "completion": [asked], "label": True},
-        {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False}, {"messages": [asked], "label": True},
-    ])
+    rows, bad, feedback, report = read(
+        tmp_path,
+        [
+            {"prompt": "q1", "completion": "a", "label": True},
+            {"prompt": [asked], "completion": [said], "label": False},
+            {"prompt": "q3", "completion": "a", "label": "spam"},
+            {"prompt": "q4", "completion": "a"},
+            {"prompt": "", "completion": [asked], "label": True},
+            {"messages": [asked, said, asked, {**said, "content": "b"}], "label": False},
+            {"messages": [asked], "label": True},
+        ],
+    )
     found = {row["interaction_id"]: row["source_row"] for row in rows}
     assert [(found[row["interaction_id"]], row["value"], row["name"]) for row in feedback] == [
-        (1, 1, "preference"), (2, -1, "preference"), (6, -1, "preference")]
+        (1, 1, "preference"),
+        (2, -1, "preference"),
+        (6, -1, "preference"),
+    ]
     last = next(row for row in rows if row["interaction_id"] == feedback[2]["interaction_id"])
     assert json.loads(last["completion"])["content"] == "b" and [row["source_row"] for row in bad] == [5]
     assert report.total.attached_feedback == 3 and report.total.read == 8

@@ -10,28 +10,47 @@ from resources.records.field_mapping import FieldMapping
 from resources.records.mapped_records import mapped_format
 from resources.sources.sources import SourceSettings
 
-ANSWER = {"choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "yes"}}], "model": "m-1",
-          "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+ANSWER = {
+    "choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "yes"}}],
+    "model": "m-1",
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+}
 ASKED = [{"role": "user", "content": "hé"}]
 
 
 def said(row):
-    return [(message["role"], message["content"]) for message in json.loads(row["messages"])], json.loads(row["completion"])["content"]
+    return [(message["role"], message["content"]) for message in json.loads(row["messages"])], json.loads(row["completion"])[
+        "content"
+    ]
 
 
-@pytest.mark.parametrize(("record", "fields"), [
-    ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
-    ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
-    ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
-    ({"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}}, {"request": "m", "response": "a"}),
-    ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}), ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
-    ({"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]}, {"request": "q", "response": "a"}),
-    ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
-    ({"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}},
-     {"request": "m", "response": "a"}),
-    ({"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}},
-     {"request": "m", "response": "a"}),
-])
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ({"p": {"req": {"model": "m", "messages": ASKED}, "res": ANSWER}}, {"request": "p.req", "response": "p.res"}),
+        ({"p": json.dumps({"req": {"messages": ASKED}, "res": json.dumps(ANSWER)})}, {"request": "p.req", "response": "p.res"}),
+        ({"m": json.dumps(ASKED), "a": "yes"}, {"messages": "m", "answer": "a"}),
+        (
+            {"m": [{"from": "human", "value": "hé"}], "a": {"role": "assistant", "content": "yes"}},
+            {"request": "m", "response": "a"},
+        ),
+        ({"q": "hé", "a": "yes"}, {"prompt": "q", "answer": "a"}),
+        ({"q": "hé", "a": "yes"}, {"request": "q", "response": "a"}),
+        (
+            {"q": {"prompt": "hé", "temperature": 1}, "a": [{"role": "assistant", "content": "yes"}]},
+            {"request": "q", "response": "a"},
+        ),
+        ({"m": [{"speaker": "Customer", "text": "hé"}, {"speaker": "bot", "text": "yes"}]}, {"messages": "m"}),
+        (
+            {"m": ASKED, "a": {"model": "m", "message": {"role": "assistant", "content": "yes"}, "done": True}},
+            {"request": "m", "response": "a"},
+        ),
+        (
+            {"m": {"input": "hé"}, "a": {"output": [{"type": "message", "content": [{"type": "output_text", "text": "yes"}]}]}},
+            {"request": "m", "response": "a"},
+        ),
+    ],
+)
 def test_request_and_answer_in_any_shape(record, fields):
     form, found = mapped_format(record, FieldMapping(**fields))
     if form.name == "fields:messages":
@@ -46,10 +65,32 @@ def test_request_and_answer_in_any_shape(record, fields):
 
 
 def test_everything_beside_them(tmp_path):
-    record = {"uuid": 17, "at": "2026-06-01T10:00:00Z", "who": {"mail": "ann@example.org"}, "chat": "s1", "engine": "m-9", "app": "desk",
-              "sys": "Be brief.", "q": "hé", "a": "yes", "tools": '[{"type":"function","function":{"name":"look"}}]', "stars": "dislike"}
-    fields = {"prompt": "q", "answer": "a", "system": "sys", "tools": "tools", "id": "uuid", "time": "at", "user": "who.mail",
-              "session": "chat", "model": "engine", "workload": "app", "feedback": "stars"}
+    record = {
+        "uuid": 17,
+        "at": "2026-06-01T10:00:00Z",
+        "who": {"mail": "ann@example.org"},
+        "chat": "s1",
+        "engine": "m-9",
+        "app": "desk",
+        "sys": "Be brief.",
+        "q": "hé",
+        "a": "yes",
+        "tools": '[{"type":"function","function":{"name":"look"}}]',
+        "stars": "dislike",
+    }
+    fields = {
+        "prompt": "q",
+        "answer": "a",
+        "system": "sys",
+        "tools": "tools",
+        "id": "uuid",
+        "time": "at",
+        "user": "who.mail",
+        "session": "chat",
+        "model": "engine",
+        "workload": "app",
+        "feedback": "stars",
+    }
     (row,), _, (thumb,), report = read(tmp_path, [record], fields=fields)
     assert said(row) == ([("system", "Be brief."), ("user", "hé")], "yes")
     assert (row["request_id"], row["session_id"], row["model"], row["workload_name"]) == ("17", "s1", "m-9", "desk")
@@ -61,15 +102,22 @@ def test_everything_beside_them(tmp_path):
 
 def test_a_whole_conversation_has_a_row_for_each_answer_and_feedback_on_each(tmp_path):
     turns = [*ASKED, {"role": "assistant", "content": "yes"}, *ASKED, {"role": "assistant", "content": "no"}]
-    rows, _, thumbs, report = read(tmp_path, [{"c": {"turns": turns}, "u": "ann", "ok": False}],
-                                   fields={"messages": "c.turns", "user": "u", "feedback": "ok"})
+    rows, _, thumbs, report = read(
+        tmp_path,
+        [{"c": {"turns": turns}, "u": "ann", "ok": False}],
+        fields={"messages": "c.turns", "user": "u", "feedback": "ok"},
+    )
     assert [said(row)[1] for row in rows] == ["yes", "no"] and len({row["session_id"] for row in rows}) == 1
-    assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows} and {row["value"] for row in thumbs} == {-1}
+    assert {row["given_id"] for row in thumbs} == {row["interaction_id"] for row in rows} and {
+        row["value"] for row in thumbs
+    } == {-1}
     assert all(row["user_hash"] for row in rows) and report.total.read == 2
 
 
 def test_feedback_alone(tmp_path):
-    _, (bad,), found, report = read(tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}], fields={"id": "msg", "feedback": "vote"})
+    _, (bad,), found, report = read(
+        tmp_path, [{"msg": "r1", "vote": 1}, {"msg": "r2"}], fields={"id": "msg", "feedback": "vote"}
+    )
     assert [(row["request_id"], row["value"]) for row in found] == [("r1", 1)] and report.total.read == 2
     assert bad["source_row"] == 2 and "nothing at vote (fields: feedback)" in bad["message"]
 
@@ -82,7 +130,9 @@ def test_records_without_what_fields_name_are_of_a_known_format_or_say_what_they
     assert [row["message"].split("; ")[0].split(" and ", 1)[1] for row in bad] == [
         "has nothing at a (fields: response)",
         "has neither an OpenAI request, a list of messages nor a text at q (fields: request)",
-        "has neither an OpenAI response, a message nor a text at a (fields: response)", "has nothing at q (fields: request)"]
+        "has neither an OpenAI response, a message nor a text at a (fields: response)",
+        "has nothing at q (fields: request)",
+    ]
     assert json.loads(bad[0]["raw"]) == {"q": "hé"}
 
 
@@ -93,27 +143,45 @@ def test_a_file_where_nothing_fits_is_one_row(tmp_path):
 
 
 def test_a_streamed_answer_is_joined_and_broken_lines_keep_their_reason(tmp_path):
-    chunks = [{"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": end}]}
-              for word, end in (("ye", None), ("s", "stop"))]
-    lines = b"\n".join([json.dumps({"q": "hé", "a": chunks}).encode(), b'{"q": ', json.dumps(
-        {"q": "ho", "a": "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)}).encode(), b"[1, 2]"])
+    chunks = [
+        {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": end}]}
+        for word, end in (("ye", None), ("s", "stop"))
+    ]
+    lines = b"\n".join(
+        [
+            json.dumps({"q": "hé", "a": chunks}).encode(),
+            b'{"q": ',
+            json.dumps({"q": "ho", "a": "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)}).encode(),
+            b"[1, 2]",
+        ]
+    )
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "q", "response": "a"})
     assert [said(row)[1] for row in rows] == ["yes", "yes"]
     assert [(row["source_row"], row["error_code"]) for row in bad] == [(2, "malformed_json"), (4, "wrong_type")]
 
 
 def test_a_text_that_is_json_is_a_text_where_it_is_called_prompt_or_answer(tmp_path):
-    (row,), *_ = read(tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}],
-                      fields={"prompt": "q", "answer": "a"})
+    (row,), *_ = read(
+        tmp_path, [{"q": '[{"role":"user","content":"x"}]', "a": '{"content": "y"}'}], fields={"prompt": "q", "answer": "a"}
+    )
     assert said(row) == ([("user", '[{"role":"user","content":"x"}]')], '{"content": "y"}')
 
 
-@pytest.mark.parametrize(("record", "path", "beside"), [
-    ({"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1}, "p.q", {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1}),
-    ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
-    ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}), ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
-    ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}), ({"p": [1]}, "p[4].q", {"p": [1]}),
-])
+@pytest.mark.parametrize(
+    ("record", "path", "beside"),
+    [
+        (
+            {"p": json.dumps({"q": "hi", "session_id": "s1", "cost": 0.1}), "z": 1},
+            "p.q",
+            {"p": {"q": None, "session_id": "s1", "cost": 0.1}, "z": 1},
+        ),
+        ({"items": [{"q": "hi", "session_id": "s1"}, 2]}, "items[0].q", {"items": [{"q": None, "session_id": "s1"}, 2]}),
+        ({"items": [{"q": "hi"}, 2]}, "items.0", {"items": [None, 2]}),
+        ({"p": "plain", "z": 1}, "p.q", {"p": "plain", "z": 1}),
+        ({"p": {"q": "hi", "r": {"s": 1}}}, "p.q", {"p": {"q": None, "r": {"s": 1}}}),
+        ({"p": [1]}, "p[4].q", {"p": [1]}),
+    ],
+)
 def test_what_stands_beside_a_path_stays_also_in_texts_and_lists(record, path, beside):
     before = json.dumps(record)
     assert FieldMapping(prompt=path, answer="a")._others(record) == beside and json.dumps(record) == before
@@ -126,14 +194,19 @@ def test_other_fields_read_the_objects_again(tmp_path):
     assert said(row)[1] == "no"
 
 
-@pytest.mark.parametrize(("given", "said"), [
-    ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
-    ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
-    ({"fields": {"response": "b"}}, "the request is missing"), ({"fields": {"prompt": "b"}}, "the answer is missing"),
-    ({"fields": {}}, "nothing can be read"), ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
-    ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
-    ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
-])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"fields": {"request": "a", "prompt": "b", "response": "c"}}, "give one of request and prompt"),
+        ({"fields": {"request": "a", "response": "b", "answer": "c"}}, "give one of response and answer"),
+        ({"fields": {"response": "b"}}, "the request is missing"),
+        ({"fields": {"prompt": "b"}}, "the answer is missing"),
+        ({"fields": {}}, "nothing can be read"),
+        ({"fields": {"id": "b", "feedback": "a[*]"}}, "names many values"),
+        ({"fields": {"id": "b", "feedback": "a", "stars": "c"}}, "Extra inputs"),
+        ({"fields": {"prompt": "b", "answer": "a"}, "format": "messages"}, "leave one of them out"),
+    ],
+)
 def test_fields_that_make_no_sense_are_refused_when_the_recipe_is_read(given, said):
     with pytest.raises(ValidationError, match=said):
         SourceSettings(uri="logs", **given)

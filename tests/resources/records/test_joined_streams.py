@@ -26,7 +26,12 @@ ADDED = [
 ]
 DONE = [_event("output_item.done", output_index=place, item=item) for place, item in enumerate((MESSAGE, CALL))]
 STREAMS = {
-    "whole": [*BEGUN, *ADDED, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]})],
+    "whole": [
+        *BEGUN,
+        *ADDED,
+        *DONE,
+        _event("completed", response={"id": "r1", "status": "completed", "output": [MESSAGE, CALL]}),
+    ],
     "items": [*BEGUN, *DONE, _event("completed", response={"id": "r1", "status": "completed", "output": []})],
     "deltas": [*BEGUN, *ADDED, _event("completed", response={"id": "r1", "status": "completed"})],
 }
@@ -37,9 +42,16 @@ def _sse(events):
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("written", [
-    list, _sse, lambda events: [{"event": event["type"], "data": event} for event in events],
-    lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events]], ids=["list", "text", "wrapped", "texts"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        list,
+        _sse,
+        lambda events: [{"event": event["type"], "data": event} for event in events],
+        lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events],
+    ],
+    ids=["list", "text", "wrapped", "texts"],
+)
 def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
     [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": written(STREAMS[name])}])
     said = json.loads(row["completion"])
@@ -48,13 +60,32 @@ def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
     assert json.loads(row["messages"]) == [{"role": "user", "content": "A canal?"}]
 
 
-@pytest.mark.parametrize(("end", "status", "finish"), [
-    ([], "failure", "in_progress"),
-    ([_event("failed", response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}})], "failure",
-     "failed"),
-    ([_event("incomplete", response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}})],
-     "success", "length"),
-])
+@pytest.mark.parametrize(
+    ("end", "status", "finish"),
+    [
+        ([], "failure", "in_progress"),
+        (
+            [
+                _event(
+                    "failed",
+                    response={"id": "r1", "status": "failed", "error": {"code": "server_error", "message": "overload"}},
+                )
+            ],
+            "failure",
+            "failed",
+        ),
+        (
+            [
+                _event(
+                    "incomplete",
+                    response={"id": "r1", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+                )
+            ],
+            "success",
+            "length",
+        ),
+    ],
+)
 def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
     events = [*BEGUN, *ADDED[:3], *end]
     [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": events}])
@@ -63,17 +94,22 @@ def test_a_stream_that_does_not_end_well_says_so(tmp_path, end, status, finish):
 
 
 def test_streams_are_joined_where_fields_name_them(tmp_path):
-    lines = [{"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
-             {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]}]
+    lines = [
+        {"ask": {"model": "m", "input": "A canal?"}, "got": _sse(STREAMS["items"])},
+        {"ask": {"model": "m", "input": "A canal?"}, "got": STREAMS["deltas"]},
+    ]
     rows, bad, _, _ = read(tmp_path, lines, fields={"request": "ask", "response": "got"})
     assert not bad and {json.loads(row["completion"])["content"] for row in rows} == {"The Suez canal."}
 
 
-@pytest.mark.parametrize(("record", "words"), [
-    ({"request": {"input": "a"}, "response": {"id": "x"}}, "response has neither output nor an error"),
-    ({"request": {"input": []}, "response": {"id": "x", "output": []}}, "request.input has no message"),
-    ({"request": {"model": "m"}, "response": {"choices": []}}, "request.messages is missing"),
-])
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"request": {"input": "a"}, "response": {"id": "x"}}, "response has neither output nor an error"),
+        ({"request": {"input": []}, "response": {"id": "x", "output": []}}, "request.input has no message"),
+        ({"request": {"model": "m"}, "response": {"choices": []}}, "request.messages is missing"),
+    ],
+)
 def test_the_reason_is_that_of_the_api(tmp_path, record, words):
     rows, [bad], _, _ = read(tmp_path, [record])
     assert not rows and bad["message"] == words
@@ -85,7 +121,9 @@ def test_a_failed_call_of_the_responses_api_is_a_failed_request(tmp_path):
 
 
 def _calls(*pieces):
-    chunks = [{"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]} for piece in pieces]
+    chunks = [
+        {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]} for piece in pieces
+    ]
     calls = joined(chunks, done=True)["choices"][0]["message"]["tool_calls"]
     return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
@@ -96,12 +134,19 @@ def _piece(call_id=None, name=None, arguments="", index=0):
 
 
 @pytest.mark.parametrize("index", [0, None])
-@pytest.mark.parametrize(("pieces", "expected"), [
-    ([("a", "one", '{"x":'), (None, None, "1}"), ("b", "two", ""), (None, None, "{}")], [("a", "one", '{"x":1}'), ("b", "two", "{}")]),
-    ([(None, "one", "{}"), (None, "two", '{"y":2}')], [(None, "one", "{}"), (None, "two", '{"y":2}')]),
-    ([(None, "one", '{"x":1}'), (None, "one", '{"x":2}')], [(None, "one", '{"x":1}'), (None, "one", '{"x":2}')]),
-    ([("a", "one", "{}"), ("a", "two", "{}")], [("a", "one", "{}"), ("a", "two", "{}")]),
-], ids=["another id", "another name", "the same name", "one id for all"])
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        (
+            [("a", "one", '{"x":'), (None, None, "1}"), ("b", "two", ""), (None, None, "{}")],
+            [("a", "one", '{"x":1}'), ("b", "two", "{}")],
+        ),
+        ([(None, "one", "{}"), (None, "two", '{"y":2}')], [(None, "one", "{}"), (None, "two", '{"y":2}')]),
+        ([(None, "one", '{"x":1}'), (None, "one", '{"x":2}')], [(None, "one", '{"x":1}'), (None, "one", '{"x":2}')]),
+        ([("a", "one", "{}"), ("a", "two", "{}")], [("a", "one", "{}"), ("a", "two", "{}")]),
+    ],
+    ids=["another id", "another name", "the same name", "one id for all"],
+)
 def test_another_id_or_a_name_after_whole_arguments_begins_a_call(pieces, expected, index):
     assert _calls(*(_piece(*piece, index=index) for piece in pieces)) == expected
 
@@ -112,13 +157,30 @@ def test_a_name_or_an_id_with_every_piece_begins_none():
 
 
 def test_blocks_of_one_index_are_blocks_of_their_own():
-    start = [{"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}}}
-             for name in "ab"]
+    start = [
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "tool_use", "id": name, "name": name, "input": {}},
+        }
+        for name in "ab"
+    ]
     delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"x":1}'}}
-    said = provider_joined([{"type": "message_start", "message": {}}, start[0], delta, start[1], delta,
-                            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}])
+    said = provider_joined(
+        [
+            {"type": "message_start", "message": {}},
+            start[0],
+            delta,
+            start[1],
+            delta,
+            {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        ]
+    )
     assert [(block["id"], block["input"]) for block in said["content"]] == [("a", {"x": 1}), ("b", {"x": 1})]
-    tool = [{"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": name, "name": name}}}} for name in "ab"]
+    tool = [
+        {"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": name, "name": name}}}}
+        for name in "ab"
+    ]
     said = provider_joined([{"messageStart": {"role": "assistant"}}, *tool, {"messageStop": {"stopReason": "tool_use"}}])
     assert [block["toolUse"]["name"] for block in said["output"]["message"]["content"]] == ["a", "b"]
 
@@ -128,9 +190,19 @@ def test_lines_of_two_answers_with_one_id_are_two_answers(tmp_path):
     for place in range(2):
         lines.append({"request": {"messages": [{"role": "user", "content": f"q{place}"}]}, "timestamp": 1780300000 + place})
         for delta, end in (({"content": f"a{place}"}, None), ({}, "stop")):
-            lines.append({"id": "chatcmpl-373", "object": "chat.completion.chunk", "created": 1780300000 + place,
-                          "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
-        lines.append({"id": "chatcmpl-373", "object": "chat.completion.chunk", "choices": [], "usage": {"completion_tokens": 7}})
+            lines.append(
+                {
+                    "id": "chatcmpl-373",
+                    "object": "chat.completion.chunk",
+                    "created": 1780300000 + place,
+                    "choices": [{"index": 0, "delta": delta, "finish_reason": end}],
+                }
+            )
+        lines.append(
+            {"id": "chatcmpl-373", "object": "chat.completion.chunk", "choices": [], "usage": {"completion_tokens": 7}}
+        )
     rows, bad, _, _ = read(tmp_path, lines)
-    assert not bad and [(json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"], row["completion_tokens"])
-                        for row in rows] == [("q0", "a0", 7), ("q1", "a1", 7)]
+    assert not bad and [
+        (json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"], row["completion_tokens"])
+        for row in rows
+    ] == [("q0", "a0", 7), ("q1", "a1", 7)]

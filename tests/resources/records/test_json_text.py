@@ -48,7 +48,9 @@ CALL = {"id": "t", "type": "function", "function": {"name": "f", "arguments": {"
 HALVES = {
     "answer": [answered(content="x\ud83d")],
     "arguments": [answered(tool_calls=[CALL])],
-    "beside a picture": [pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})],
+    "beside a picture": [
+        pair(request={"messages": [{"role": "user", "content": [{"type": "text", "text": "x\ud83d"}, PICTURE]}]})
+    ],
     "events": [pair(response=events([chunk(delta={"content": "x\ud83d"}), chunk(finish="stop")]))],
     "chunks": [chunk(delta={"content": "x\ud83d"}, request=pair()["request"]), chunk(finish="stop")],
     "other format": [pair(), {"response_id": "r1", "value": "up", "comment": "x\ud83d"}],
@@ -95,10 +97,37 @@ def test_personal_data_beside_half_a_character_in_a_tools_arguments():
     assert redacted.encode() and "<EMAIL_1>" in redacted and "a@example" not in redacted
 
 
-odd = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.none() | st.dictionaries(st.text(max_size=2), st.none())) | (
-    st.dictionaries(st.sampled_from(["object", "choices", "a"]), st.none() | st.lists(st.integers()), max_size=2))
-KEYS = ("trace_id", "start_time", "type", "data_type", "name", "value", "object", "data", "choices", "event", "rid", "obj",
-        "messages", "prompt", "input_ids", "token_ids", "traj", "text", "custom_id", "id", "response", "conversations")
+odd = (
+    st.none()
+    | st.integers()
+    | st.text(max_size=3)
+    | st.lists(st.none() | st.dictionaries(st.text(max_size=2), st.none()))
+    | (st.dictionaries(st.sampled_from(["object", "choices", "a"]), st.none() | st.lists(st.integers()), max_size=2))
+)
+KEYS = (
+    "trace_id",
+    "start_time",
+    "type",
+    "data_type",
+    "name",
+    "value",
+    "object",
+    "data",
+    "choices",
+    "event",
+    "rid",
+    "obj",
+    "messages",
+    "prompt",
+    "input_ids",
+    "token_ids",
+    "traj",
+    "text",
+    "custom_id",
+    "id",
+    "response",
+    "conversations",
+)
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), odd))

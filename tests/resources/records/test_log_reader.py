@@ -35,19 +35,29 @@ def small(monkeypatch):
 
 
 objects = st.lists(
-    st.dictionaries(st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(), min_size=1,
-                    max_size=3).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190),
-    min_size=1, max_size=12)
+    st.dictionaries(
+        st.text(max_size=4), st.text(max_size=60) | st.lists(st.integers(), max_size=3) | st.none(), min_size=1, max_size=3
+    ).filter(lambda value: len(json.dumps(value, ensure_ascii=False).encode()) < 190),
+    min_size=1,
+    max_size=12,
+)
 
 
-@given(objects, st.integers(1, 90), st.sampled_from(["lines", "array", "array of lines", "indented", "indented array", "arrays"]))
+@given(
+    objects, st.integers(1, 90), st.sampled_from(["lines", "array", "array of lines", "indented", "indented array", "arrays"])
+)
 @settings(max_examples=80, deadline=None)
 def test_every_form_gives_the_same_records_in_pieces_of_any_size(values, size, form):
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     indented = [json.dumps(value, ensure_ascii=False, indent=1) for value in values]
-    content = {"lines": "\n".join(texts), "array": f"[{','.join(texts)}]", "array of lines": "[\n" + ",\n".join(texts) + "\n]\n",
-               "indented": "\n".join(indented), "indented array": json.dumps(values, ensure_ascii=False, indent=2),
-               "arrays": "\n".join(json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2))}[form]
+    content = {
+        "lines": "\n".join(texts),
+        "array": f"[{','.join(texts)}]",
+        "array of lines": "[\n" + ",\n".join(texts) + "\n]\n",
+        "indented": "\n".join(indented),
+        "indented array": json.dumps(values, ensure_ascii=False, indent=2),
+        "arrays": "\n".join(json.dumps(values[at : at + 2], ensure_ascii=False) for at in range(0, len(values), 2)),
+    }[form]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_reader, "HEAD_BYTES", 300)
         patch.setattr(log_reader, "CHUNK_BYTES", 50)
@@ -79,34 +89,37 @@ def test_an_element_that_is_too_long_is_passed_over_and_the_rest_is_read(small):
     assert records(content) == ([(1, '{"a":1}'), (3, '{"a":2}')], [(2, "line_too_long")])
 
 
-@pytest.mark.parametrize("content, rows, problems", [
-    (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),                   # SQL tells that the second is no JSON
-    (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),     # it breaks off
-    (b'[{"a":1}] {"b":2}', [1, 2], []),                              # more behind its end
-    (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
-    (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),              # a page a line
-    (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
-    (b'[]\n[{"a":1}]', [1], []),
-    (b"[]", [], []),
-    (b" [\n ]\n", [], []),
-    (b"[", [], [(0, "malformed_json")]),
-    ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
-    ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
-    ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
-    ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
-    (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
-    (b'[1,2,3]', [], [(0, "malformed_json")]),
-    (b'[1,2]\n{"a":1}\n', [1, 2], []),                               # lines; SQL tells that the first is no object
-    (b'[broken\n{"a":1}\n', [1, 2], []),
-    (b'{"a":1\n{"a":2}\n', [1, 2], []),
-    (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
-    (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
-    (b"", [], []),
-    (b"\n" * 500, [], []),
-    (b"\n" * 500 + b'{"a":1}', [501], []),
-    (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
-    (b"plain words\n", [], [(0, "unknown_format")]),
-])
+@pytest.mark.parametrize(
+    "content, rows, problems",
+    [
+        (b'[{"a":1},{"a" 2},{"a":3}]', [1, 2, 3], []),  # SQL tells that the second is no JSON
+        (b'[{"a":1},{"a":2},{"a"', [1, 2], [(3, "malformed_json")]),  # it breaks off
+        (b'[{"a":1}] {"b":2}', [1, 2], []),  # more behind its end
+        (b'[{"a":1}] x', [1], [(2, "malformed_json")]),
+        (b'[{"a":1},{"a":2}]\n[{"a":3}]\n', [1, 2, 3], []),  # a page a line
+        (b'[{"a":1}][]\n[\n{"a":2}\n]', [1, 2], []),
+        (b'[]\n[{"a":1}]', [1], []),
+        (b"[]", [], []),
+        (b" [\n ]\n", [], []),
+        (b"[", [], [(0, "malformed_json")]),
+        ('{"a":"h\u00e9"}\n'.encode("latin-1") * 3, [], [(0, "invalid_utf8")]),
+        ('{"a":"h\u00e9"}\n'.encode("latin-1") + b'{"a":2}', [2], [(1, "invalid_utf8")]),
+        ('{"a":1}\n{"a":2}'.encode("utf-16"), [], [(0, "invalid_utf8")]),
+        ('[{"a":1}]'.encode("utf-16-be"), [], [(0, "invalid_utf8")]),
+        (b'[{"a":1},\xff,{"a":3}]', [1, 3], [(2, "invalid_utf8")]),
+        (b"[1,2,3]", [], [(0, "malformed_json")]),
+        (b'[1,2]\n{"a":1}\n', [1, 2], []),  # lines; SQL tells that the first is no object
+        (b'[broken\n{"a":1}\n', [1, 2], []),
+        (b'{"a":1\n{"a":2}\n', [1, 2], []),
+        (b'{\n"a":1\n}\n{\n"a":', [1], [(2, "malformed_json")]),
+        (b'\xef\xbb\xbf{"a":1}\n\n \r\n{"a":2}', [1, 4], []),
+        (b"", [], []),
+        (b"\n" * 500, [], []),
+        (b"\n" * 500 + b'{"a":1}', [501], []),
+        (b"\x00\xff\xfe" * 50, [], [(0, "invalid_utf8")]),
+        (b"plain words\n", [], [(0, "unknown_format")]),
+    ],
+)
 @pytest.mark.parametrize("size", [3, 10_000])
 def test_odd_content(content, rows, problems, size):
     found, wrong = records(content, size)

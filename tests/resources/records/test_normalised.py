@@ -26,14 +26,24 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats"
 
 def chunk(identity="c1", delta=None, finish=None, index=0, **changes):
     choice = {"index": index, "delta": delta or {}, "finish_reason": finish}
-    return {"id": identity, "object": "chat.completion.chunk", "created": 1780300000, "model": "m-1",
-            "choices": [choice], **changes}
+    return {
+        "id": identity,
+        "object": "chat.completion.chunk",
+        "created": 1780300000,
+        "model": "m-1",
+        "choices": [choice],
+        **changes,
+    }
 
 
 def stream(identity="c1", words=("Hel", "lo"), **end):
-    return [chunk(identity, {"role": "assistant", "content": ""}), *[chunk(identity, {"content": word}) for word in words],
-            chunk(identity, finish="stop"),
-            chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}), *([end] if end else [])]
+    return [
+        chunk(identity, {"role": "assistant", "content": ""}),
+        *[chunk(identity, {"content": word}) for word in words],
+        chunk(identity, finish="stop"),
+        chunk(identity, choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2}),
+        *([end] if end else []),
+    ]
 
 
 def events(chunks, done=True):
@@ -71,7 +81,9 @@ def test_streamed_tool_calls_thoughts_token_ids_and_choices(tmp_path):
     assert not bad and report.total.read == 2 and [row["finish_reason"] for row in rows] == ["tool_calls", "length"]
     called, other = completions(rows)
     assert [each["function"] for each in called["tool_calls"]] == [
-        {"name": "f", "arguments": '{"x": 1}'}, {"name": "g", "arguments": "{}"}]
+        {"name": "f", "arguments": '{"x": 1}'},
+        {"name": "g", "arguments": "{}"},
+    ]
     assert [each["id"] for each in called["tool_calls"]] == ["t", "u"] and called["content"] is None
     assert rows[0]["reasoning"] == "Let me see." and "reasoning" not in rows[0]["completion"]
     assert rows[0]["completion_token_ids"] == [0, 1, 3, 4, 5, 6, 7] and rows[0]["prompt_token_ids"] == [1, 2]
@@ -102,8 +114,9 @@ def test_lines_of_chunks_one_after_the_other_or_interleaved(tmp_path):
     for number, lines in enumerate((one, after, on_a_chunk)):
         (tmp_path / str(number)).mkdir()
         rows, bad, _, report = read(tmp_path / str(number), lines)
-        found = {row["request_id"]: (json.loads(row["messages"])[0]["content"], completions([row])[0]["content"])
-                 for row in rows}
+        found = {
+            row["request_id"]: (json.loads(row["messages"])[0]["content"], completions([row])[0]["content"]) for row in rows
+        }
         assert not bad and found == {"a": ("a", "12"), "b": ("b", "34")} and report.total.read == 2
         assert min(row["source_row"] for row in rows) == (1 if number == 2 else 2 if number == 0 else 3)
 
@@ -130,12 +143,14 @@ PICTURE = bytes(range(256)) * 40
 
 def test_inline_media_become_references_and_urls_stay(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
-    parts = [{"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
-             {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
-             {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-             {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
-             {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
-             {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}}]
+    parts = [
+        {"type": "text", "text": "what is this? data:image/png;base64,AAAA"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}", "detail": "low"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{encoded}"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": encoded}},
+    ]
     record = pair(request={"messages": [{"role": "user", "content": parts}]})
     (row,), bad, _, _ = read(tmp_path, [record])
     found = json.loads(row["messages"])[0]["content"]
@@ -150,56 +165,94 @@ def test_inline_media_become_references_and_urls_stay(tmp_path):
 def test_inline_media_inside_json_texts_become_references(tmp_path):
     encoded = base64.b64encode(PICTURE).decode()
     digest = f"sha256:{hashlib.sha256(PICTURE).hexdigest()}"
-    asked = [{"role": "user", "content": [
-        {"type": "text", "text": "hé"}, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
-        {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}}]}]
+    asked = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "hé"},
+                {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
+                {"type": "input_audio", "input_audio": {"data": encoded, "format": "wav"}},
+            ],
+        }
+    ]
     parts = [{"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": encoded}]}]
     said = [{"role": "assistant", "parts": [{"type": "text", "content": "yes"}]}]
 
     def span(name, asked):
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": asked, "gen_ai.output.messages": said}
-        return {"traceId": "t", "spanId": name, "startTimeUnixNano": "1780300000000000000", "attributes": [
-            {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
-            for key, value in attributes.items()]}
+        return {
+            "traceId": "t",
+            "spanId": name,
+            "startTimeUnixNano": "1780300000000000000",
+            "attributes": [
+                {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
+                for key, value in attributes.items()
+            ],
+        }
 
-    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
-                   "input": json.dumps(asked), "output": "a"}
+    observation = {
+        "id": "g",
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(asked),
+        "output": "a",
+    }
     found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
     tool = {"role": "tool", "tool_call_id": "c", "content": found}
     prose = f"[see data:image/png;base64,{encoded[:80]}"
-    rows, bad, _, _ = read(tmp_path, [
-        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]}, observation,
-        pair(request={"messages": [tool, {"role": "user", "content": prose}]})])
+    rows, bad, _, _ = read(
+        tmp_path,
+        [
+            {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
+            observation,
+            pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
+        ],
+    )
     spans, langfuse, ours = rows[:2], rows[2], rows[3]
     assert not bad and len(rows) == 4 and encoded[:100] not in str(rows)
     image = {"type": "image_url", "image_url": {"url": f"{digest};image/png;{len(PICTURE)}"}}
     by_id = {row["request_id"]: json.loads(row["messages"]) for row in spans}
     assert by_id["t-a"][0]["content"] == [image]
     assert by_id["t-b"] == json.loads(langfuse["messages"])
-    assert by_id["t-b"][0]["content"][1:] == [image, {"type": "input_audio", "input_audio": {
-        "data": f"{digest};audio/wav;{len(PICTURE)}", "format": "wav"}}]
+    assert by_id["t-b"][0]["content"][1:] == [
+        image,
+        {"type": "input_audio", "input_audio": {"data": f"{digest};audio/wav;{len(PICTURE)}", "format": "wav"}},
+    ]
     talk = json.loads(ours["messages"])
     assert json.loads(talk[0]["content"]) == {"screen": image["image_url"]["url"], "n": [1]} and talk[1]["content"] == prose
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=80),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=80),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_law_what_is_no_media_stays(value):
     assert referenced(value) == value
 
 
-@pytest.mark.parametrize(("message", "content", "thought"), [
-    ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"), ({"content": "4", "reasoning": "two"}, "4", "two"),
-    ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"), ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
-    ({"content": "say <think>x</think>"}, "say <think>x</think>", None), ({"content": "<think>cut"}, "<think>cut", None),
-    ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."), ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
-    ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"), ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
-    ({"content": "It ends with `</think>`\n\nso"}, "It ends with `</think>`\n\nso", None),
-    ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
-    ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
-    ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
-])
+@pytest.mark.parametrize(
+    ("message", "content", "thought"),
+    [
+        ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"),
+        ({"content": "4", "reasoning": "two"}, "4", "two"),
+        ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"),
+        ({"content": "<think>\n\n</think>\n\n4"}, "4", None),
+        ({"content": "say <think>x</think>"}, "say <think>x</think>", None),
+        ({"content": "<think>cut"}, "<think>cut", None),
+        ({"content": "A metal.\n</think>\n\nTin."}, "Tin.", "A metal."),
+        ({"content": "[THINK]hm[/THINK]Tin."}, "Tin.", "hm"),
+        ({"content": "<thought>hm</thought>\nTin."}, "Tin.", "hm"),
+        ({"content": "◁think▷hm◁/think▷Tin."}, "Tin.", "hm"),
+        ({"content": "It ends with `</think>`\n\nso"}, "It ends with `</think>`\n\nso", None),
+        ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
+        ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
+        ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
+    ],
+)
 def test_thoughts_are_kept_apart(tmp_path, message, content, thought):
     record = pair()
     record["response"]["choices"][0]["message"] = {"role": "assistant", **message}
@@ -216,20 +269,39 @@ def as_parquet(records, **options):
     return content.getvalue()
 
 
-MIXED = ("preferences.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl", "anthropic.jsonl", "gemini.jsonl", "bedrock.jsonl",
-         "bedrock_completions.jsonl")
+MIXED = (
+    "preferences.jsonl",
+    "prompt_completion.jsonl",
+    "sharegpt.jsonl",
+    "anthropic.jsonl",
+    "gemini.jsonl",
+    "bedrock.jsonl",
+    "bedrock_completions.jsonl",
+)
 """Fixtures whose lines differ in the kind of one key: no Parquet column could hold them as they are."""
 
 
-@pytest.mark.parametrize("name", thorough_except(["otlp_traces.jsonl", "preferences.jsonl", "stored_completions.jsonl"],
-                                             sorted(path.name for path in FIXTURES.glob("*.jsonl"))))
+@pytest.mark.parametrize(
+    "name",
+    thorough_except(
+        ["otlp_traces.jsonl", "preferences.jsonl", "stored_completions.jsonl"],
+        sorted(path.name for path in FIXTURES.glob("*.jsonl")),
+    ),
+)
 @pytest.mark.parametrize("as_text", [False, True])
 def test_parquet_gives_the_same_rows_as_json_lines(tmp_path, name, as_text):
     records = [json.loads(line) for line in (FIXTURES / name).read_text().splitlines()]
     if as_text or name in MIXED:
-        records = [{key: value if isinstance(value, str | int | float | None) or key in ("token_ids", "input_ids", "labels",
-                    "attention_mask", "loss_mask") else json.dumps(value) for key, value in record.items()}
-                   for record in records]
+        records = [
+            {
+                key: value
+                if isinstance(value, str | int | float | None)
+                or key in ("token_ids", "input_ids", "labels", "attention_mask", "loss_mask")
+                else json.dumps(value)
+                for key, value in record.items()
+            }
+            for record in records
+        ]
     own = next(form for form in sorted(FORMATS, key=len, reverse=True) if name.startswith(form))
     found = {}
     for place, content in (("lines", (FIXTURES / name).read_bytes()), ("parquet", as_parquet(records))):
@@ -258,8 +330,9 @@ def test_parquet_of_a_log_and_a_damaged_one(tmp_path):
 
 
 def test_parquet_is_read_in_batches_of_bounded_size(monkeypatch):
-    content = as_parquet([{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none",
-                         use_dictionary=False)
+    content = as_parquet(
+        [{"text": f"{number} {'x' * 1000}"} for number in range(2000)], compression="none", use_dictionary=False
+    )
     monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 100_000)
     parts = list(read_parquet(io.BytesIO(content)))
     assert len(parts) > 10 and sum(len(part.raw) for part in parts) == 2000
@@ -284,9 +357,12 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
     (tmp_path / "b").mkdir()
     rows, (bad,), _, _ = read(tmp_path / "b", prose, name="page.md")
     assert not rows and bad["error_code"] == "unknown_format"
-    cases = [(b'{"text": "broken', "broken.jsonl", "malformed_json"), (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
-             ("hé".encode("utf-16")[:-1], "b.txt", "damaged_file"),
-             (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file")]
+    cases = [
+        (b'{"text": "broken', "broken.jsonl", "malformed_json"),
+        (b"\xff\x80\x00", "a.txt", "invalid_utf8"),
+        ("hé".encode("utf-16")[:-1], "b.txt", "damaged_file"),
+        (gzip.compress(prose)[:-9], "a.txt.gz", "damaged_file"),
+    ]
     for number, (content, name, code) in enumerate(cases):
         (tmp_path / f"c{number}").mkdir()
         rows, (bad,), _, _ = read(tmp_path / f"c{number}", content, name=name, format="text")
@@ -298,7 +374,10 @@ def test_a_text_file_is_text_only_where_the_recipe_says_so(tmp_path):
 
 def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     said = '{"b": [1,\n 2]}'
-    examples = [{"instruction": "Sort", "input": said, "response": said}, {"instruction": "Sort", "context": said, "response": "[]"}]
+    examples = [
+        {"instruction": "Sort", "input": said, "response": said},
+        {"instruction": "Sort", "context": said, "response": "[]"},
+    ]
     rows, bad, _, _ = read(tmp_path, as_parquet(examples), name="a.parquet")
     assert not bad and [json.loads(row["completion"])["content"] for row in rows] == [said, "[]"]
     assert all(json.loads(row["messages"])[0]["content"] == f"Sort\n\n{said}" for row in rows)
@@ -307,7 +386,13 @@ def test_texts_of_people_that_are_json_stay_texts_in_parquet(tmp_path):
     assert not bad and json.loads(row["completion"])["content"] == json.loads(row["messages"])[0]["content"] == said
     (tmp_path / "c").mkdir()
     talk = [{"role": "user", "content": said}, {"role": "assistant", "content": said}]
-    observation = {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00",
-                   "input": json.dumps(talk[:1]), "output": json.dumps(talk[1])}
+    observation = {
+        "id": "g",
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": "2026-06-01 10:00:00",
+        "input": json.dumps(talk[:1]),
+        "output": json.dumps(talk[1]),
+    }
     (row,), bad, _, _ = read(tmp_path / "c", as_parquet([observation]), name="a.parquet")
     assert not bad and json.loads(row["messages"]) == talk[:1] and json.loads(row["completion"]) == talk[1]

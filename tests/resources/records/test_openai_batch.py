@@ -21,26 +21,56 @@ KILLS_APART = 4
 
 
 def request(custom_id, text):
-    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions",
-            "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1}}
+    return {
+        "custom_id": custom_id,
+        "method": "POST",
+        "url": "/v1/chat/completions",
+        "body": {"model": "m", "messages": [{"role": "user", "content": text}], "temperature": 0.1},
+    }
 
 
 def response(custom_id, text, name="b"):
-    body = {"id": f"chatcmpl-{name}-{custom_id}", "object": "chat.completion", "created": 1780300000, "model": "m-1", "choices": [
-        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
-    return {"id": f"batch_req_{name}_{custom_id}", "custom_id": custom_id, "error": None,
-            "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body}}
+    body = {
+        "id": f"chatcmpl-{name}-{custom_id}",
+        "object": "chat.completion",
+        "created": 1780300000,
+        "model": "m-1",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+    }
+    return {
+        "id": f"batch_req_{name}_{custom_id}",
+        "custom_id": custom_id,
+        "error": None,
+        "response": {"status_code": 200, "request_id": f"req_{name}_{custom_id}", "body": body},
+    }
 
 
-FAILED = {"id": "batch_req_3", "custom_id": "c", "response": None,
-          "error": {"code": "batch_expired", "message": "This request could not be executed before the batch expired."}}
-REFUSED = {"id": "batch_req_4", "custom_id": "d", "error": None, "response": {
-    "status_code": 400, "request_id": "req_4", "body": {"error": {"message": "too long", "type": "invalid_request_error"}}}}
+FAILED = {
+    "id": "batch_req_3",
+    "custom_id": "c",
+    "response": None,
+    "error": {"code": "batch_expired", "message": "This request could not be executed before the batch expired."},
+}
+REFUSED = {
+    "id": "batch_req_4",
+    "custom_id": "d",
+    "error": None,
+    "response": {
+        "status_code": 400,
+        "request_id": "req_4",
+        "body": {"error": {"message": "too long", "type": "invalid_request_error"}},
+    },
+}
 
 FILES = {
-    "day1/b1_input.jsonl": [request("a", "one"), request("b", "two"), request("c", "three"), request("d", "four"),
-                            request("late", "five")],
+    "day1/b1_input.jsonl": [
+        request("a", "one"),
+        request("b", "two"),
+        request("c", "three"),
+        request("d", "four"),
+        request("late", "five"),
+    ],
     "day1/b1_output.jsonl": [response("b", "2"), response("a", "1"), response("stranger", "?")],
     "day1/b1_errors.jsonl": [FAILED, REFUSED],
     "day1/b2_input.jsonl": [request("a", "other")],
@@ -76,12 +106,17 @@ def test_requests_and_responses_become_pairs(tmp_path):
     put(tmp_path, FILES)
     found, report = read(tmp_path)
     rows = {(row["source_uri"].rpartition("logs/")[2], row["source_row"]): row for row in found["interactions"]}
-    told = {place: (json.loads(row["messages"])[0]["content"], row["completion"] and json.loads(row["completion"])["content"])
-            for place, row in rows.items()}
+    told = {
+        place: (json.loads(row["messages"])[0]["content"], row["completion"] and json.loads(row["completion"])["content"])
+        for place, row in rows.items()
+    }
     assert told == {
-        ("day1/b1_output.jsonl", 1): ("two", "2"), ("day1/b1_output.jsonl", 2): ("one", "1"),
-        ("day1/b1_errors.jsonl", 1): ("three", None), ("day1/b1_errors.jsonl", 2): ("four", None),
-        ("day1/b2_output.jsonl", 1): ("other", "other answer"), ("day2/output/x.jsonl", 1): ("third", "third answer"),
+        ("day1/b1_output.jsonl", 1): ("two", "2"),
+        ("day1/b1_output.jsonl", 2): ("one", "1"),
+        ("day1/b1_errors.jsonl", 1): ("three", None),
+        ("day1/b1_errors.jsonl", 2): ("four", None),
+        ("day1/b2_output.jsonl", 1): ("other", "other answer"),
+        ("day2/output/x.jsonl", 1): ("third", "third answer"),
     }
     assert rows["day1/b1_errors.jsonl", 2]["error"] == "too long" and rows["day1/b1_errors.jsonl", 1]["status"] == "failure"
     row = rows["day1/b1_output.jsonl", 2]
@@ -100,7 +135,9 @@ def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
     monkeypatch.setitem(FILES, "day1/b1_output.jsonl", [response(place, f"say {place}") for place in reversed(places)])
     put(tmp_path, ["day1/b1_input.jsonl", "day1/b1_output.jsonl"])
     found, report = read(tmp_path)
-    said = {(json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]}
+    said = {
+        (json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]
+    }
     assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
 
 
@@ -139,8 +176,11 @@ def test_several_requests_of_one_name_are_not_guessed_at(tmp_path):
 
 
 def test_places_leave_the_words_of_the_sides_out():
-    assert pairing_key("s3://b/day/outputs/b1_output.jsonl.gz") == pairing_key("s3://b/day/inputs/b1-input.jsonl") == (
-        "s3://b/day", "b1")
+    assert (
+        pairing_key("s3://b/day/outputs/b1_output.jsonl.gz")
+        == pairing_key("s3://b/day/inputs/b1-input.jsonl")
+        == ("s3://b/day", "b1")
+    )
     assert pairing_key("/x/batch_1_errors.jsonl") == ("/x", "batch_1")
 
 
@@ -184,8 +224,7 @@ def test_pairs_stay_while_one_of_their_sides_is_gone_or_cannot_be_read(tmp_path,
     assert not report.failed_objects and plain(found) == plain(read(tmp_path, "whole")[0])
 
 
-@pytest.mark.parametrize("first", [
-    0, *(pytest.param(first, marks=pytest.mark.thorough) for first in range(1, KILLS_APART))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.thorough) for first in range(1, KILLS_APART))])
 @pytest.mark.slow
 def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkeypatch, first):
     """Before commit `first`, and before every KILLS_APART-th one after it."""
@@ -196,9 +235,13 @@ def test_killed_before_any_commit_while_sides_arrive_and_change(tmp_path, monkey
         for path in (tmp_path / "logs").rglob("*.jsonl"):
             path.unlink()
         killed = False
-        for number, names in enumerate((["day1/b1_output.jsonl", "day2/input/x.jsonl"],
-                                        ["day1/b1_input.jsonl", "day2/output/x.jsonl", "day1/b2_output.jsonl"],
-                                        ["day1/b1_errors.jsonl", "day1/b2_input.jsonl"])):
+        for number, names in enumerate(
+            (
+                ["day1/b1_output.jsonl", "day2/input/x.jsonl"],
+                ["day1/b1_input.jsonl", "day2/output/x.jsonl", "day1/b2_output.jsonl"],
+                ["day1/b1_errors.jsonl", "day1/b2_input.jsonl"],
+            )
+        ):
             put(tmp_path, names)
             done = []
 

@@ -23,7 +23,11 @@ def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_pat
     found, bad, _, report = found_in(tmp_path, "otlp_traces.jsonl")
     assert set(found) == {("resp-1", 0), ("003", 0), ("003", 1), ("004", 0), *((f"00{n}", 0) for n in (6, 7, 8, 9))}
     assert not bad and decided(tmp_path) == {
-        "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1}
+        "otlp_other": 1,
+        "otlp_execute_tool": 1,
+        "otlp_call_without_content": 1,
+        "otlp_no_span_or_event": 1,
+    }
     assert (report.total.read, report.total.kept, report.total.skipped) == (12, 8, 4)
 
 
@@ -32,16 +36,25 @@ def test_a_span_keeps_what_it_says(tmp_path):
     row = found["resp-1", 0]
     assert row["messages"] == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "weather in Oslo?"},
-                                     {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "weather in Oslo?"},
+                {"type": "image_url", "image_url": {"url": "https://x.test/a.png"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}}],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": '{"t":7}'},
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
     ]
     assert row["completion"]["content"] == "7 degrees" and row["reasoning"] == "hm" and row["finish_reason"] == "stop"
-    assert row["tools"] == [{"type": "function", "function": {
-        "name": "weather", "description": "d", "parameters": {"type": "object"}}}]
+    assert row["tools"] == [
+        {"type": "function", "function": {"name": "weather", "description": "d", "parameters": {"type": "object"}}}
+    ]
     assert [row[f"{kind}_tokens"] for kind in ("prompt", "completion", "cached", "reasoning")] == [11, 5, 3, 2]
     assert row["latency_ms"] == 1500.000001 and row["ttft_ms"] == 250 and str(row["ts"]) == "2026-06-01 07:46:40.123456+00:00"
     assert (row["session_id"], row["client"], row["provider"], row["model"]) == ("conv-1", "shop", "openai", "m-1")
@@ -64,7 +77,8 @@ def test_older_conventions_and_other_instrumentations(tmp_path):
     numbered = found["006", 0]
     assert said(numbered["messages"]) == [("system", "S"), ("user", "Q")] and numbered["prompt_tokens"] == 4
     assert numbered["completion"]["tool_calls"] == [
-        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}]
+        {"id": "c3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
+    ]
     inference = found["007", 0]
     assert said(inference["messages"]) == [("user", "oi")] and inference["completion"]["content"] == "ok"
     assert (inference["model"], inference["session_id"], inference["prompt_tokens"]) == ("m", "s9", 1)
@@ -92,9 +106,16 @@ def test_otlp_is_recognised(name):
     assert all(detect([document]).name == "otlp" for document in documents)
 
 
-values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=6), lambda inner: st.lists(inner, max_size=3)
-                      | st.dictionaries(st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]),
-                                        inner, max_size=3), max_leaves=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(st.sampled_from(["attributes", "events", "status", "startTimeUnixNano", "eventName", "body"]), values))

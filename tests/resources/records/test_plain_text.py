@@ -19,7 +19,10 @@ from resources.records.plain_text import escaped_json, finalize, visible
         ("\u202eevil\u2066\u2069\u200e\u200b\ufeff", r"\u202eevil\u2066\u2069\u200e\u200b\ufeff"),
         ("\u2028\u2029", r"\u2028\u2029"),
         ("\U000e0041\ud800", r"\U000e0041\ud800"),
-        (":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم", ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم"),
+        (
+            ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم",
+            ":100: [red]x[/] C:\\new <b> 👩\u200d💻 ü 你好 שלום می\u200cروم",
+        ),
     ],
 )
 def test_what_steers_or_hides_is_spelt_out_and_all_else_stays(text, shown):

@@ -25,8 +25,15 @@ def test_an_answer_turned_down_meets_the_best_other_answer_to_its_prompt(tmp_pat
         interaction(5, OTHER + " please", "The northern one, by some four metres, says the pilot book."),
     ]
     store(tables, "interactions", rows)
-    store(tables, "feedback", [thumb(-1, interaction_id="i1"), {**thumb(1, interaction_id="i3"), "name": "preference"},
-                               thumb(-1, interaction_id="i4")])
+    store(
+        tables,
+        "feedback",
+        [
+            thumb(-1, interaction_id="i1"),
+            {**thumb(1, interaction_id="i3"), "name": "preference"},
+            thumb(-1, interaction_id="i4"),
+        ],
+    )
     settings = CurationSettings(feedback={"thumbs_down": "prefer" if prefer else "drop"}, near_duplicates={"enabled": False})
     clean(tables, "tutor", days_of(rows), settings)
     report = curate(tables, "tutor", tmp_path / "v1", settings, None)
@@ -36,7 +43,9 @@ def test_an_answer_turned_down_meets_the_best_other_answer_to_its_prompt(tmp_pat
     if not prefer:
         assert not (tmp_path / "v1" / "preferences").exists() and decisions["i1"]["detail"] == "feedback -1"
         return
-    assert decisions["i1"]["detail"] == "feedback -1, rejected answer of a preference row" and decisions["i1"]["kept_id"] == "i3"
+    assert (
+        decisions["i1"]["detail"] == "feedback -1, rejected answer of a preference row" and decisions["i1"]["kept_id"] == "i3"
+    )
     pairs = pq.read_table(tmp_path / "v1" / "preferences" / "preferences.parquet").to_pylist()
     assert [(pair["chosen_id"], pair["rejected_id"]) for pair in pairs] == [("i3", "i1")]
     assert pairs[0]["prompt"] == rows[2]["messages"] and pairs[0]["chosen"] == rows[2]["completion"]

@@ -42,16 +42,21 @@ def test_langfuse_tools_in_the_openai_shape(tmp_path):
     assert json.loads(call["arguments"]) == {"city": "Oslo"} and found["gen-2", 0]["tools"][0]["function"]["name"] == "weather"
     flat = found["gen-4", 0]
     assert flat["completion"]["tool_calls"] == [
-        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}]
-    assert flat["tools"] == [{"type": "function", "function": {
-        "description": "looks", "parameters": {"type": "object"}, "name": "look"}}]
+        {"id": "c9", "type": "function", "function": {"name": "look", "arguments": '{"x":1}'}}
+    ]
+    assert flat["tools"] == [
+        {"type": "function", "function": {"description": "looks", "parameters": {"type": "object"}, "name": "look"}}
+    ]
     assert flat["messages"] == [{"role": "user", "content": "call it"}] and flat["finish_reason"] == "tool_calls"
 
 
 def test_langfuse_latency_in_seconds_or_milliseconds(tmp_path):
     found = by_id(fixture(tmp_path, "langfuse_observations.jsonl")[0])
     assert [(found[f"gen-{n}", 0]["latency_ms"], found[f"gen-{n}", 0]["ttft_ms"]) for n in (1, 2, 9)] == [
-        (1500, 250), (1500, 250), (2000, 500)]
+        (1500, 250),
+        (1500, 250),
+        (2000, 500),
+    ]
 
 
 def test_langfuse_ttft_in_seconds_where_the_first_token_has_no_time(tmp_path):
@@ -117,9 +122,14 @@ def test_sglang_cut_text_is_quarantined_and_bare_tokens_are_kept(tmp_path):
     assert (row["status"], row["prompt_token_ids"], row["completion_token_ids"]) == ("tokens", [7, 8], [9])
 
 
-@pytest.mark.parametrize(("name", "form"), [
-    ("langfuse_observations.jsonl", "langfuse"), ("langfuse_scores.jsonl", "langfuse_scores"), ("sglang.jsonl", "sglang"),
-])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("langfuse_observations.jsonl", "langfuse"),
+        ("langfuse_scores.jsonl", "langfuse_scores"),
+        ("sglang.jsonl", "sglang"),
+    ],
+)
 def test_each_is_recognised_and_no_other_format_takes_it(name, form):
     for line in (FIXTURES / name).read_text().splitlines():
         assert detect([json.loads(line)]).name == form

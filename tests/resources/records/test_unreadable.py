@@ -21,8 +21,11 @@ from resources.reading.ingestion import ingest
 from resources.records.objects.log_reader import RecordProblem, read_records
 from resources.sources.sources import SourceSettings
 
-RECORD = {"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "Wie heißt der Müller, 水車の粉屋は"}]},
-          "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "Er heißt Müller."}}]}}
+RECORD = {
+    "timestamp": 1780300000,
+    "request": {"messages": [{"role": "user", "content": "Wie heißt der Müller, 水車の粉屋は"}]},
+    "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "Er heißt Müller."}}]},
+}
 LINES = (json.dumps(RECORD, ensure_ascii=False) + "\n") * 3
 WESTERN = LINES.replace("水車の粉屋は", "“so”")
 JAPANESE = LINES.replace("ß", "ss").replace("ü", "ue") + "水車のある川の粉屋\n" * 3
@@ -65,13 +68,25 @@ FILES = {
     "gb.jsonl": (CHINESE.encode("gb18030"), "invalid_utf8", "of an East Asian, .* by its looks; .*GB18030"),
     "picture.png": (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "invalid_utf8", "the file is binary"),
     "random": (bytes((number * 7919) % 251 for number in range(9000)), "invalid_utf8", "the file is binary"),
-    "a.csv": (b"1,hi,there\n2,a,b\n", "unknown_format", "looks like CSV with commas, but its first line does not name the columns; add"),
+    "a.csv": (
+        b"1,hi,there\n2,a,b\n",
+        "unknown_format",
+        "looks like CSV with commas, but its first line does not name the columns; add",
+    ),
     "a.tsv": (b"1\thi, you\n2\thi\n", "unknown_format", "looks like CSV with tabs"),
     "page.jsonl": (b"<!DOCTYPE html><html>Sign in</html>", "unknown_format", "an HTML page.*; fetch"),
     "listing.xml": (b"<?xml version='1.0'?><Error>no</Error>", "unknown_format", "the file is XML"),
     "python.jsonl": (f"{RECORD}\n".encode(), "malformed_json", "Python's own notation, not JSON; .*json.dumps"),
-    "readme.txt": (b"These are the logs.\nThey are from June.\n", "unknown_format", "no line of the file is a JSON object; .*text"),
-    "cut.jsonl.gz": (gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200], "damaged_file", "gzip stream ends early; .*rewrite"),
+    "readme.txt": (
+        b"These are the logs.\nThey are from June.\n",
+        "unknown_format",
+        "no line of the file is a JSON object; .*text",
+    ),
+    "cut.jsonl.gz": (
+        gzip.compress(bytes((n * n) % 251 for n in range(9000)))[:200],
+        "damaged_file",
+        "gzip stream ends early; .*rewrite",
+    ),
 }
 
 
@@ -86,8 +101,16 @@ def test_each_kind_has_its_reason_and_its_remedy(tmp_path, name):
     assert problem.message.count("; ") >= 1 and "Müller" not in problem.message
 
 
-@pytest.mark.parametrize("content", [LINES.encode(), b"\xef\xbb\xbf" + LINES.encode(), gzip.compress(LINES.encode(), mtime=0),
-                                     zstandard.compress(LINES.encode()), json.dumps([RECORD] * 3).encode()])
+@pytest.mark.parametrize(
+    "content",
+    [
+        LINES.encode(),
+        b"\xef\xbb\xbf" + LINES.encode(),
+        gzip.compress(LINES.encode(), mtime=0),
+        zstandard.compress(LINES.encode()),
+        json.dumps([RECORD] * 3).encode(),
+    ],
+)
 def test_what_is_read_is_still_read(content):
     from resources.records.objects.decompress import decompressed
 
@@ -148,7 +171,8 @@ def test_an_ingest_says_which_objects_left_no_row_and_why(folder, tmp_path, monk
     monkeypatch.setattr(module, "open_object", opened)
     report = ingest(Tables(LakeLayout.open(tmp_path / "lake")), "w", {"g": SourceSettings(uri=str(folder))})
     failed, aside = notes_on(report)
-    assert failed == ("3 objects could not be read, and the next run tries again: "
-                      f"{folder}/a.csv and 2 more: Permission denied")
+    assert failed == (
+        f"3 objects could not be read, and the next run tries again: {folder}/a.csv and 2 more: Permission denied"
+    )
     assert f"{folder}/a.bz2 and 1 more: other_container: the file is compressed with bzip2; unpack it" in aside
     assert aside.startswith("24 objects went to quarantine as a whole:\n  ") and "more reasons" in aside

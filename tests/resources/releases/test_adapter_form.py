@@ -45,17 +45,30 @@ def test_the_release_names_the_base_and_holds_the_adapter_with_its_tokenizer(lak
     assert (release.form, release.adapter.rank, release.speculator) == ("adapter", 12, None)
     assert release.adapter.path == f"releases/tutor/{released.name}/adapter" and "/base_model/" in release.base.path
     assert {path.name for path in (released / "adapter").iterdir()} == {
-        "adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"}
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "chat_template.jinja",
+    }
     assert base_of_adapter(released / "adapter") == str((lake.root / release.base.path).resolve())
     script = (released / "serve-vllm.sh").read_text()
-    assert f'"$LAKE/{release.base.path}" --served-model-name tutor-base' in script and "--enable-lora --max-lora-rank 16" in script
-    assert f'--lora-modules "tutor=$LAKE/{release.adapter.path}"' in script and f'--tokenizer "$LAKE/{release.adapter.path}"' in script
+    assert (
+        f'"$LAKE/{release.base.path}" --served-model-name tutor-base' in script and "--enable-lora --max-lora-rank 16" in script
+    )
+    assert (
+        f'--lora-modules "tutor=$LAKE/{release.adapter.path}"' in script
+        and f'--tokenizer "$LAKE/{release.adapter.path}"' in script
+    )
     assert not (released / "serve-sglang.sh").exists() and recheck(lake, released) == []
 
 
 def test_signed_packaged_and_pushed_are_adapter_and_base_and_not_the_merged_model(lake, released):
     names = release_files(lake, released)
-    assert any("/base_model/" in name for name in names) and f"releases/tutor/{released.name}/adapter/adapter_model.safetensors" in names
+    assert (
+        any("/base_model/" in name for name in names)
+        and f"releases/tutor/{released.name}/adapter/adapter_model.safetensors" in names
+    )
     assert not any("/sft_model/" in name for name in names)
     provenance = json.loads((released / "provenance.json").read_text())
     served = {subject["name"] for subject in provenance["subject"]}
@@ -102,11 +115,17 @@ def test_a_copy_takes_target_and_base_along(lake, released):
     assert manifests == ["tutor/sft_model", "tutor/base_model"]
 
 
-@pytest.mark.parametrize(("config", "why"), [
-    (None, r"has no adapter/: set sft\.method to lora or qlora"),
-    ({"r": 600}, r"has rank 600, and vLLM serves ranks up to 512"),
-    ({"r": 8, "target_parameters": ["model.layers.0.mlp.experts.down_proj"]}, r"experts that are stored as one weight, such as model\.layers\.0"),
-])
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (None, r"has no adapter/: set sft\.method to lora or qlora"),
+        ({"r": 600}, r"has rank 600, and vLLM serves ranks up to 512"),
+        (
+            {"r": 8, "target_parameters": ["model.layers.0.mlp.experts.down_proj"]},
+            r"experts that are stored as one weight, such as model\.layers\.0",
+        ),
+    ],
+)
 def test_a_target_that_cannot_be_an_adapter_is_refused(lake, tmp_path, config, why):
     registry = Registry(lake, "tutor")
 
@@ -125,9 +144,22 @@ def test_a_target_that_cannot_be_an_adapter_is_refused(lake, tmp_path, config, w
         lay_adapter(tmp_path / "release", "tutor", target, registry.directory(target), base)
     (tmp_path / "r1").mkdir()
     with pytest.raises(ReleaseError, match=why):
-        write_release(tmp_path / "r1", "tutor", target, None, 0, [], DrafterServing("eagle3"), None, ReleaseSettings(form="adapter"),
-                      registry.directory(target), base=base)
-    assert not (tmp_path / "r1" / "release.json").exists() and [item.name for item, _ in behind(lake, [target])] == ["tutor/base_model"]
+        write_release(
+            tmp_path / "r1",
+            "tutor",
+            target,
+            None,
+            0,
+            [],
+            DrafterServing("eagle3"),
+            None,
+            ReleaseSettings(form="adapter"),
+            registry.directory(target),
+            base=base,
+        )
+    assert not (tmp_path / "r1" / "release.json").exists() and [item.name for item, _ in behind(lake, [target])] == [
+        "tutor/base_model"
+    ]
 
 
 def test_a_model_that_continues_an_earlier_one_has_no_adapter_on_the_base(lake, released):

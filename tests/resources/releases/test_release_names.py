@@ -17,8 +17,16 @@ def lake(tmp_path):
 def test_a_release_by_version_beginning_workload_and_directory(lake, make_release, monkeypatch):
     directory = make_release(lake, 1)
     version = directory.name
-    for text, sure in ((version, True), (f"tutor/{version}", True), (str(directory), True), (f"{directory}/", True),
-                       (version[:6], True), (version[:5], False), (f"tutor/{version[:5]}", False), (version[:1], False)):
+    for text, sure in (
+        (version, True),
+        (f"tutor/{version}", True),
+        (str(directory), True),
+        (f"{directory}/", True),
+        (version[:6], True),
+        (version[:5], False),
+        (f"tutor/{version[:5]}", False),
+        (version[:1], False),
+    ):
         named = find_release(lake, text)
         assert (named.directory, named.sure) == (directory, sure), text
     monkeypatch.chdir(directory)

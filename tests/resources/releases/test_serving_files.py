@@ -35,9 +35,18 @@ def target_of(release):
 
 def plan(architecture="eagle3", zero_retention=False, drafter=DRAFTER, gguf=None, place=None, **settings):
     serving = ARCHITECTURES[architecture].serving if architecture in ARCHITECTURES else DrafterServing(architecture)
-    return ServingPlan("my_shop", "3f2a91c0d4e5", TARGET, drafter, serving,
-                       with_drafter(3) if drafter else NO_DRAFTING,
-                       Service(SAID, zero_retention=zero_retention), ServingSettings(**settings).on(place), gguf, True)
+    return ServingPlan(
+        "my_shop",
+        "3f2a91c0d4e5",
+        TARGET,
+        drafter,
+        serving,
+        with_drafter(3) if drafter else NO_DRAFTING,
+        Service(SAID, zero_retention=zero_retention),
+        ServingSettings(**settings).on(place),
+        gguf,
+        True,
+    )
 
 
 def as_mapping(flags):
@@ -58,10 +67,17 @@ def written(tmp_path, made):
     stand_in = tmp_path / "vllm"
     stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     stand_in.chmod(0o755)
-    printed = subprocess.run(["bash", release / "serve-vllm.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True,
-                             capture_output=True, text=True).stdout.splitlines()
-    read = {"docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text()),
-            "kubernetes.yaml": list(yaml.safe_load_all((release / "kubernetes.yaml").read_text()))}
+    printed = subprocess.run(
+        ["bash", release / "serve-vllm.sh"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    read = {
+        "docker-compose.yaml": yaml.safe_load((release / "docker-compose.yaml").read_text()),
+        "kubernetes.yaml": list(yaml.safe_load_all((release / "kubernetes.yaml").read_text())),
+    }
     words = {"compose": read["docker-compose.yaml"]["services"]["vllm"]["command"], "kubernetes": in_pod(read)["args"]}
 
     def at(place, words):
@@ -102,8 +118,11 @@ def test_the_same_variables_are_set_in_every_file(tmp_path):
     assert service["ulimits"] == {"core": 0} and "ulimit -c 0" in (release / "serve-vllm.sh").read_text()
     variables = dict(service["environment"])
     pod = {each["name"]: each["value"] for each in in_pod(read)["env"]}
-    exported = dict(line.removeprefix("export ").split("=", 1) for line in (release / "serve-vllm.sh").read_text().splitlines()
-                    if line.startswith("export "))
+    exported = dict(
+        line.removeprefix("export ").split("=", 1)
+        for line in (release / "serve-vllm.sh").read_text().splitlines()
+        if line.startswith("export ")
+    )
     exported = {name: value.strip('"').replace("$LAKE", MOUNTED) for name, value in exported.items()}
     assert variables == pod == exported and variables["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
     logging = json.loads((release / "vllm-logging.json").read_text())
@@ -128,7 +147,9 @@ def test_suffix_drafting_keeps_no_answers_where_nothing_is_retained(tmp_path):
 
 def test_files_have_the_form_that_their_readers_document(tmp_path):
     """Keys and types of a Deployment and a Service of Kubernetes, and of Compose."""
-    release, read, _ = written(tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf"))
+    release, read, _ = written(
+        tmp_path, plan(claim="models-claim", cpus=8, memory_gib=64, replicas=2, gguf=f"{TARGET}/model-q8_0.gguf")
+    )
     assert "&id" not in (release / "kubernetes.yaml").read_text()  # YAML's anchors are hard to read
     deployment, service = read["kubernetes.yaml"]
     assert (deployment["apiVersion"], deployment["kind"], service["kind"]) == ("apps/v1", "Deployment", "Service")
@@ -136,7 +157,11 @@ def test_files_have_the_form_that_their_readers_document(tmp_path):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == labels
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["terminationGracePeriodSeconds"] == 150 and set(pod) == {"terminationGracePeriodSeconds", "containers", "volumes"}
+    assert pod["terminationGracePeriodSeconds"] == 150 and set(pod) == {
+        "terminationGracePeriodSeconds",
+        "containers",
+        "volumes",
+    }
     container = in_pod(read)
     assert container["name"] == "vllm" and container["image"] == "vllm/vllm-openai:v0.32.0"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
@@ -175,11 +200,14 @@ def test_sglang_gets_the_fingerprint_as_the_version_of_its_weights():
     assert "--disable-radix-cache" not in plan().words("sglang", "/lake")
 
 
-@pytest.mark.parametrize(("files", "ids"), [
-    ({"generation_config.json": {"eos_token_id": [7, 8], "temperature": 0.7}, "config.json": {"eos_token_id": 1}}, [7, 8]),
-    ({"generation_config.json": {"top_p": 0.9}, "config.json": {"eos_token_id": 1}}, [1]),
-    ({"config.json": {"eos_token_id": [0]}}, [0]),
-])
+@pytest.mark.parametrize(
+    ("files", "ids"),
+    [
+        ({"generation_config.json": {"eos_token_id": [7, 8], "temperature": 0.7}, "config.json": {"eos_token_id": 1}}, [7, 8]),
+        ({"generation_config.json": {"top_p": 0.9}, "config.json": {"eos_token_id": 1}}, [1]),
+        ({"config.json": {"eos_token_id": [0]}}, [0]),
+    ],
+)
 def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, ids):
     target = target_of(make_release(lake, 1))
     for name, content in files.items():
@@ -188,19 +216,29 @@ def test_a_release_says_where_answers_end(tmp_path, lake, make_release, files, i
     out.mkdir()
     write_release(out, "tutor", target, None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
     found = json.loads((out / "generation_config.json").read_text())
-    assert found["eos_token_id"] == ids and found.get("temperature") == files.get("generation_config.json", {}).get("temperature")
+    assert found["eos_token_id"] == ids and found.get("temperature") == files.get("generation_config.json", {}).get(
+        "temperature"
+    )
     assert "--generation-config" in yaml.safe_load((out / "docker-compose.yaml").read_text())["services"]["vllm"]["command"]
 
 
-@pytest.mark.parametrize(("template", "parser"), [
-    ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "hermes"), ("no tools", None), (None, None)])
+@pytest.mark.parametrize(
+    ("template", "parser"),
+    [
+        ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "hermes"),
+        ("no tools", None),
+        (None, None),
+    ],
+)
 def test_every_file_names_the_parser_of_the_targets_tool_calls(tmp_path, lake, make_release, template, parser):
     (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
     if template is not None:
         (tmp_path / "chat_template.jinja").write_text(template)
     out = tmp_path / "r9"
     out.mkdir()
-    write_release(out, "tutor", target_of(make_release(lake, 1)), None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path)
+    write_release(
+        out, "tutor", target_of(make_release(lake, 1)), None, 0, [], DrafterServing("eagle3"), target_directory=tmp_path
+    )
     for name in ("serve-vllm.sh", "docker-compose.yaml", "kubernetes.yaml"):
         text = (out / name).read_text()
         assert ("tool-call-parser" in text) == ("enable-auto-tool-choice" in text) == (parser is not None), name

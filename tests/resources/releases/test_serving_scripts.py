@@ -15,11 +15,19 @@ from resources.releases.serving_plan import ServingPlan
 from resources.releases.serving_scripts import write_serving_files
 
 
-@pytest.mark.parametrize(("architecture", "method", "sglang"), [
-    ("eagle3", "eagle3", "EAGLE3"), ("eagle3.1", "eagle3", "EAGLE3"), ("p_eagle", "eagle3", None),
-    ("dflash", "dflash", "DFLASH"), ("medusa", "medusa", None), ("of no server", None, None),
-    ("mtp", "mtp", None), ("draft_model", "draft_model", "STANDALONE"),
-])
+@pytest.mark.parametrize(
+    ("architecture", "method", "sglang"),
+    [
+        ("eagle3", "eagle3", "EAGLE3"),
+        ("eagle3.1", "eagle3", "EAGLE3"),
+        ("p_eagle", "eagle3", None),
+        ("dflash", "dflash", "DFLASH"),
+        ("medusa", "medusa", None),
+        ("of no server", None, None),
+        ("mtp", "mtp", None),
+        ("draft_model", "draft_model", "STANDALONE"),
+    ],
+)
 def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, method, sglang):
     """The scripts, run with stand-ins for the servers that print the arguments they are given."""
     model, release = tmp_path / "models" / "m", tmp_path / "releases" / "tutor" / "r1"
@@ -33,8 +41,12 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
         (programs / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:/usr/bin:/bin"}
-    done = {server: subprocess.run(["bash", release / f"serve-{server}.sh", "--port", "1"], env=environment, check=True,
-                                   capture_output=True, text=True) for server in ("vllm", "sglang")}
+    done = {
+        server: subprocess.run(
+            ["bash", release / f"serve-{server}.sh", "--port", "1"], env=environment, check=True, capture_output=True, text=True
+        )
+        for server in ("vllm", "sglang")
+    }
     words = done["vllm"].stdout.splitlines()
     assert words[0] == "serve" and words[-1] == "1" and Path(words[1]).is_dir()
     if method is None:
@@ -53,14 +65,23 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     assert options.get("--speculative-num-steps") == ("3" if sglang in ("EAGLE3", "STANDALONE") else None)
 
 
-@pytest.mark.parametrize(("drafting", "config", "sglang"), [
-    (NO_DRAFTING, None, None),
-    (Drafting(method="ngram", num_speculative_tokens=4),
-     {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 4}, ("NGRAM", "5")),
-    (Drafting(method="suffix", num_speculative_tokens=12), {"method": "suffix", "num_speculative_tokens": 12}, None),
-    (Drafting(method="drafter", num_speculative_tokens=3, by_batch_size=((1, 2, 3), (3, 8, 0))),
-     {"method": "eagle3", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 8, 0]]},
-     ("EAGLE3", "4"))])
+@pytest.mark.parametrize(
+    ("drafting", "config", "sglang"),
+    [
+        (NO_DRAFTING, None, None),
+        (
+            Drafting(method="ngram", num_speculative_tokens=4),
+            {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 4},
+            ("NGRAM", "5"),
+        ),
+        (Drafting(method="suffix", num_speculative_tokens=12), {"method": "suffix", "num_speculative_tokens": 12}, None),
+        (
+            Drafting(method="drafter", num_speculative_tokens=3, by_batch_size=((1, 2, 3), (3, 8, 0))),
+            {"method": "eagle3", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 8, 0]]},
+            ("EAGLE3", "4"),
+        ),
+    ],
+)
 def test_the_chosen_drafting_is_served(tmp_path, drafting, config, sglang):
     write_serving_files(tmp_path, ServingPlan("tutor", "r1", "models/m", "models/d", ARCHITECTURES["eagle3"].serving, drafting))
     words = shlex.split((tmp_path / "serve-vllm.sh").read_text().partition("exec ")[2])
@@ -73,6 +94,9 @@ def test_the_chosen_drafting_is_served(tmp_path, drafting, config, sglang):
     script = (tmp_path / "serve-sglang.sh").read_text()
     words = shlex.split(script.partition("exec ")[2])
     said = dict(itertools.pairwise(words))
-    assert sglang == (None if "--speculative-algorithm" not in said else
-                      (said["--speculative-algorithm"], said["--speculative-num-draft-tokens"]))
+    assert sglang == (
+        None
+        if "--speculative-algorithm" not in said
+        else (said["--speculative-algorithm"], said["--speculative-num-draft-tokens"])
+    )
     assert ("without it" in script) == (drafting.method == "suffix")

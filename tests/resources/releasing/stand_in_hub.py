@@ -1,7 +1,7 @@
 """A Hugging Face Hub on the loopback for one repository: what `huggingface_hub` asks of it when files are pushed.
 
-    with stand_in_hub() as hub: hub.url, hub.files, hub.commits, hub.uploads
-    hub.fails_after = 2        # uploads of large files; then the Hub answers with 503
+with stand_in_hub() as hub: hub.url, hub.files, hub.commits, hub.uploads
+hub.fails_after = 2        # uploads of large files; then the Hub answers with 503
 """
 
 import base64
@@ -71,7 +71,11 @@ def stand_in_hub():
             entries = []
             for path, (content, large) in hub.files.items():
                 blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-                lfs = {"lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}} if large else {}
+                lfs = (
+                    {"lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}}
+                    if large
+                    else {}
+                )
                 entries.append({"type": "file", "path": path, "size": len(content), "oid": blob, **lfs})
             self.answer(entries)
 
@@ -92,14 +96,38 @@ def stand_in_hub():
                 hub.created.append(json.loads(body))
                 self.answer({"url": f"{hub.url}/company/tutor", "id": "company/tutor", "name": "company/tutor"})
             elif "/preupload/" in self.path:
-                self.answer({"files": [{"path": each["path"], "uploadMode": "lfs" if each["path"].endswith(LARGE) else "regular",
-                                        "shouldIgnore": False, "oid": None} for each in json.loads(body)["files"]]})
+                self.answer(
+                    {
+                        "files": [
+                            {
+                                "path": each["path"],
+                                "uploadMode": "lfs" if each["path"].endswith(LARGE) else "regular",
+                                "shouldIgnore": False,
+                                "oid": None,
+                            }
+                            for each in json.loads(body)["files"]
+                        ]
+                    }
+                )
             elif self.path.endswith("/info/lfs/objects/batch"):
                 asked = json.loads(body)["objects"]
-                self.answer({"transfer": "basic", "objects": [
-                    {"oid": each["oid"], "size": each["size"],
-                     **({} if each["oid"] in hub.large else {"actions": {"upload": {"href": f"{hub.url}/put/{each['oid']}"}}})}
-                    for each in asked]})
+                self.answer(
+                    {
+                        "transfer": "basic",
+                        "objects": [
+                            {
+                                "oid": each["oid"],
+                                "size": each["size"],
+                                **(
+                                    {}
+                                    if each["oid"] in hub.large
+                                    else {"actions": {"upload": {"href": f"{hub.url}/put/{each['oid']}"}}}
+                                ),
+                            }
+                            for each in asked
+                        ],
+                    }
+                )
             elif "/commit/" in self.path:
                 lines = [json.loads(line) for line in body.splitlines() if line.strip()]
                 paths = []
@@ -110,8 +138,13 @@ def stand_in_hub():
                     hub.files[value["path"]] = (content, large)
                     paths.append(value["path"])
                 hub.commits.append((lines[0]["value"]["summary"], paths))
-                self.answer({"commitUrl": f"{hub.url}/company/tutor/commit/c{len(hub.commits)}", "commitOid": f"c{len(hub.commits)}",
-                             "hookOutput": ""})
+                self.answer(
+                    {
+                        "commitUrl": f"{hub.url}/company/tutor/commit/c{len(hub.commits)}",
+                        "commitOid": f"c{len(hub.commits)}",
+                        "hookOutput": "",
+                    }
+                )
             else:
                 self.answer({"error": "what?"}, 404)
 

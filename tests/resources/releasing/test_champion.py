@@ -34,13 +34,19 @@ def release(lake, weights, number=0, drafter=None, shape=8):
 
     def model(name, content):
         found = made("model", name, {"w": content}, lambda home: (home / "config.json").write_text(content))
-        return found, Part(path=f"models/{found.name}/{found.version}", name=found.name, version=found.version, digest=found.digest)
+        return found, Part(
+            path=f"models/{found.name}/{found.version}", name=found.name, version=found.version, digest=found.digest
+        )
 
     target, part = model("sft_model", json.dumps({"weights": weights, "hidden_size": shape}))
     head, head_part = model("speculator", json.dumps({"weights": drafter})) if drafter else (None, None)
     content = Release(workload="tutor", target=part, speculator=head_part, num_speculative_tokens=3, gates=[])
-    manifest = made("release", "release", {"w": weights, "n": number, "d": drafter, "s": shape},
-                    lambda home: (home / "release.json").write_text(json.dumps({**content.model_dump(), "number": number})))
+    manifest = made(
+        "release",
+        "release",
+        {"w": weights, "n": number, "d": drafter, "s": shape},
+        lambda home: (home / "release.json").write_text(json.dumps({**content.model_dump(), "number": number})),
+    )
     return (registry.directory(manifest), target, head) if drafter else (registry.directory(manifest), target)
 
 
@@ -100,9 +106,14 @@ def test_another_drafter_of_the_same_target_is_compared_with_the_champions(lake)
     assert found.no_drafter == "the champion has the same drafter" and not found.no_target
 
 
-@pytest.mark.parametrize(("champion", "why"), [
-    ({}, "the champion has no drafter"), ({"drafter": "a"}, ""),
-    ({"drafter": "a", "shape": 16}, "the champion's drafter is for a target of another shape")])
+@pytest.mark.parametrize(
+    ("champion", "why"),
+    [
+        ({}, "the champion has no drafter"),
+        ({"drafter": "a"}, ""),
+        ({"drafter": "a", "shape": 16}, "the champion's drafter is for a target of another shape"),
+    ],
+)
 def test_a_drafter_that_the_champion_has_not_or_that_does_not_fit(lake, champion, why):
     before = release(lake, "one", **champion)[0]
     _, two, new = release(lake, "two", drafter="b")

@@ -14,6 +14,8 @@ from resources.releasing.champion import Champion
 from resources.releasing.gates import GateInputs, check_gates
 
 OFF = dict.fromkeys(Gates.model_fields)
+
+
 def only(**bounds):
     return Gates(**{**OFF, **bounds})
 
@@ -49,15 +51,21 @@ def test_gates_hold_at_their_value_and_fail_below():
 
 def test_what_was_not_measured_has_not_passed():
     assert results(Gates()) == {
-        "recovery": False, "loss_above_base": False, "loss_above_champion": True, "acceptance_length": False,
-        "acceptance_gain": False, "acceptance_below_champion": True}
+        "recovery": False,
+        "loss_above_base": False,
+        "loss_above_champion": True,
+        "acceptance_length": False,
+        "acceptance_gain": False,
+        "acceptance_below_champion": True,
+    }
     why = gate(only(acceptance_length=1.2), drafter="eagle3", not_measured={"acceptance": "no prompt fits"}).why
     assert why == "not measured (no prompt fits), and at least 1.2 is wanted; run the recipe again"
 
 
 def test_gates_that_do_not_apply_and_gates_that_are_off():
     assert results(only(recovery=0.9, acceptance_length=1.2, acceptance_gain=0), recovery(0.995), length(), drafter=None) == {
-        "recovery": True}
+        "recovery": True
+    }
     assert results(only(loss_above_teacher=0.1)) == {} and results(only(loss_above_teacher=0.1), student=True) != {}
     assert results(only()) == {}
 
@@ -66,12 +74,16 @@ def test_a_served_model_that_is_worse_than_its_base_is_refused():
     """Base 3.260, served 3.414, every gate green."""
     result = gate(Gates(**OFF | {"loss_above_base": 0.02}), measured())
     assert not result.passed
-    assert missed(result) == ("gate loss_above_base: 0.154 nats per token (95 % interval 0.1200 to 0.1900; target against base, "
-                              "held-out sessions, 300 rows), where the upper end of its interval must be at most 0.02")
+    assert missed(result) == (
+        "gate loss_above_base: 0.154 nats per token (95 % interval 0.1200 to 0.1900; target against base, "
+        "held-out sessions, 300 rows), where the upper end of its interval must be at most 0.02"
+    )
 
 
-@pytest.mark.parametrize(("value", "low", "high", "passed"), [
-    (-0.3, -0.35, -0.25, True), (0.0, -0.01, 0.01, True), (0.0, -0.05, 0.05, False), (0.01, 0.005, 0.02, True)])
+@pytest.mark.parametrize(
+    ("value", "low", "high", "passed"),
+    [(-0.3, -0.35, -0.25, True), (0.0, -0.01, 0.01, True), (0.0, -0.05, 0.05, False), (0.01, 0.005, 0.02, True)],
+)
 def test_the_upper_end_of_a_loss_must_be_within_the_margin(value, low, high, passed):
     assert gate(only(loss_above_base=0.02), measured(value=value, low=low, high=high)).passed == passed
 
@@ -83,19 +95,34 @@ def test_a_champion_that_is_better_refuses_the_release_and_no_champion_does_not(
     assert alone.passed and alone.why == "nothing to compare: no other release was served yet"
     gone = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", problem="its files are gone"))
     assert not gone.passed and "not measured (its files are gone)" in gone.why
-    unmeasured = gate(only(loss_above_champion=0.02), champion=Champion("3f2a"), not_measured={"loss of champion": "no tokenizer"})
+    unmeasured = gate(
+        only(loss_above_champion=0.02), champion=Champion("3f2a"), not_measured={"loss of champion": "no tokenizer"}
+    )
     assert not unmeasured.passed and "no tokenizer" in unmeasured.why
     same = gate(only(loss_above_champion=0.02), champion=Champion("3f2a", no_target="the champion has the same target"))
     assert same.passed and same.why == "nothing to compare: the champion has the same target"
 
 
 def served(**fields):
-    return measured(**{"what": "served_agreement", "against": "own layers", "value": 0.99, "low": 0.9, "high": 1.0, "n": 24,
-                       "counted": "prompts", "unit": "share"} | fields)
+    return measured(
+        **{
+            "what": "served_agreement",
+            "against": "own layers",
+            "value": 0.99,
+            "low": 0.9,
+            "high": 1.0,
+            "n": 24,
+            "counted": "prompts",
+            "unit": "share",
+        }
+        | fields
+    )
 
 
 FAR = {"what": "served_distance", "value": 0.3, "low": 0.28, "high": 0.32, "unit": "nats per token", "counted": "rows"}
-ALONE, BOTH = ({"forms": {name: {"loaded": True} for name in names}} for names in (("target",), ("target", "target with drafter")))
+ALONE, BOTH = (
+    {"forms": {name: {"loaded": True} for name in names}} for names in (("target",), ("target", "target with drafter"))
+)
 
 
 def test_a_server_that_was_not_asked_for_has_no_gate():
@@ -109,7 +136,8 @@ def test_what_a_server_says_must_be_what_own_layers_say_with_the_drafter_where_i
     assert gate(only(served_distance=0.3), served(**FAR), in_server=BOTH).passed
     assert missed(gate(only(served_distance=0.25), served(**FAR), in_server=BOTH)).startswith(
         "gate served_distance: 0.3 nats per token (95 % interval 0.2800 to 0.3200; target against own layers, held-out "
-        "sessions, 24 rows) where at most 0.25 is wanted; server.log in")
+        "sessions, 24 rows) where at most 0.25 is wanted; server.log in"
+    )
 
 
 @pytest.mark.parametrize("name", ["served_agreement", "served_distance"])
@@ -118,22 +146,29 @@ def test_a_model_that_the_server_does_not_load_misses_each_gate(name):
     result = gate(only(**{name: 0.5}), in_server=ALONE, not_measured={"target in a server": why})
     assert not result.passed and result.why == (
         f"not measured ({why}), and {result.wanted_text} is wanted; server.log in the evaluation report's folder has what the "
-        "server wrote; change quantize or evaluation.server, and run the recipe again")
+        "server wrote; change quantize or evaluation.server, and run the recipe again"
+    )
 
 
 def test_one_gate_is_enough_to_say_that_nothing_was_loaded():
     why = dict.fromkeys(("target in a server", "target with drafter in a server"), "vllm did not load it: no kernel")
     found = check_gates(only(served_agreement=0.9, served_distance=0.2), GateInputs([], why, in_server=BOTH))
     assert [(each.name, each.passed, each.nothing_to_compare) for each in found] == [
-        ("served_agreement", False, False), ("served_distance", True, True)]
+        ("served_agreement", False, False),
+        ("served_distance", True, True),
+    ]
     with_drafter = {"target with drafter in a server": "vllm did not load it: unknown drafter"}
-    found = check_gates(only(served_agreement=0.9, served_distance=0.2), GateInputs([served(**FAR)], with_drafter, in_server=BOTH))
+    found = check_gates(
+        only(served_agreement=0.9, served_distance=0.2), GateInputs([served(**FAR)], with_drafter, in_server=BOTH)
+    )
     assert [each.passed for each in found] == [False, False]
 
 
 def test_an_unquantized_form_that_does_not_load_misses_no_gate_and_a_server_without_token_ids_leaves_nothing_to_compare():
     forms = {"forms": {"reference": {"loaded": False}, "target": {"loaded": True}}}
-    assert gate(only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}).passed
+    assert gate(
+        only(served_agreement=0.9), served(), in_server=forms, not_measured={"reference in a server": "too large"}
+    ).passed
     unknown = gate(only(served_agreement=0.9), in_server=ALONE, not_measured={"served_agreement of target": "no token ids"})
     assert unknown.passed and unknown.why == "nothing to compare: no token ids"
     found = check_gates(only(served_agreement=0.9), GateInputs.of({"measurements": [], "in_server": ALONE}))
@@ -145,10 +180,14 @@ def test_each_suite_has_its_gate_over_sampled_answers_where_there_are_some():
     greedy = measured(**shared, on="gsm8k", sampling="greedy", value=-0.3, low=-0.4, high=-0.2)
     sampled = measured(**shared, on="gsm8k", sampling="sampled", value=0.0, low=-0.05, high=0.05)
     worse = measured(**shared, on="calls", sampling="greedy", value=-0.08, low=-0.15, high=-0.01)
-    found = check_gates(only(accuracy_below_base=0.1), GateInputs([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code")))
+    found = check_gates(
+        only(accuracy_below_base=0.1), GateInputs([greedy, sampled, worse], {"code": "no seccomp"}, ("gsm8k", "calls", "code"))
+    )
     assert [(each.name, each.passed, each.sampling) for each in found] == [
-        ("accuracy_below_base/gsm8k", True, "sampled"), ("accuracy_below_base/calls", False, "greedy"),
-        ("accuracy_below_base/code", False, "")]
+        ("accuracy_below_base/gsm8k", True, "sampled"),
+        ("accuracy_below_base/calls", False, "greedy"),
+        ("accuracy_below_base/code", False, ""),
+    ]
     assert "where the lower end of its interval must be at least -0.1" in found[1].why
     assert "not measured (no seccomp)" in found[2].why
 
@@ -161,7 +200,9 @@ def test_the_drafter_must_beat_the_best_lookup_as_the_traffic_is_sampled():
     assert not result.passed and result.against == "suffix" and result.sampling == "as logged"
 
 
-@pytest.mark.parametrize(("value", "low", "passed"), [(0.08, 0.02, True), (0.0, -0.05, True), (0.0, -0.06, False), (-0.08, -0.1, False)])
+@pytest.mark.parametrize(
+    ("value", "low", "passed"), [(0.08, 0.02, True), (0.0, -0.05, True), (0.0, -0.06, False), (-0.08, -0.1, False)]
+)
 def test_a_drafter_that_accepts_less_than_the_champions_is_refused(value, low, passed):
     fields = {"what": "acceptance_gain", "of": "eagle3", "sampling": "as logged", "unit": "share", "counted": "prompts"}
     over_lookup = measured(**fields | {"against": "suffix"}, value=0.3, low=0.2, high=0.4)
@@ -175,10 +216,15 @@ def test_a_drafter_that_accepts_less_than_the_champions_is_refused(value, low, p
 def test_a_champion_whose_drafter_cannot_be_compared_with():
     bound = only(acceptance_below_champion=0.05)
     assert results(bound, drafter=None) == {}
-    for champion, why in ((None, "no other release was served yet"), (Champion("3f2a", no_drafter="the champion has no drafter"),) * 2):
+    for champion, why in (
+        (None, "no other release was served yet"),
+        (Champion("3f2a", no_drafter="the champion has no drafter"),) * 2,
+    ):
         found = gate(bound, drafter="eagle3", champion=champion)
         assert found.passed and found.why == f"nothing to compare: {why if isinstance(why, str) else why.no_drafter}"
-    damaged = gate(bound, drafter="eagle3", champion=Champion("3f2a"), not_measured={"acceptance of champion": "config.json is missing"})
+    damaged = gate(
+        bound, drafter="eagle3", champion=Champion("3f2a"), not_measured={"acceptance of champion": "config.json is missing"}
+    )
     assert not damaged.passed and "not measured (config.json is missing)" in damaged.why
     assert not gate(bound, drafter="eagle3", champion=Champion("3f2a", problem="its files are gone")).passed
 
@@ -188,14 +234,21 @@ def test_the_gate_reads_the_drafter_that_is_released():
     assert results(only(acceptance_length=1.2), length("medusa"), drafter="eagle3") == {"acceptance_length": False}
 
 
-@pytest.mark.parametrize(("value", "low", "passed"), [
-    (1.114, 1.08, False),     # an older model was measured in place of the served one
-    (1.114, 0.90, False),     # and its noise excuses nothing: a quantized form differs far less
-    (1.0004, 0.9994, True),
-    (1.0004, 1.0003, True),   # rounding moves recovery by more than a bootstrap over rows sees
-    (1.01, 1.009, False), (1.01, 0.995, True), (1.0, 1.0, True),
-    (1.114, None, False), (1.0004, None, True), (1.02, None, False),    # one test row
-])
+@pytest.mark.parametrize(
+    ("value", "low", "passed"),
+    [
+        (1.114, 1.08, False),  # an older model was measured in place of the served one
+        (1.114, 0.90, False),  # and its noise excuses nothing: a quantized form differs far less
+        (1.0004, 0.9994, True),
+        (1.0004, 1.0003, True),  # rounding moves recovery by more than a bootstrap over rows sees
+        (1.01, 1.009, False),
+        (1.01, 0.995, True),
+        (1.0, 1.0, True),
+        (1.114, None, False),
+        (1.0004, None, True),
+        (1.02, None, False),  # one test row
+    ],
+)
 def test_recovery_beyond_1_by_more_than_its_noise_fails(value, low, passed):
     [result] = check_gates(only(recovery=0.99), GateInputs([recovery(value, low, 2 * value - low if low else None)]))
     assert result.passed == passed and (result.low, result.measured) == (low, value)
@@ -219,24 +272,40 @@ def test_a_gate_that_release_json_says_was_passed_is_judged_again(tmp_path, make
 def test_the_refusal_beyond_1_names_a_remedy_that_can_help():
     [result] = check_gates(only(recovery=0.99), GateInputs([recovery(1.02, 1.01, 1.03, n=5)]))
     assert result.rows == 5
-    assert result.why.endswith("run the recipe again, and if it stays so, "
-                             "add test rows (5 now) or set release.gates.recovery to null")
+    assert result.why.endswith(
+        "run the recipe again, and if it stays so, add test rows (5 now) or set release.gates.recovery to null"
+    )
 
 
 QUANTIZED = measured("divergence", against="reference", value=0.01, low=0.009, high=0.011)
 
 
 def kept(on="calls", value=0.9, low=0.8, high=0.97, **fields):
-    return measured("accuracy_kept", against="reference", on=on, value=value, low=low, high=high, n=40, counted="items",
-                    unit="ratio", **fields)
+    return measured(
+        "accuracy_kept",
+        against="reference",
+        on=on,
+        value=value,
+        low=low,
+        high=high,
+        n=40,
+        counted="items",
+        unit="ratio",
+        **fields,
+    )
 
 
 def test_a_score_that_quantization_costs():
     found = [QUANTIZED, kept("all suites", 0.96, 0.93, 0.985), kept("calls"), kept("maths", 0.9, 0.84, 0.94)]
-    given = {each.name: each for each in check_gates(only(accuracy_kept=0.99, accuracy_kept_each=0.95),
-                                                     GateInputs(found, suites=("calls", "maths")))}
+    given = {
+        each.name: each
+        for each in check_gates(only(accuracy_kept=0.99, accuracy_kept_each=0.95), GateInputs(found, suites=("calls", "maths")))
+    }
     assert {name: each.passed for name, each in given.items()} == {
-        "accuracy_kept": False, "accuracy_kept_each/calls": True, "accuracy_kept_each/maths": False}
+        "accuracy_kept": False,
+        "accuracy_kept_each/calls": True,
+        "accuracy_kept_each/maths": False,
+    }
     assert "0.8400 to 0.9400" in given["accuracy_kept_each/maths"].why
     assert "the upper end of its interval must be at least 0.95" in given["accuracy_kept_each/maths"].why
 
@@ -258,8 +327,10 @@ def test_suites_without_a_right_answer_have_nothing_to_keep():
 def test_long_contexts_are_a_gate_of_their_own():
     long = measured("recovery", against="reference", on="long context", value=0.95, low=0.94, high=0.96, counted="contexts")
     held_out = measured("recovery", against="reference", value=0.999, low=0.998, high=1.0, unit="ratio")
-    both = {each.name: each.passed for each in check_gates(
-        only(recovery=0.99, recovery_long_context=0.98), GateInputs([QUANTIZED, long, held_out]))}
+    both = {
+        each.name: each.passed
+        for each in check_gates(only(recovery=0.99, recovery_long_context=0.98), GateInputs([QUANTIZED, long, held_out]))
+    }
     assert both == {"recovery": True, "recovery_long_context": False}
     short = gate(only(recovery_long_context=0.98), QUANTIZED, not_measured={"long context": "the test rows are too short"})
     assert short.passed and "too short" in short.why
@@ -267,11 +338,14 @@ def test_long_contexts_are_a_gate_of_their_own():
 
 
 def test_a_missed_recovery_names_the_block_that_costs_most():
-    report = {"measurements": [measured("recovery", against="reference", value=0.9, low=0.89, high=0.91, unit="ratio").model_dump()],
-              "against_reference": {"blocks": [{"block": 7, "cost": 0.0612}, {"block": 0, "cost": 0.01}]}}
+    report = {
+        "measurements": [measured("recovery", against="reference", value=0.9, low=0.89, high=0.91, unit="ratio").model_dump()],
+        "against_reference": {"blocks": [{"block": 7, "cost": 0.0612}, {"block": 0, "cost": 0.01}]},
+    }
     [result] = check_gates(only(recovery=0.99), GateInputs.of(report))
-    assert missed(result).endswith("of the model's blocks, number 7 costs most: with its unquantized weights the divergence is "
-                                   "0.0612 nats per token lower")
+    assert missed(result).endswith(
+        "of the model's blocks, number 7 costs most: with its unquantized weights the divergence is 0.0612 nats per token lower"
+    )
 
 
 def test_four_bits_have_their_own_bounds_unless_the_recipe_names_some():

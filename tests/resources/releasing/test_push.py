@@ -48,7 +48,10 @@ def test_the_hub_gets_weights_first_and_the_manifest_last(hub, lake, release):
     assert hub.commits[-1][1] == [manifest] and hub.created[0]["visibility"] == "private" and hub.tokens == {"hf_secret"}
     for path, (content, _) in hub.files.items():
         assert content == (lake.root / path).read_bytes()
-    assert {f"releases/tutor/{release.name}/serve-vllm.sh", f"models/tutor/speculator/{_version(lake, 'speculator')}/config.json"} <= set(hub.files)
+    assert {
+        f"releases/tutor/{release.name}/serve-vllm.sh",
+        f"models/tutor/speculator/{_version(lake, 'speculator')}/config.json",
+    } <= set(hub.files)
     assert pushed.files == len(hub.files) and pushed.there == 0 and not pushed.signed
     assert pushed.bytes == sum(len(content) for content, _ in hub.files.values())
 
@@ -98,9 +101,17 @@ def test_a_hub_that_does_not_answer_is_one_sentence(online, lake, release, monke
         push_release(lake, release, "hf://company/tutor")
 
 
-@pytest.mark.parametrize(("to", "said"), [
-    ("hf://tutor", "names no repository"), ("hf://a/b/c", "names no repository"), ("s3://bucket", "names no prefix"), ("s3://bucket/", "names no prefix"),
-    ("gs://bucket/a", "no place to push to"), ("/tmp/a", "no place to push to")])
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("hf://tutor", "names no repository"),
+        ("hf://a/b/c", "names no repository"),
+        ("s3://bucket", "names no prefix"),
+        ("s3://bucket/", "names no prefix"),
+        ("gs://bucket/a", "no place to push to"),
+        ("/tmp/a", "no place to push to"),
+    ],
+)
 def test_other_places_are_refused(to, said, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with pytest.raises(ReleaseError, match=said):
@@ -116,8 +127,11 @@ def test_the_etag_is_that_of_the_parts_in_which_a_file_is_sent(tmp_path, monkeyp
     file = tmp_path / "f"
     file.write_bytes(b"x" * size)
     parts = [b"x" * min(64, size - start) for start in range(0, size, 64)]
-    expected = hashlib.md5(b"x" * size).hexdigest() if size < 128 else hashlib.md5(
-        b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
+    expected = (
+        hashlib.md5(b"x" * size).hexdigest()
+        if size < 128
+        else hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest() + f"-{len(parts)}"
+    )
     assert etag_of(file) == expected
 
 
@@ -130,7 +144,10 @@ class Store:
     def objects(self):
         from stores.s3 import ObjectEntry
 
-        return [ObjectEntry(path, len(content), f'"{hashlib.md5(content).hexdigest()}"', None) for path, content in self.objects_of.items()]
+        return [
+            ObjectEntry(path, len(content), f'"{hashlib.md5(content).hexdigest()}"', None)
+            for path, content in self.objects_of.items()
+        ]
 
     def upload(self, files):
         if self.stops_after is not None and len(self.calls) >= self.stops_after:

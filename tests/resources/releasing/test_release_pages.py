@@ -26,40 +26,130 @@ from resources.releasing.comparison import flat, gates_by_name
 from resources.releasing.release_facts import facts_of, short_name
 from resources.releasing.summary import Summary
 
-HELD = GateResult(name="recovery", wanted=0.99, measured=0.998, low=0.996, high=0.999, passed=True, of="target", against="reference",
-                  on=HELD_OUT, rows=300)
-MISSED = GateResult(name="acceptance_length", wanted=2.5, measured=2.1, low=2.0, high=2.2, passed=False, judged_by="low", of="eagle3",
-                    on=HELD_OUT, sampling="temperature 1", rows=200, counted="prompts")
-EMPTY = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet")
+HELD = GateResult(
+    name="recovery",
+    wanted=0.99,
+    measured=0.998,
+    low=0.996,
+    high=0.999,
+    passed=True,
+    of="target",
+    against="reference",
+    on=HELD_OUT,
+    rows=300,
+)
+MISSED = GateResult(
+    name="acceptance_length",
+    wanted=2.5,
+    measured=2.1,
+    low=2.0,
+    high=2.2,
+    passed=False,
+    judged_by="low",
+    of="eagle3",
+    on=HELD_OUT,
+    sampling="temperature 1",
+    rows=200,
+    counted="prompts",
+)
+EMPTY = GateResult(
+    name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True, reason="none yet"
+)
 
 ROOT = Path(__file__).parents[3]
 
 
 def measured(what, value, of="target", against="", on=HELD_OUT, sampling="", **more):
-    return Measurement(**{"what": what, "of": of, "against": against, "on": on, "sampling": sampling, "value": value, "low": value - 0.1,
-                          "high": value + 0.1, "n": 300, "counted": "rows", "unit": "", "method": PAIRED} | more)
+    return Measurement(
+        **{
+            "what": what,
+            "of": of,
+            "against": against,
+            "on": on,
+            "sampling": sampling,
+            "value": value,
+            "low": value - 0.1,
+            "high": value + 0.1,
+            "n": 300,
+            "counted": "rows",
+            "unit": "",
+            "method": PAIRED,
+        }
+        | more
+    )
 
 
-MEASURED = [measured("loss", 1.5), measured("loss", 1.9, of="base"), measured("loss", 1.6, of="champion"),
-            measured("loss_increase", -0.1, against="champion"), measured("recovery", 0.998, against="reference"),
-            measured("acceptance_length", 2.1, of="eagle3", sampling="temperature 1"), measured("acceptance_length", 1.2, of="ngram", sampling="temperature 1"),
-            measured("accuracy", 0.75, on="gsm8k", sampling="greedy"), measured("accuracy", 0.7, of="champion", on="gsm8k", sampling="greedy"),
-            measured("accuracy_gain", 0.05, against="champion", on="gsm8k", sampling="greedy", counted="items")]
-DRAFTED = {"sampling": "as logged", "num_speculative_tokens": 3, "looping_share": 0.0, "prompts": 200,
-           "accepted_by_position": [0.7, 0.4, 0.2], "tau_by": {"prompt_shape": {
-               "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4}, "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3}}}}
-ACCEPTANCE = [{**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
-              {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5}]
+MEASURED = [
+    measured("loss", 1.5),
+    measured("loss", 1.9, of="base"),
+    measured("loss", 1.6, of="champion"),
+    measured("loss_increase", -0.1, against="champion"),
+    measured("recovery", 0.998, against="reference"),
+    measured("acceptance_length", 2.1, of="eagle3", sampling="temperature 1"),
+    measured("acceptance_length", 1.2, of="ngram", sampling="temperature 1"),
+    measured("accuracy", 0.75, on="gsm8k", sampling="greedy"),
+    measured("accuracy", 0.7, of="champion", on="gsm8k", sampling="greedy"),
+    measured("accuracy_gain", 0.05, against="champion", on="gsm8k", sampling="greedy", counted="items"),
+]
+DRAFTED = {
+    "sampling": "as logged",
+    "num_speculative_tokens": 3,
+    "looping_share": 0.0,
+    "prompts": 200,
+    "accepted_by_position": [0.7, 0.4, 0.2],
+    "tau_by": {
+        "prompt_shape": {
+            "<b>ask-a-long-word#09775227": {"prompts": 9, "tau": 2.2, "tau_low": 2.0, "tau_high": 2.4},
+            "code": {"prompts": 5, "tau": 2.9, "tau_low": 2.5, "tau_high": 3.3},
+        }
+    },
+}
+ACCEPTANCE = [
+    {**DRAFTED, "drafter": "none", "tau": 1.0, "tau_low": 1.0, "tau_high": 1.0},
+    {**DRAFTED, "drafter": "eagle3", "tau": 2.3, "tau_low": 2.1, "tau_high": 2.5},
+]
 RATE = {"median": 100.0, "lowest": 90.0, "highest": 110.0, "p50_s": 0.2, "p99_s": 0.31}
-SPEED = {"in_server": {"forms": {"target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}},
-                       "ratios": {}}}
-BESIDE = {"against": "champion", "rows": 40, "days": 7, "since": "2026-06-13T00:00:00+00:00", "loss_target": 1.5, "loss_other": 1.6, "increase": -0.1,
-          "low": -0.12, "high": -0.08, "worse": 1, "better": 1}
-REPORT = {"settings": {"num_speculative_tokens": 3}, "measurements": [each.model_dump() for each in MEASURED], "not_measured": {},
-          "acceptance": ACCEPTANCE, "tasks": {"gsm8k": {}}, "side_by_side": BESIDE,
-          "same_directory": {"target": "target", "champion": "champion", "base": "base"}}
-ROW = {"change": 0.7, "target_loss": 2.0, "champion_loss": 1.3, "tokens": 12, "ts": "2026-06-17T10:00:00+00:00",
-       "prompt": [{"role": "user", "text": "What is <b>two</b> and two?"}], "logged": "Four.", "target": "Five.", "champion": "Four!"}
+SPEED = {
+    "in_server": {
+        "forms": {
+            "target": {"tokens_per_second": {"1": RATE, "8": RATE | {"median": 400.0}}, "started_s": 30.0, "memory_mb": 900.0}
+        },
+        "ratios": {},
+    }
+}
+BESIDE = {
+    "against": "champion",
+    "rows": 40,
+    "days": 7,
+    "since": "2026-06-13T00:00:00+00:00",
+    "loss_target": 1.5,
+    "loss_other": 1.6,
+    "increase": -0.1,
+    "low": -0.12,
+    "high": -0.08,
+    "worse": 1,
+    "better": 1,
+}
+REPORT = {
+    "settings": {"num_speculative_tokens": 3},
+    "measurements": [each.model_dump() for each in MEASURED],
+    "not_measured": {},
+    "acceptance": ACCEPTANCE,
+    "tasks": {"gsm8k": {}},
+    "side_by_side": BESIDE,
+    "same_directory": {"target": "target", "champion": "champion", "base": "base"},
+}
+ROW = {
+    "change": 0.7,
+    "target_loss": 2.0,
+    "champion_loss": 1.3,
+    "tokens": 12,
+    "ts": "2026-06-17T10:00:00+00:00",
+    "prompt": [{"role": "user", "text": "What is <b>two</b> and two?"}],
+    "logged": "Four.",
+    "target": "Five.",
+    "champion": "Four!",
+}
 
 
 @pytest.fixture
@@ -75,9 +165,19 @@ def page(lake, make_release, tmp_path):
     served = [read_manifest(lake.root / part.path) for part in release.parts]
     facts = facts_of(lake, release, directory.name, served, champion.name)
     summary = Summary(
-        workload="tutor", records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}), dataset={},
-        evaluation=deepcopy(REPORT), models={}, has_drafter=True, serving=DrafterServing("eagle3"), gates=[HELD, MISSED, EMPTY], release=directory.name,
-        measured_at=datetime(2026, 6, 20, tzinfo=UTC), speed=SPEED, facts=facts)
+        workload="tutor",
+        records=RecordCounts(read=5, kept=4, dropped={"clean: error": 1}, quarantined={}),
+        dataset={},
+        evaluation=deepcopy(REPORT),
+        models={},
+        has_drafter=True,
+        serving=DrafterServing("eagle3"),
+        gates=[HELD, MISSED, EMPTY],
+        release=directory.name,
+        measured_at=datetime(2026, 6, 20, tzinfo=UTC),
+        speed=SPEED,
+        facts=facts,
+    )
     out = tmp_path / "out"
     out.mkdir()
     return summary, release, champion, out
@@ -103,8 +203,13 @@ def test_a_figure_that_rounds_to_nothing_has_no_sign():
     gate = HELD.model_copy(update={"measured": -0.00001, "low": -0.00002, "high": 0.00001})
     assert gate.interval_text == "0.0000 to 0.0000"
     assert "-0.00 " not in bars("a", [Bar("b", -0.0001)], "tokens", 2)
-    unsigned = [f"{path}: {found}" for folder in PACKAGES for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2")
-                for found in re.findall(r"\{[^{}]*:\+?,?\.\d%\}", path.read_text(encoding="utf-8"))]
+    unsigned = [
+        f"{path}: {found}"
+        for folder in PACKAGES
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".j2")
+        for found in re.findall(r"\{[^{}]*:\+?,?\.\d%\}", path.read_text(encoding="utf-8"))
+    ]
     assert unsigned == [], "write {share:z.1%}: the z leaves out the sign of a nought"
 
 
@@ -114,17 +219,30 @@ def test_each_chart_stands_under_the_heading_that_it_is_about(page):
     sections = {each.split("</h2>")[0]: each for each in (out / "report.html").read_text().split("<h2>")[1:]}
     charts = {title: re.findall(r"<figcaption><b>(.*?)</b>", text) for title, text in sections.items()}
     assert {title: found for title, found in charts.items() if found} == {
-        "Acceptance length": ["Acceptance length", "Acceptance by position", "Acceptance length of eagle3 by shape of the prompt"],
-        "In a real server": ["Tokens/s in a real server", "Latency in a real server"]}
+        "Acceptance length": [
+            "Acceptance length",
+            "Acceptance by position",
+            "Acceptance length of eagle3 by shape of the prompt",
+        ],
+        "In a real server": ["Tokens/s in a real server", "Latency in a real server"],
+    }
 
 
 def test_a_gate_is_one_row_of_a_comparison_and_a_digest_is_no_setting():
     early = [EMPTY, HELD]
-    late = [EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24}), HELD.model_copy(update={"rows": 31})]
+    late = [
+        EMPTY.model_copy(update={"measured": -0.00001, "nothing_to_compare": False, "rows": 24}),
+        HELD.model_copy(update={"rows": 31}),
+    ]
     assert list(gates_by_name(early)) == list(gates_by_name(late)) == ["loss above champion", "recovery"]
-    assert gates_by_name(early)["loss above champion"] == "nothing to compare with" and gates_by_name(late)["loss above champion"] == "0.0000"
+    assert (
+        gates_by_name(early)["loss above champion"] == "nothing to compare with"
+        and gates_by_name(late)["loss above champion"] == "0.0000"
+    )
     assert flat({"revision": "0a1b2c3d4e5f"}, "base_model") == {"base_model.revision": "0a1b2c3d4e5f"}
-    settings = flat({"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}, "sft_model")
+    settings = flat(
+        {"rate": 0.1, "parent": "0a1b2c3d4e5f", "of": {"digest": "f" * 63 + "0", "steps": 123456789012}}, "sft_model"
+    )
     assert settings == {"sft_model.rate": "0.1", "sft_model.of.steps": "123456789012"}
 
 
@@ -144,10 +262,20 @@ def test_the_card_is_one_that_the_hub_reads(page):
 def test_the_card_says_the_verdict_first_and_shows_no_row(page):
     summary, _, champion, out = page
     summary.evaluation["against_reference"] = {"worst_rows": [{"row_id": "r1-of-a-user", "divergence": 0.1, "tokens": 3}]}
-    summary.evaluation["measurements"] += [measured("divergence", 0.1, against="reference").model_dump(), measured("agreement", 0.9, against="reference").model_dump()]
+    summary.evaluation["measurements"] += [
+        measured("divergence", 0.1, against="reference").model_dump(),
+        measured("agreement", 0.9, against="reference").model_dump(),
+    ]
     text = ModelCard(_written(summary, out)).text
-    order = ["**1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion.**", "measured on 2026-06-20", "## Gates", "## What changed since the champion",
-             "## Acceptance length", "## Made from", "## Serve it"]
+    order = [
+        "**1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion.**",
+        "measured on 2026-06-20",
+        "## Gates",
+        "## What changed since the champion",
+        "## Acceptance length",
+        "## Made from",
+        "## Serve it",
+    ]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert "eagle3, held-out sessions, temperature 1, 200 prompts, K 3" in text and f"champion {champion.name}" in text
@@ -162,8 +290,15 @@ def _written(summary, out):
 
 def test_base_licence_and_languages_are_metadata(page):
     summary, _, _, out = page
-    facts = replace(summary.facts, base_models=["Qwen/Qwen3-8B"], licences={"Qwen/Qwen3-8B": "Apache-2.0"}, languages=["en", "de"],
-                    datasets=["tutor/sft_dataset"], scheme="w8a8", relation="quantized")
+    facts = replace(
+        summary.facts,
+        base_models=["Qwen/Qwen3-8B"],
+        licences={"Qwen/Qwen3-8B": "Apache-2.0"},
+        languages=["en", "de"],
+        datasets=["tutor/sft_dataset"],
+        scheme="w8a8",
+        relation="quantized",
+    )
     data = ModelCard(_written(replace(summary, facts=facts), out)).data.to_dict()
     assert (data["base_model"], data["license"], data["language"]) == (["Qwen/Qwen3-8B"], "apache-2.0", ["en", "de"])
     assert data["base_model_relation"] == "quantized" and data["datasets"] == ["tutor/sft_dataset"]
@@ -177,8 +312,19 @@ def test_the_report_has_the_verdict_before_gates_and_charts_after_them(page):
     summary, _, _, out = page
     summary.write(out)
     text = (out / "report.html").read_text()
-    assert text.index('class="verdict bad"') < text.index("<h2>Gates") < text.index("<h2>What changed") < text.index("<svg") < text.index("<h2>Made from")
-    assert text.count("<svg") == 5 and "Latency in a real server" in text and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text and "<b>ask" not in text
+    assert (
+        text.index('class="verdict bad"')
+        < text.index("<h2>Gates")
+        < text.index("<h2>What changed")
+        < text.index("<svg")
+        < text.index("<h2>Made from")
+    )
+    assert (
+        text.count("<svg") == 5
+        and "Latency in a real server" in text
+        and "&lt;b&gt;ask-a-long-word#09775227 (9)" in text
+        and "<b>ask" not in text
+    )
     assert '<td data-column="measured" class="figure">0.9980</td>' in text and '<th class="figure">measured</th>' in text
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
     markdown = (out / "report.md").read_text()
@@ -194,14 +340,24 @@ def test_charts_have_only_what_was_measured():
 
 def test_charts_escape_names_and_bear_any_number():
     made = bars("a & b", [Bar("<script>" + "x" * 40, 0.0), Bar("big", 1e6, 1e5, 2e6)], "tokens") + lines(
-        "c", {"<s>": [(1, 0.0), (2, 0.00123)]}, "x", "y")
+        "c", {"<s>": [(1, 0.0), (2, 0.00123)]}, "x", "y"
+    )
     assert "<script>" not in made and "a &amp; b" in made and "nan" not in made and "\u2026" in made
     assert lines("one", {"only": [(4, 2.0)]}, "x", "y").count("<circle") == 1
 
 
-@pytest.mark.parametrize(("cells", "figures"), [
-    (["0.9980", "-1,234.5", "", "not measured"], True), (["1.2 to 3.4", "12 (10 to 14)"], True), (["0.35 MB", "5 %", "-"], True),
-    (["1.00 0.98"], False), (["at least 0.95"], False), (["", ""], False), (["8b"], False)])
+@pytest.mark.parametrize(
+    ("cells", "figures"),
+    [
+        (["0.9980", "-1,234.5", "", "not measured"], True),
+        (["1.2 to 3.4", "12 (10 to 14)"], True),
+        (["0.35 MB", "5 %", "-"], True),
+        (["1.00 0.98"], False),
+        (["at least 0.95"], False),
+        (["", ""], False),
+        (["8b"], False),
+    ],
+)
 def test_columns_of_figures_are_aligned(cells, figures):
     assert ReportSection("t", ["c"], [[cell] for cell in cells]).is_figure == [figures]
 
@@ -219,12 +375,22 @@ def approval(page, lake, rows, champion=True, report=REPORT, **unlike):
 def test_the_approval_page_compares_candidate_and_champion(page, lake):
     rows = [ROW | {"row_id": "r1", "kind": "regression"}, ROW | {"row_id": "r2", "kind": "gain", "change": -0.4}]
     text = approval(page, lake, rows)
-    order = ['class="verdict bad"', "against champion", "<h2>Gates", "<h2>Scores", "<h2>Cost, size", "<h2>What changed", "2 held-out prompts, worst first"]
+    order = [
+        'class="verdict bad"',
+        "against champion",
+        "<h2>Gates",
+        "<h2>Scores",
+        "<h2>Cost, size",
+        "<h2>What changed",
+        "2 held-out prompts, worst first",
+    ]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert "On the last 7 days of held-out traffic (40 rows), the candidate predicts 1 better and 1 worse." in text
     assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
-    assert "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text  # 1,000 / 400
+    assert (
+        "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text
+    )  # 1,000 / 400
     assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
     assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
@@ -232,31 +398,80 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
 
 def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
     shared = {"sampling": "as logged", "n": 40, "counted": "prompts"}
-    lengths = [{"what": "acceptance_length", "of": name, "value": tau, "unit": "tokens per forward", **shared}
-               for name, tau in (("champion", 1.71), ("eagle3", 1.92))]
-    gain = {"what": "acceptance_gain", "of": "eagle3", "against": "champion", "value": 0.1228, "low": 0.08, "high": 0.17, "unit": "share", **shared}
+    lengths = [
+        {"what": "acceptance_length", "of": name, "value": tau, "unit": "tokens per forward", **shared}
+        for name, tau in (("champion", 1.71), ("eagle3", 1.92))
+    ]
+    gain = {
+        "what": "acceptance_gain",
+        "of": "eagle3",
+        "against": "champion",
+        "value": 0.1228,
+        "low": 0.08,
+        "high": 0.17,
+        "unit": "share",
+        **shared,
+    }
     report = {key: value for key, value in REPORT.items() if key != "side_by_side"} | {"measurements": [*lengths, gain]}
     text = approval(page, lake, [], report=report, no_target="the champion has the same target")
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores"):text.index("<h2>Cost, size")])
-    assert cells == ["acceptance length, as logged, both drafters on the candidate&#39;s target (tokens per forward; share)", "1.710", "1.920", "0.1228 (0.0800 to 0.1700)", "40 prompts"]
-    assert "<b>acceptance length (tokens" not in text and text.count(">acceptance length, ") == 1  # one figure of the champion's
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores") : text.index("<h2>Cost, size")])
+    assert cells == [
+        "acceptance length, as logged, both drafters on the candidate&#39;s target (tokens per forward; share)",
+        "1.710",
+        "1.920",
+        "0.1228 (0.0800 to 0.1700)",
+        "40 prompts",
+    ]
+    assert (
+        "<b>acceptance length (tokens" not in text and text.count(">acceptance length, ") == 1
+    )  # one figure of the champion's
     assert "Losses and answers are not compared: the champion has the same target." in text and "0 held-out prompts" in text
 
 
 def test_a_first_release_has_answers_beside_its_bases(page, lake):
-    rows = [{**ROW, "row_id": f"r{at}", "kind": "gain", "change": at / -10, "base_loss": 2.5, "base": "<i>base</i>", "marks": {"target": "repeats itself"},
-             "prompt": [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "word " * 200}]} for at in range(20)]
-    beside = {"against": "base", "rows": 40, "days": 7, "since": None, "worse": 1, "better": 39, "loss_target": 1.5, "loss_other": 1.6}
+    rows = [
+        {
+            **ROW,
+            "row_id": f"r{at}",
+            "kind": "gain",
+            "change": at / -10,
+            "base_loss": 2.5,
+            "base": "<i>base</i>",
+            "marks": {"target": "repeats itself"},
+            "prompt": [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "word " * 200}],
+        }
+        for at in range(20)
+    ]
+    beside = {
+        "against": "base",
+        "rows": 40,
+        "days": 7,
+        "since": None,
+        "worse": 1,
+        "better": 39,
+        "loss_target": 1.5,
+        "loss_other": 1.6,
+    }
     text = approval(page, lake, rows, champion=False, report=REPORT | {"side_by_side": beside})
-    assert "No champion served before this release." in text and "20 held-out prompts, worst first" in text and "largest gains" not in text
-    assert "than its base does (above 0: worse)" in text and "better and 1 worse than its base." in text and "last week" not in text
+    assert (
+        "No champion served before this release." in text
+        and "20 held-out prompts, worst first" in text
+        and "largest gains" not in text
+    )
+    assert (
+        "than its base does (above 0: worse)" in text
+        and "better and 1 worse than its base." in text
+        and "last week" not in text
+    )
     assert text.count("&lt;i&gt;base&lt;/i&gt;") == 20 and "<i>base" not in text and text.count("repeats itself</b>") == 20
     assert text.count("all 1,000 characters") == 20 and text.count("1 earlier message</summary>") == 20  # long texts fold
     assert text.index("row r0<") < text.index("row r1<") < text.index("row r19<")
 
 
 def test_without_held_out_rows_the_page_says_so(page, lake):
-    text = approval(page, lake, [], champion=False, report={key: value for key, value in REPORT.items() if key != "side_by_side"})
+    text = approval(
+        page, lake, [], champion=False, report={key: value for key, value in REPORT.items() if key != "side_by_side"}
+    )
     assert "No champion served before this release." in text and "the evaluation report keeps no held-out row" in text
 
 

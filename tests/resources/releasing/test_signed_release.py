@@ -37,12 +37,19 @@ def keys(tmp_path_factory):
     """Key pairs: NAME.pub in a folder, private/NAME.pem."""
     home = tmp_path_factory.mktemp("keys")
     (home / "private").mkdir()
-    for name, curve in (("release", ec.SECP256R1()), ("ann", ec.SECP256R1()), ("bob", ec.SECP384R1()), ("other", ec.SECP256R1())):
+    for name, curve in (
+        ("release", ec.SECP256R1()),
+        ("ann", ec.SECP256R1()),
+        ("bob", ec.SECP384R1()),
+        ("other", ec.SECP256R1()),
+    ):
         private = ec.generate_private_key(curve)
-        (home / "private" / f"{name}.pem").write_bytes(private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-        (home / f"{name}.pub").write_bytes(private.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+        (home / "private" / f"{name}.pem").write_bytes(
+            private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
+        (home / f"{name}.pub").write_bytes(
+            private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        )
     return home
 
 
@@ -192,13 +199,17 @@ def test_two_people_have_to_approve_and_one_twice_is_one(lake, make_release, key
     assert approvals_of(lake, directory).missing == 1
     key("bob")
     approve(lake, directory, BOB)
-    assert not approvals_of(lake, directory).missing and approvals_of(lake, directory).people == ["bob (key ann)", "bob (key bob)"]
+    assert not approvals_of(lake, directory).missing and approvals_of(lake, directory).people == [
+        "bob (key ann)",
+        "bob (key bob)",
+    ]
 
 
 def test_a_key_that_signs_releases_need_not_be_one_that_approves(lake, signed, keys, key, tmp_path, monkeypatch):
     listed = tmp_path / "keys.yaml"
-    listed.write_text(f"keys:\n- {{name: team, file: {keys / 'release.pub'}}}\n"
-                      f"- {{name: ann, file: {keys / 'ann.pub'}, approves: true}}\n")
+    listed.write_text(
+        f"keys:\n- {{name: team, file: {keys / 'release.pub'}}}\n- {{name: ann, file: {keys / 'ann.pub'}, approves: true}}\n"
+    )
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(listed))
     key("release")
     approve(lake, signed, ANN)
@@ -276,11 +287,18 @@ def verified(keys, monkeypatch, capsys):
 
 def test_the_verifier_is_a_program_of_its_own(packed, keys):
     """Started as its user starts it, where no file of millrace can be imported."""
-    done = subprocess.run([sys.executable, "-I", str(packed / "verify.py"), "--key", str(keys / "release.pub")],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", str(packed / "verify.py"), "--key", str(keys / "release.pub")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0 and done.stdout.startswith("ok: release "), process_report(done)
-    assert "millrace" not in {line.split()[1].split(".")[0] for line in (packed / "verify.py").read_text().splitlines()
-                              if line.startswith(("import ", "from "))}
+    assert "millrace" not in {
+        line.split()[1].split(".")[0]
+        for line in (packed / "verify.py").read_text().splitlines()
+        if line.startswith(("import ", "from "))
+    }
 
 
 def test_a_package_verifies_itself_and_refuses_what_changed(packed, verified, keys, signed):
@@ -288,13 +306,19 @@ def test_a_package_verifies_itself_and_refuses_what_changed(packed, verified, ke
     code, said = verified(packed, *by_ann, "--release", signed.name)
     assert code == 0 and "approved by ann (ann)" in said and signed.name in said
     assert (packed / only(packed.glob("releases/tutor/*/serve-vllm.sh"))).stat().st_mode & 0o111
-    for arguments, expected in (((*by_ann, "--approvals", "2"), "1 of 2 approvals"), (("--approver", str(keys / "bob.pub")), "0 of 1"),
-                                (("--release", "3f2a91c0d4e5"), "not 3f2a91c0d4e5")):
+    for arguments, expected in (
+        ((*by_ann, "--approvals", "2"), "1 of 2 approvals"),
+        (("--approver", str(keys / "bob.pub")), "0 of 1"),
+        (("--release", "3f2a91c0d4e5"), "not 3f2a91c0d4e5"),
+    ):
         code, said = verified(packed, *arguments)
         assert code == 1 and expected in said, said
-    for path, expected in ((only(packed.glob("models/tutor/sft_model/*/model.safetensors")), "model.safetensors changed"),
-                           (packed / "provenance.dsse.json", "provenance.dsse.json"), (packed / "model.sig", "model.sig"),
-                           (packed / "approvals.json", "approvals.json")):
+    for path, expected in (
+        (only(packed.glob("models/tutor/sft_model/*/model.safetensors")), "model.safetensors changed"),
+        (packed / "provenance.dsse.json", "provenance.dsse.json"),
+        (packed / "model.sig", "model.sig"),
+        (packed / "approvals.json", "approvals.json"),
+    ):
         before = path.read_bytes()
         flip(path)
         code, said = verified(packed, *by_ann)
@@ -331,7 +355,10 @@ def test_a_package_of_an_adapter_holds_it_and_its_base_and_is_verified(lake, key
     package(lake, directory, tmp_path / "out", "directory")
     assert not list((tmp_path / "out" / "models" / "tutor").glob("sft_model*"))
     assert verified(tmp_path / "out", "--release", directory.name)[0] == 0
-    for path in (tmp_path / "out").rglob("*/adapter_model.safetensors"), (tmp_path / "out").rglob("base_model/*/model.safetensors"):
+    for path in (
+        (tmp_path / "out").rglob("*/adapter_model.safetensors"),
+        (tmp_path / "out").rglob("base_model/*/model.safetensors"),
+    ):
         [path] = path
         before = path.read_bytes()
         path.write_bytes(before + b" ")
@@ -341,7 +368,9 @@ def test_a_package_of_an_adapter_holds_it_and_its_base_and_is_verified(lake, key
 
 
 def test_a_tar_and_an_oci_layout_hold_the_same_files(lake, signed, packed, tmp_path):
-    assert package(lake, signed, tmp_path / "out.tar", "tar").files == len([path for path in packed.rglob("*") if path.is_file()])
+    assert package(lake, signed, tmp_path / "out.tar", "tar").files == len(
+        [path for path in packed.rglob("*") if path.is_file()]
+    )
     with tarfile.open(tmp_path / "out.tar") as tar:
         tar.extractall(tmp_path / "from_tar", filter="data")
     package(lake, signed, tmp_path / "oci", "oci")
@@ -351,8 +380,10 @@ def test_a_tar_and_an_oci_layout_hold_the_same_files(lake, signed, packed, tmp_p
     expected = {path.relative_to(packed).as_posix(): path.read_bytes() for path in packed.rglob("*") if path.is_file()}
     top = only((tmp_path / "from_tar").iterdir())
     assert {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()} == expected
-    assert {layer["annotations"]["org.opencontainers.image.title"]: (blobs / layer["digest"].removeprefix("sha256:")).read_bytes()
-            for layer in manifest["layers"]} == expected
+    assert {
+        layer["annotations"]["org.opencontainers.image.title"]: (blobs / layer["digest"].removeprefix("sha256:")).read_bytes()
+        for layer in manifest["layers"]
+    } == expected
 
 
 def test_what_cannot_be_packaged_leaves_nothing(lake, signed, make_release, tmp_path, monkeypatch):
@@ -380,7 +411,8 @@ def test_bill_of_materials_and_provenance_are_valid(signed):
     assert JsonStrictValidator(SchemaVersion.V1_7).validate_str(bom) is None
     named = {component["name"]: component for component in json.loads(bom)["components"]}
     assert named["tutor/sft_model"]["modelCard"]["quantitativeAnalysis"]["performanceMetrics"] == [
-        {"type": "recovery", "value": "0.999"}]
+        {"type": "recovery", "value": "0.999"}
+    ]
     statement = json.loads((signed / "provenance.json").read_text())
     Statement.copy_from_pb(ParseDict(statement, statement_pb2.Statement())).validate()
     assert len(statement["subject"]) == 8

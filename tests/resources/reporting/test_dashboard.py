@@ -46,21 +46,37 @@ def test_the_page_needs_no_network_and_holds_no_words_of_users(busy):
 
 def test_rated_answers_of_millrace_chat_are_no_traffic(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
-    add(Tables(lake), "interactions", [
-        {"dt": FIRST, "interaction_id": str(source), "ts": datetime(2026, 6, 1, tzinfo=UTC), "status": "success", "source": source}
-        for source in ("gateway", None, "millrace_chat")])
+    add(
+        Tables(lake),
+        "interactions",
+        [
+            {
+                "dt": FIRST,
+                "interaction_id": str(source),
+                "ts": datetime(2026, 6, 1, tzinfo=UTC),
+                "status": "success",
+                "source": source,
+            }
+            for source in ("gateway", None, "millrace_chat")
+        ],
+    )
     assert [day["requests"] for day in facts_of(lake, "tutor", datetime(2026, 6, 2, tzinfo=UTC)).traffic] == [2]
 
 
 def test_each_section_shows_the_numbers_of_its_tables(busy):
     _, releases, page = busy
     first, second, third = (release.name for release in releases)
-    assert section(page, "traffic").count("<rect") == 2 * DAYS + DAYS // 3 + 1 + 2 * DAYS  # answered, failed, tokens of two kinds, users
+    assert (
+        section(page, "traffic").count("<rect") == 2 * DAYS + DAYS // 3 + 1 + 2 * DAYS
+    )  # answered, failed, tokens of two kinds, users
     assert "<title>2026-06-01: 1 failed</title>" in page and "<title>2026-06-01: 15 answered</title>" in page
     shown = section(page, "releases")
     assert re.findall(r'data-column="release"><code>(\w+)</code></td><td data-column="made">', shown) == [third, second, first]
     assert f"{second}: " in shown and ">rolled back</td>" in shown and "acceptance fell below its interval" in shown
-    assert re.search(rf'{third}</code>.*?data-column="stands">withdrawn', shown) and '<span class="pill champion">champion</span>' in shown
+    assert (
+        re.search(rf'{third}</code>.*?data-column="stands">withdrawn', shown)
+        and '<span class="pill champion">champion</span>' in shown
+    )
     assert "2.5" in re.search(rf'{first}.*?data-column="served">([^<]*)<', shown)[1]
     assert section(page, "drift").count('class="h3"') == 4 and "novelty, 2026-07-10: 0.1" in page
     assert "mean points of 10" in section(page, "quality") and "tokens/s, as servers report" in section(page, "latency")
@@ -68,12 +84,20 @@ def test_each_section_shows_the_numbers_of_its_tables(busy):
 
 def test_feedback_is_bad_below_the_least_good_value_of_its_name(tmp_path, monkeypatch):
     lake = LakeLayout.open(tmp_path / "lake")
-    add(Tables(lake), "feedback", [{"dt": FIRST, "name": name, "value": value} for name, value in (
-        ("stars", 2.0), ("stars", 4.0), ("thumb", -1.0), ("thumb", 0.0), ("comment", None))])
+    add(
+        Tables(lake),
+        "feedback",
+        [
+            {"dt": FIRST, "name": name, "value": value}
+            for name, value in (("stars", 2.0), ("stars", 4.0), ("thumb", -1.0), ("thumb", 0.0), ("comment", None))
+        ],
+    )
     curated = SimpleNamespace(config={"feedback": {"least": {"stars": 4.0}}}, metrics={})
     for manifests, bad in (({}, 1), ({"curated_interactions": curated}, 2)):
         monkeypatch.setattr(dashboard_facts, "current_manifests", lambda *_, found=manifests: found)
-        assert dashboard_facts.facts_of(lake, "tutor", datetime(2026, 12, 1, tzinfo=UTC)).feedback == [{"dt": FIRST, "rated": 4, "bad": bad}]
+        assert dashboard_facts.facts_of(lake, "tutor", datetime(2026, 12, 1, tzinfo=UTC)).feedback == [
+            {"dt": FIRST, "rated": 4, "bad": bad}
+        ]
 
 
 def test_the_tiles_name_what_somebody_should_look_at(busy):
@@ -96,11 +120,18 @@ def test_without_a_comparison_there_is_no_word_on_drift():
 
 def test_a_run_costs_what_its_steps_and_the_time_around_them_took(tmp_path, monkeypatch):
     at = datetime(2026, 7, 11, tzinfo=UTC)
-    seen = [RunRecord("b", "train", "SUCCESS", at + timedelta(seconds=50), at + timedelta(seconds=170), workload="tutor", submitted="s"),
-            RunRecord("a", "logs", "SUCCESS", at, at + timedelta(seconds=40), workload="tutor", submitted="s"),
-            RunRecord("x", "train", "SUCCESS", at, at + timedelta(seconds=40), workload="other"),
-            RunRecord("k", "train", "STARTED", at, None, process="999999@5.00", workload="tutor")]
-    steps = {"a": {"interactions": 20.0, "cleaned_interactions": 10.0}, "b": {"sft_model": 60.0, "sft_model_learnt_nothing_held_out": 2.0}}
+    seen = [
+        RunRecord(
+            "b", "train", "SUCCESS", at + timedelta(seconds=50), at + timedelta(seconds=170), workload="tutor", submitted="s"
+        ),
+        RunRecord("a", "logs", "SUCCESS", at, at + timedelta(seconds=40), workload="tutor", submitted="s"),
+        RunRecord("x", "train", "SUCCESS", at, at + timedelta(seconds=40), workload="other"),
+        RunRecord("k", "train", "STARTED", at, None, process="999999@5.00", workload="tutor"),
+    ]
+    steps = {
+        "a": {"interactions": 20.0, "cleaned_interactions": 10.0},
+        "b": {"sft_model": 60.0, "sft_model_learnt_nothing_held_out": 2.0},
+    }
     monkeypatch.setattr(dashboard_facts, "runs", lambda lake: seen)
     monkeypatch.setattr(dashboard_facts, "seconds_of_steps", lambda lake, run: steps.get(run, {}))
     [run] = facts_of(LakeLayout.open(tmp_path / "lake"), "tutor", at + timedelta(days=1)).runs

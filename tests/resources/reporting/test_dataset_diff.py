@@ -19,7 +19,9 @@ def registry(tmp_path):
 
 
 def version(registry, tmp_path, rows, settings, name="sft_dataset", inputs=()):
-    draft = registry.draft("dataset", name, "build", SOURCES, {"rows": len(rows), **settings.model_dump(mode="json")}, list(inputs))
+    draft = registry.draft(
+        "dataset", name, "build", SOURCES, {"rows": len(rows), **settings.model_dump(mode="json")}, list(inputs)
+    )
     built(curated(tmp_path / "curated.parquet", rows), draft.directory, settings, tables=Tables(registry.lake))
     return registry.finish(draft, {})
 
@@ -39,21 +41,32 @@ def test_rows_added_removed_and_moved_by_source_and_reason(registry, tmp_path):
     assert {rows[f"i{n}"]["reason"] for n in range(10)} == {"no longer curated"}
     sampled_out = [name for name, each in rows.items() if each["reason"] == "sampled_out"]
     moved = {name for name, each in rows.items() if each["change"] == "moved"}
-    assert sampled_out and moved and all((rows[name]["from_split"], rows[name]["to_split"]) == ("test", "train") for name in moved)
+    assert (
+        sampled_out and moved and all((rows[name]["from_split"], rows[name]["to_split"]) == ("test", "train") for name in moved)
+    )
     assert all(int(name[1:]) >= 40 for name, each in rows.items() if each["change"] == "added" and each["to_split"] != "train")
     groups = found.changes.to_pylist()
-    assert {group["source"] for group in groups} == {"gateway", "litellm"} and found.total == len(rows) == sum(diff_summary(found).values())
+    assert {group["source"] for group in groups} == {"gateway", "litellm"} and found.total == len(rows) == sum(
+        diff_summary(found).values()
+    )
     back = compare_versions(registry.lake, "sft_dataset", "current", "previous")
     assert diff_summary(back)["added"] == diff_summary(found)["removed"] and (back.old, back.new) == (new.version, old.version)
     same = compare_versions(registry.lake, "sft_dataset", old.version[:6], old.version)
     assert same.total == 0
 
 
-@pytest.mark.parametrize(("name", "old", "said"), [
-    ("sft_dataset", "ffff", "ffff is no version of tutor/sft_dataset; give current, previous, or at least 4 digits of one of"),
-    ("sft_datasets", None, "there is no dataset sft_datasets; give one of tutor/curated, tutor/sft_dataset"),
-    ("curated", "current", "has no rows in splits"),
-])
+@pytest.mark.parametrize(
+    ("name", "old", "said"),
+    [
+        (
+            "sft_dataset",
+            "ffff",
+            "ffff is no version of tutor/sft_dataset; give current, previous, or at least 4 digits of one of",
+        ),
+        ("sft_datasets", None, "there is no dataset sft_datasets; give one of tutor/curated, tutor/sft_dataset"),
+        ("curated", "current", "has no rows in splits"),
+    ],
+)
 def test_what_cannot_be_compared_is_said(registry, tmp_path, name, old, said):
     version(registry, tmp_path, ROWS, FIRST)
     draft = registry.draft("dataset", "curated", "curate", SOURCES, {}, [])
@@ -67,7 +80,9 @@ def test_a_held_out_row_behind_a_model_is_found(registry, tmp_path):
     """Two datasets of a model with different seeds: what one holds out, the other teaches."""
     first = version(registry, tmp_path, ROWS, FIRST)
     assert held_out_in_training(registry.lake, first) == []
-    same = version(registry, tmp_path, ROWS, FIRST.model_copy(update={"max_rows": 20}), name="second", inputs=[first.as_input()])
+    same = version(
+        registry, tmp_path, ROWS, FIRST.model_copy(update={"max_rows": 20}), name="second", inputs=[first.as_input()]
+    )
     assert held_out_in_training(registry.lake, same) == []
     other = version(registry, tmp_path, ROWS, FIRST.model_copy(update={"seed": 5}), name="stage2")
     draft = registry.draft("model", "sft_model", "sft", SOURCES, {}, [first.as_input(), other.as_input()])

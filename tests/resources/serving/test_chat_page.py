@@ -28,6 +28,7 @@ def talks():
 def ask(lake, talks):
     """ask("POST", "/chat", body, **headers): status, headers and lines of the answer."""
     with chat_page(lake, talks, "Be brief.", {"seed": 3}) as front:
+
         def ask(method, path, body=None, **headers):
             connection = http.client.HTTPConnection("127.0.0.1", front.port, timeout=20)
             given = {"Content-Type": "application/json", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -44,22 +45,46 @@ def ask(lake, talks):
 
 def test_the_page_is_one_file_that_loads_nothing_and_runs_only_its_own_script(ask):
     status, headers, text = ask("GET", "/")
-    assert status == 200 and not re.search(r"""(?:src|href)=|https?://|url\(|@import""", text) and "NONCE" not in text and "{{" not in text
+    assert (
+        status == 200
+        and not re.search(r"""(?:src|href)=|https?://|url\(|@import""", text)
+        and "NONCE" not in text
+        and "{{" not in text
+    )
     nonce = re.search(r'script nonce="([^"]{20,})"', text)[1]
     policy = headers["Content-Security-Policy"]
     assert f"script-src 'nonce-{nonce}'" in policy and "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
     assert "innerHTML" not in PAGE.read_text() and headers["Cache-Control"] == "no-store"  # what a model says is never HTML
     about = json.loads(ask("GET", "/about")[2])
-    assert about["sampling"] == {"seed": 3} and about["speakers"][0]["temperature"] == 0.7 and about["speakers"][0]["top_p"] == 0.9
-    assert about["system"] == "Be brief." and [each["name"] for each in about["speakers"]] == ["champion 1 of tutor", "org/model"]
-    assert about["speakers"][0] | {"not_kept": ""} == about["speakers"][0] and "no workload of a lake" in about["speakers"][1]["not_kept"]
+    assert (
+        about["sampling"] == {"seed": 3} and about["speakers"][0]["temperature"] == 0.7 and about["speakers"][0]["top_p"] == 0.9
+    )
+    assert about["system"] == "Be brief." and [each["name"] for each in about["speakers"]] == [
+        "champion 1 of tutor",
+        "org/model",
+    ]
+    assert (
+        about["speakers"][0] | {"not_kept": ""} == about["speakers"][0]
+        and "no workload of a lake" in about["speakers"][1]["not_kept"]
+    )
 
 
-@pytest.mark.parametrize("headers", [
-    {"Host": "evil.example"}, {"Host": "127.0.0.1:1"}, {"Host": "evil.example:{port}"},  # DNS rebinding
-    {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "https://127.0.0.1:{port}"}, {"Sec_Fetch_Site": "cross-site"},
-    {"Sec_Fetch_Site": "same-site"}])
-@pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/about"), ("POST", "/chat"), ("POST", "/stop"), ("POST", "/feedback")])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1:1"},
+        {"Host": "evil.example:{port}"},  # DNS rebinding
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "https://127.0.0.1:{port}"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/"), ("GET", "/about"), ("POST", "/chat"), ("POST", "/stop"), ("POST", "/feedback")]
+)
 def test_other_pages_read_nothing_and_start_nothing(ask, talks, method, path, headers):
     status, _, said = ask(method, path, ASKED if method == "POST" else None, **headers)
     assert status == 403 and "only its own page" in said and not talks[0].asked and not talks[0].stopped
@@ -67,7 +92,18 @@ def test_other_pages_read_nothing_and_start_nothing(ask, talks, method, path, he
 
 def test_what_the_page_does_not_send_is_refused_without_being_repeated(ask, talks):
     assert ask("POST", "/chat", ASKED, Content_Type="text/plain")[0] == 415  # a form of another page cannot send JSON
-    for body in ("no json", {}, {**ASKED, "speaker": 7}, {**ASKED, "temperature": -1}, {**ASKED, "messages": []}, {**ASKED, "more": 1}, [1], "\"text\"", "1", "null"):
+    for body in (
+        "no json",
+        {},
+        {**ASKED, "speaker": 7},
+        {**ASKED, "temperature": -1},
+        {**ASKED, "messages": []},
+        {**ASKED, "more": 1},
+        [1],
+        '"text"',
+        "1",
+        "null",
+    ):
         status, _, said = ask("POST", "/chat", body)
         assert status == 400 and "secret" not in said, body
     assert not talks[0].asked and ask("GET", "/v1/models")[0] == 404 and ask("GET", "/../etc")[0] == 404
@@ -83,7 +119,11 @@ def test_an_answer_comes_in_pieces_and_a_thumb_is_kept_as_a_log_object(ask, talk
         assert ask("POST", "/feedback", {"id": first["id"], "value": value, "comment": "too short"})[0] == 200
     [path] = (lake.root / "chats/tutor").rglob("*.jsonl")
     exchange, thumb = map(json.loads, path.read_text().splitlines())
-    assert exchange["request"]["messages"] == ASKED["messages"] and exchange["release"] == "3f2a91c0d4e5" and "ana" not in path.read_text()
+    assert (
+        exchange["request"]["messages"] == ASKED["messages"]
+        and exchange["release"] == "3f2a91c0d4e5"
+        and "ana" not in path.read_text()
+    )
     assert exchange["response"]["choices"][0]["message"]["content"] == "The small cat\x1b[31m!" and exchange["user_hash"]
     assert thumb | {"response_id": exchange["response"]["id"], "value": "down", "comment": "too short"} == thumb
     for wrong in ({"id": "other", "value": "up"}, {"id": first["id"], "value": "sideways"}, {"value": "up"}):
@@ -115,7 +155,12 @@ def test_each_model_is_sampled_as_it_is_served_unless_a_person_says_otherwise(as
     for said in ({}, {"temperature": 1.5}):
         for speaker in (0, 1):
             assert ask("POST", "/chat", {**ASKED, "speaker": speaker, **said})[0] == 200
-    assert [(one.temperature, one.top_p) for talk in talks for one in talk.asked] == [(0.7, 0.9), (1.5, 0.9), (0.2, 0.5), (1.5, 0.5)]
+    assert [(one.temperature, one.top_p) for talk in talks for one in talk.asked] == [
+        (0.7, 0.9),
+        (1.5, 0.9),
+        (0.2, 0.5),
+        (1.5, 0.5),
+    ]
     script = PAGE.read_text()
     assert '...given("temperature"), ...given("top_p")' in script and "[hidden] { display: none !important; }" in script
 

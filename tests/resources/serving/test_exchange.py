@@ -26,7 +26,9 @@ def lake(tmp_path, monkeypatch):
 
 
 def rated(lake, text="what does a small cat want for its dinner tonight", value="down"):
-    exchange = ChatExchange(StandIn().speaker, Question(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]))
+    exchange = ChatExchange(
+        StandIn().speaker, Question(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}])
+    )
     for line in ANSWER:
         exchange.add(line)
     keep_rating(lake, exchange, value, "wrong cat")
@@ -65,14 +67,21 @@ def test_a_rated_answer_that_no_run_has_read_goes_also_for_a_user_who_was_forgot
 
 
 def test_messages_that_the_model_did_not_see_are_not_kept(lake):
-    said = [("system", "Be brief."), ("user", "one"), ("assistant", "uno"), ("user", "two"), ("assistant", "dos"), ("user", "three")]
+    said = [
+        ("system", "Be brief."),
+        ("user", "one"),
+        ("assistant", "uno"),
+        ("user", "two"),
+        ("assistant", "dos"),
+        ("user", "three"),
+    ]
     for first, dropped in ((0, 2), (0, 0), (1, 4)):
         asked = [{"role": role, "content": content} for role, content in said[first:]]
         exchange = ChatExchange(StandIn().speaker, Question(messages=asked), done={**DONE, "dropped": dropped})
         keep_rating(lake, exchange, "up")
         [path] = (lake.root / "chats").rglob(f"{exchange.id}.jsonl")
         lead = 1 - first
-        assert json.loads(path.read_text().splitlines()[0])["request"]["messages"] == [*asked[:lead], *asked[lead + dropped:]]
+        assert json.loads(path.read_text().splitlines()[0])["request"]["messages"] == [*asked[:lead], *asked[lead + dropped :]]
 
 
 def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
@@ -86,5 +95,7 @@ def test_an_answer_that_a_person_stopped_is_no_whole_one(lake):
 
 
 def test_a_model_of_no_workload_keeps_nothing(lake):
-    assert why_not_ratable(lake, StandIn().speaker) == "" and "no workload" in why_not_ratable(lake, StandIn(workload="").speaker)
+    assert why_not_ratable(lake, StandIn().speaker) == "" and "no workload" in why_not_ratable(
+        lake, StandIn(workload="").speaker
+    )
     assert "no workload" in why_not_ratable(None, StandIn().speaker)

@@ -83,7 +83,9 @@ def test_the_release_is_served_with_the_flags_of_its_script(lake, settings, make
     [words] = started(tmp_path / "vllm")
     assert words[:3] == ["-m", "vllm.entrypoints.cli.main", "serve"] and words[-6:-4] == ["--max-model-len", "256"]
     script = (release / "serve-vllm.sh").read_text()
-    assert all(word in script for word in words if word.startswith("--") and word not in ("--max-model-len", "--host", "--port"))
+    assert all(
+        word in script for word in words if word.startswith("--") and word not in ("--max-model-len", "--host", "--port")
+    )
     assert json.loads(words[words.index("--speculative-config") + 1])["num_speculative_tokens"] == 3
     kept = json.loads((settings.logs / f"{release.name}.smoke.json").read_text())
     assert (kept["release"], kept["server"]) == (release.name, "vllm") and len(kept["findings"]) == 12
@@ -157,20 +159,30 @@ def test_a_release_that_fails_its_smoke_set_never_answers_and_is_tried_once(lake
             served.following.look()
             assert served.answering() == one.name
         [why] = [sentence for sentence in served.said if "not tried again" in sentence]
-        assert why.startswith(f"champion: release {two.name} did not pass the smoke set: stop: ") and (
-            f"; tool call: an answer breaks the constraint (log: {settings.logs / two.name}.log); release {one.name} goes on, and "
-            f"release {two.name} is not tried again until the alias moves") in why
+        assert (
+            why.startswith(f"champion: release {two.name} did not pass the smoke set: stop: ")
+            and (
+                f"; tool call: an answer breaks the constraint (log: {settings.logs / two.name}.log); release {one.name} goes on, and "
+                f"release {two.name} is not tried again until the alias moves"
+            )
+            in why
+        )
         assert len(started(tmp_path / "vllm")) == 2
         champion(lake, three)
         served.look_until(lambda: served.answering() == three.name)
 
 
-@pytest.mark.parametrize(("behaviour", "said"), [
-    ({"never_healthy": True}, "vllm did not start release {}: it could not be asked after 1 s"),
-    ({"exits": "OSError: no such kernel"}, "vllm did not start release {}: it ended with exit code 1 before it could be asked: "
-                                           "OSError: no such kernel"),
-    ({"html": True}, "release {} did not pass the smoke set: answers: row built-in: its answer is no JSON"),
-])
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ({"never_healthy": True}, "vllm did not start release {}: it could not be asked after 1 s"),
+        (
+            {"exits": "OSError: no such kernel"},
+            "vllm did not start release {}: it ended with exit code 1 before it could be asked: OSError: no such kernel",
+        ),
+        ({"html": True}, "release {} did not pass the smoke set: answers: row built-in: its answer is no JSON"),
+    ],
+)
 def test_a_server_that_does_not_come_up_is_said_in_one_sentence(lake, settings, make_release, tmp_path, behaviour, said):
     release = make_release(lake, 1)
     champion(lake, release)
@@ -179,7 +191,8 @@ def test_a_server_that_does_not_come_up_is_said_in_one_sentence(lake, settings, 
     with following(lake, settings) as served, pytest.raises(ServeError) as failed:
         served.following.bring_up()
     assert str(failed.value).startswith(said.format(release.name)) and str(failed.value).endswith(
-        f"(log: {settings.logs / release.name}.log)")
+        f"(log: {settings.logs / release.name}.log)"
+    )
 
 
 def test_where_nothing_served_before_a_release_is_tried_again(lake, settings, make_release, tmp_path):
@@ -346,7 +359,10 @@ def test_the_traffic_of_a_release_is_captured_with_the_digest_of_its_weights(lak
 
     def say(sentence):
         if "answers on" in sentence:
-            url, body = sentence.split("answers on ")[1].split()[0], {"model": "tutor", "messages": [{"role": "user", "content": "hello"}]}
+            url, body = (
+                sentence.split("answers on ")[1].split()[0],
+                {"model": "tutor", "messages": [{"role": "user", "content": "hello"}]},
+            )
             headers.append(urllib3.request("POST", f"{url}/v1/chat/completions", body=json.dumps(body), retries=False).headers)
             [started_by_it] = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _serves(path, lake)]
             threading.Timer(0.2, os.kill, (started_by_it, signal.SIGKILL)).start()

@@ -77,7 +77,9 @@ def following(lake, settings, workloads=BOTH, **more):
 
 
 def test_one_server_answers_for_both_each_in_its_own_name(lake, settings, tmp_path, compared):
-    tutor, support = (champion(lake, small_adapter(lake, 1, workload, rank=rank)) for workload, rank in zip(BOTH, (8, 12), strict=True))
+    tutor, support = (
+        champion(lake, small_adapter(lake, 1, workload, rank=rank)) for workload, rank in zip(BOTH, (8, 12), strict=True)
+    )
     with following(lake, settings) as served:
         served.following.bring_up()
         for directory in (tutor, support):
@@ -184,8 +186,13 @@ def test_what_cannot_share_the_server_is_refused_in_words(lake, settings, tmp_pa
     }
     for number, (why, changes) in enumerate(refused.items()):
         champion(lake, small_adapter(lake, number, "support", **changes))
-        with following(lake, settings) as served, pytest.raises(
-                ServeError, match=f"support cannot be served beside the other workloads: .*{why}.*Serve it alone: millrace serve support"):
+        with (
+            following(lake, settings) as served,
+            pytest.raises(
+                ServeError,
+                match=f"support cannot be served beside the other workloads: .*{why}.*Serve it alone: millrace serve support",
+            ),
+        ):
             served.following.bring_up()
     champion(lake, small_release(lake, 1, "support"))
     with following(lake, settings) as served:
@@ -193,15 +200,21 @@ def test_what_cannot_share_the_server_is_refused_in_words(lake, settings, tmp_pa
             served.following.bring_up()
         assert served.answering("tutor") == tutor.name and served.answering("support") == 404
     said = []
-    for arguments, why in ((["--api-server-count", "2"], "starts several server processes"),
-                           (["--max-lora-rank", "many"], "--max-lora-rank many: give one of 1, 8, 16")):
+    for arguments, why in (
+        (["--api-server-count", "2"], "starts several server processes"),
+        (["--max-lora-rank", "many"], "--max-lora-rank many: give one of 1, 8, 16"),
+    ):
         with following(lake, ServeSettings(settings.program, settings.logs, arguments), ["tutor"]) as served:
             with pytest.raises(ServeError, match=why):
                 served.following.bring_up()
             said += served.said
     behave(tmp_path / "vllm", refuses_adapters="LoRA rank 8 is greater than max_lora_rank 1.")
-    with following(lake, settings, ["tutor"]) as served, pytest.raises(ServeError, match=(
-            f"release {tutor.name} of tutor was not loaded: LoRA rank 8 is greater than max_lora_rank 1")):
+    with (
+        following(lake, settings, ["tutor"]) as served,
+        pytest.raises(
+            ServeError, match=(f"release {tutor.name} of tutor was not loaded: LoRA rank 8 is greater than max_lora_rank 1")
+        ),
+    ):
         served.following.bring_up()
 
 
@@ -211,8 +224,11 @@ def test_a_larger_rank_than_the_servers_is_refused_and_another_base_gets_a_serve
         served.following.look()
         champion(lake, small_adapter(lake, 2, rank=64))
         served.following.look()
-        assert served.answering("tutor") == one.name and (
-            "has rank 64, and the server was started for ranks up to 8: start it again with -- --max-lora-rank 64") in served.said[-1]
+        assert (
+            served.answering("tutor") == one.name
+            and ("has rank 64, and the server was started for ranks up to 8: start it again with -- --max-lora-rank 64")
+            in served.said[-1]
+        )
         moved = champion(lake, small_adapter(lake, 3, base="large"))
         served.look_until(lambda: served.answering("tutor") == moved.name)
         assert served.answering("support") == other.name and len(served.following.host.servers) == 2
@@ -255,8 +271,10 @@ def test_an_adapter_that_ends_the_server_is_left_out_when_it_starts_again(lake, 
 def test_a_changed_adapter_is_not_served(lake, settings):
     directory = champion(lake, small_adapter(lake, 1))
     with following(lake, settings, ["tutor"]) as served:
-        for path, why in ((directory / "adapter" / "adapter_model.safetensors", "adapter_model.safetensors changed"),
-                          (lake.root / read_release(directory).base.path / "model.safetensors", "model.safetensors changed")):
+        for path, why in (
+            (directory / "adapter" / "adapter_model.safetensors", "adapter_model.safetensors changed"),
+            (lake.root / read_release(directory).base.path / "model.safetensors", "model.safetensors changed"),
+        ):
             before = path.read_text()
             path.write_text(before + "x")
             with pytest.raises(ServeError, match=rf"release {directory.name} is not served: .*{why}"):
@@ -268,8 +286,10 @@ def test_a_changed_adapter_is_not_served(lake, settings):
 
 def test_the_names_of_the_workloads_are_checked(lake, settings):
     champion(lake, small_adapter(lake, 1))
-    for traffic, why in ((TrafficSettings(port=0, beside=("support",)), "has no endpoint of 'support'; there are: tutor"),
-                         (TrafficSettings(port=0, beside=("tutor",)), "tutor is named twice")):
+    for traffic, why in (
+        (TrafficSettings(port=0, beside=("support",)), "has no endpoint of 'support'; there are: tutor"),
+        (TrafficSettings(port=0, beside=("tutor",)), "tutor is named twice"),
+    ):
         with pytest.raises(ServeError, match=why):
             serve(lake, "tutor", traffic, settings, print)
     champion(lake, small_adapter(lake, 1, "support"))

@@ -28,10 +28,11 @@ def test_a_named_program_is_an_interpreter_or_the_command(tmp_path):
     command.chmod(0o755)
     assert find_program(None, str(command)) == Program("vllm", (str(command),))
     for kind, given, said in (
-            ("sglang", python, "runs no Python that has sglang: name the interpreter"),
-            ("transformers", command, "is vLLM, and --server asks for transformers"),
-            (None, tmp_path / "none", "there is no such program"),
-            (None, "/bin/false", r"runs no Python that has vllm or sglang or transformers\[serving\]")):
+        ("sglang", python, "runs no Python that has sglang: name the interpreter"),
+        ("transformers", command, "is vLLM, and --server asks for transformers"),
+        (None, tmp_path / "none", "there is no such program"),
+        (None, "/bin/false", r"runs no Python that has vllm or sglang or transformers\[serving\]"),
+    ):
         with pytest.raises(ServeError, match=said):
             find_program(kind, str(given))
 
@@ -60,19 +61,24 @@ def test_the_script_of_the_release_starts_the_program_that_was_chosen(kind, call
     python.parent.mkdir()
     python.write_text('#!/bin/sh\necho "chosen $*"\n')
     python.chmod(0o755)
-    words = {"vllm": (str(python), "-m", "vllm.entrypoints.cli.main"), "sglang": (str(python), "-m", "sglang.launch_server")}[kind]
+    words = {"vllm": (str(python), "-m", "vllm.entrypoints.cli.main"), "sglang": (str(python), "-m", "sglang.launch_server")}[
+        kind
+    ]
     with command_of(Program(kind, words), lake, release) as command:
         done = subprocess.run([*command.words, "--port", "1"], env=dict(command.environment), capture_output=True, text=True)
     assert done.stdout.startswith(f"chosen -m {words[-1]} ") and called in done.stdout and done.stdout.endswith("--port 1\n")
     assert str(lake.root / "models") in done.stdout
 
 
-@pytest.mark.parametrize(("template", "words"), [
-    ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "--tool-call-parser hermes --port 1"),
-    ("<tool_call><function={{ name }}>{{ arguments }}</function>", "serve --port 1"),
-    ("[TOOL_CALLS]{{ name }}", "--tool-call-parser mistral --port 1"),
-    ("no tools", "serve --port 1"),
-])
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ('<tool_call>\n{"name": {{ name }}, "arguments": {{ arguments }}}\n</tool_call>', "--tool-call-parser hermes --port 1"),
+        ("<tool_call><function={{ name }}>{{ arguments }}</function>", "serve --port 1"),
+        ("[TOOL_CALLS]{{ name }}", "--tool-call-parser mistral --port 1"),
+        ("no tools", "serve --port 1"),
+    ],
+)
 def test_vllm_is_told_how_the_target_writes_tool_calls(template, words, tmp_path, make_release):
     lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
@@ -99,15 +105,20 @@ def test_a_release_without_the_server_s_script_is_named(tmp_path, make_release):
     lake = LakeLayout.open(tmp_path / "lake")
     release = make_release(lake, 1)
     (release / "serve-vllm.sh").unlink()
-    with pytest.raises(ServeError, match=r"has no serve-vllm.sh: serve it with another --server"), \
-            command_of(Program("vllm", ("vllm",)), lake, release):
+    with (
+        pytest.raises(ServeError, match=r"has no serve-vllm.sh: serve it with another --server"),
+        command_of(Program("vllm", ("vllm",)), lake, release),
+    ):
         pass
 
 
-@pytest.mark.parametrize("words, sentence", [
-    (("nosuch",), "has no endpoint of 'nosuch'; there are: none yet"),
-    (("--", "--max-model-len", "4096"), "name a workload before --"),
-])
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("nosuch",), "has no endpoint of 'nosuch'; there are: none yet"),
+        (("--", "--max-model-len", "4096"), "name a workload before --"),
+    ],
+)
 def test_what_is_asked_for_in_vain_ends_before_a_server_is_sought(tmp_path, words, sentence):
     LakeLayout.open(tmp_path / "lake")
     done = CliRunner().invoke(app, ["serve", "--lake", str(tmp_path / "lake"), "--program", "/nowhere", *words])
@@ -119,8 +130,13 @@ def test_an_absent_program_is_a_misuse():
         find_program(None, "/nowhere/python")
 
 
-@pytest.mark.parametrize("given, words", [
-    (("--max-model-len", "512"), ["--max-model-len", "512", "--dtype", "float32"]), (("--dtype", "half"), ["--dtype", "half"])])
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (("--max-model-len", "512"), ["--max-model-len", "512", "--dtype", "float32"]),
+        (("--dtype", "half"), ["--dtype", "half"]),
+    ],
+)
 def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given, words, tmp_path, make_release, monkeypatch):
     started, said = [], []
 
@@ -137,5 +153,5 @@ def test_a_server_on_a_cpu_that_is_slow_in_bfloat16_is_started_in_float32(given,
     (lake.root / read_release(release).target.path / "config.json").write_text("{}")
     with pytest.raises(ServeError, match="only looked at"):
         ReleaseServer.start(lake, release, settings, say=said.append)
-    assert started[0][-len(words):] == words
+    assert started[0][-len(words) :] == words
     assert said == ([f"release {release.name}: {cpu_dtype.SERVES_FLOAT32}"] if "float32" in words else [])

@@ -29,7 +29,11 @@ def test_workloads_aliases_releases_directories_and_hub_ids(lake, make_release, 
     for name in ("tutor", "champion", "tutor/champion"):
         found = find_speaker(lake, name)
         assert (found.name, found.release, found.workload) == (f"champion {old.name} of tutor", old.name, "tutor")
-    assert found.drafting.method == "drafter" and found.drafter.is_dir() and found.words[1:3] == ["drafter", str(found.drafting.num_speculative_tokens)]
+    assert (
+        found.drafting.method == "drafter"
+        and found.drafter.is_dir()
+        and found.words[1:3] == ["drafter", str(found.drafting.num_speculative_tokens)]
+    )
     assert find_speaker(lake, "candidate").release == new.name and find_speaker(lake, new.name[:7]).drafting.method == "none"
     assert find_speaker(lake, str(old)).release == old.name
     (tmp_path / "config.json").write_text("{}")
@@ -41,5 +45,9 @@ def test_workloads_aliases_releases_directories_and_hub_ids(lake, make_release, 
 
 
 def test_the_system_prompt_of_most_rows_is_the_release_s():
-    rows = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}], [{"role": "user", "content": "hi"}], []]
+    rows = [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}],
+        [{"role": "user", "content": "hi"}],
+        [],
+    ]
     assert [module._system(row) for row in rows] == ["Be brief.", "", ""]

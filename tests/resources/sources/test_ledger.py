@@ -40,7 +40,10 @@ def test_new_and_changed_objects_are_told_from_known_ones_across_pages(tables, m
         ledger.save()
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", [*listed("a", "b"), *listed("c", etag="2"), *listed("d", "e", "f")]) == (6, 2)
-        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [("c", "2", None), ("f", "1", None)]
+        assert [(entry.uri[-1], entry.etag, entry.rows) for entry in next(ledger.portions(["g"]))] == [
+            ("c", "2", None),
+            ("f", "1", None),
+        ]
         assert ledger.days() == [date(2026, 6, 1)] and ledger.unread()[0] == 2
         assert not list(ledger.portions(["other"])) and not list(ledger.portions(["g"], days=[date(2026, 6, 1)]))
 
@@ -79,8 +82,15 @@ def wide_prefix(monkeypatch) -> list[int]:
         if MaxKeys == 1:
             return {}
         asked.append(first)
-        found = [{"Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json", "Size": 3000, "ETag": f'"{number:032x}"',
-                  "LastModified": NOW + timedelta(seconds=number)} for number in range(first, min(first + MaxKeys, KEYS))]
+        found = [
+            {
+                "Key": f"logs/2026/06/{number // 4000 + 1:02}/{number:07}.json",
+                "Size": 3000,
+                "ETag": f'"{number:032x}"',
+                "LastModified": NOW + timedelta(seconds=number),
+            }
+            for number in range(first, min(first + MaxKeys, KEYS))
+        ]
         more = first + MaxKeys < KEYS
         return {"Contents": found, "IsTruncated": more, **({"NextContinuationToken": str(first + MaxKeys)} if more else {})}
 
@@ -123,7 +133,10 @@ def test_entries_come_back_as_they_were(tables):
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", pages(3))
         [entries] = ledger.portions(["g"])
-        kept = [replace(entry, days=(date(2026, 6, 1), date(2026, 6, 2)), rows=7, format="litellm", state="read") for entry in entries]
+        kept = [
+            replace(entry, days=(date(2026, 6, 1), date(2026, 6, 2)), rows=7, format="litellm", state="read")
+            for entry in entries
+        ]
         ledger.put(kept)
         ledger.save()
     with Ledger.open(tables, "w") as ledger:
@@ -136,17 +149,28 @@ def test_an_object_in_two_sources_is_refused_before_anything_is_written(tables, 
         (tmp_path / "logs" / name).write_text("{}\n")
     sources = {"all": SourceSettings(uri=str(tmp_path / "logs")), "part": SourceSettings(uri=str(tmp_path / "logs/sub"))}
     for look in (observe, ingest):
-        with pytest.raises(SourceError, match=r"sources all and part both hold .*/logs/sub/b\.jsonl: give each a uri of its own"):
+        with pytest.raises(
+            SourceError, match=r"sources all and part both hold .*/logs/sub/b\.jsonl: give each a uri of its own"
+        ):
             look(tables, "w", sources)
     assert tables.open("objects") is None
-    assert observe(tables, "w", {"all": SourceSettings(uri=f"{tmp_path}/logs/*.jsonl"), "part": sources["part"]}).new_objects == 2
+    assert (
+        observe(tables, "w", {"all": SourceSettings(uri=f"{tmp_path}/logs/*.jsonl"), "part": sources["part"]}).new_objects == 2
+    )
 
 
 def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
     path = tmp_path / "logs/a.jsonl"
     path.parent.mkdir()
-    path.write_text(json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
-                                "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]}}))
+    path.write_text(
+        json.dumps(
+            {
+                "timestamp": 1780300000,
+                "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": "1", "choices": [{"message": {"role": "assistant", "content": "a"}}]},
+            }
+        )
+    )
     for name in ("before", "after", "after"):
         ingest(tables, "w", {name: SourceSettings(uri=str(path))})
     assert [row["source"] for row in tables.open("interactions").to_pyarrow_table().to_pylist()] == ["after"]
@@ -157,9 +181,20 @@ def test_a_renamed_source_takes_its_objects_over(tables, tmp_path):
 def test_a_lake_of_before_a_column_was_added_gets_it(tables, monkeypatch):
     whole = SCHEMAS["objects"]
     monkeypatch.setitem(SCHEMAS, "objects", whole.remove(whole.get_field_index("format")))
-    tables.append("objects", pa.table({name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"} | {
-        "workload": ["w"], "source": ["g"], "uri": ["s3://logs/a"], "etag": ["1"], "bytes": pa.array([10], pa.int64()),
-        "state": ["read"]}))
+    tables.append(
+        "objects",
+        pa.table(
+            {name: pa.nulls(1, whole.field(name).type) for name in whole.names if name != "format"}
+            | {
+                "workload": ["w"],
+                "source": ["g"],
+                "uri": ["s3://logs/a"],
+                "etag": ["1"],
+                "bytes": pa.array([10], pa.int64()),
+                "state": ["read"],
+            }
+        ),
+    )
     monkeypatch.setitem(SCHEMAS, "objects", whole)
     with Ledger.open(tables, "w") as ledger:
         assert ledger.notice("g", listed("b"))[0] == 1

@@ -25,8 +25,11 @@ NAMES = ("interactions", "feedback", "quarantine", "decisions", "objects")
 
 
 def pair(identity, ts=1780300000):
-    return {"timestamp": ts, "request": {"messages": [{"role": "user", "content": f"hello {identity}"}]},
-            "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": f"re: {identity}"}}]}}
+    return {
+        "timestamp": ts,
+        "request": {"messages": [{"role": "user", "content": f"hello {identity}"}]},
+        "response": {"id": identity, "choices": [{"message": {"role": "assistant", "content": f"re: {identity}"}}]},
+    }
 
 
 def write(path, *records):
@@ -58,8 +61,10 @@ def content(tables: Tables):
     found = {}
     for name in NAMES:
         rows = tables.open(name).to_pyarrow_table().to_pylist()
-        found[name] = sorted(json.dumps({key: value for key, value in row.items() if key not in ("etag", "modified")}, default=str)
-                             for row in rows)
+        found[name] = sorted(
+            json.dumps({key: value for key, value in row.items() if key not in ("etag", "modified")}, default=str)
+            for row in rows
+        )
     return found
 
 
@@ -110,8 +115,15 @@ def test_decisions_of_other_stages_stay_as_they_are_when_objects_move(tables, tm
     assert str(tmp_path / "here") not in str(rows)
 
 
-SPELLINGS = ["../here/traffic", "{}/here/./traffic//", "{}/link/traffic", "file://{}/here/traffic",
-             "file://localhost{}/here/%74raffic", "{}/here/../link/traffic/", "{}/he[r]e/traffic/"]
+SPELLINGS = [
+    "../here/traffic",
+    "{}/here/./traffic//",
+    "{}/link/traffic",
+    "file://{}/here/traffic",
+    "file://localhost{}/here/%74raffic",
+    "{}/here/../link/traffic/",
+    "{}/he[r]e/traffic/",
+]
 
 
 @pytest.mark.parametrize("spelled", thorough_except(SPELLINGS[-2:], SPELLINGS))
@@ -130,13 +142,17 @@ def test_a_lake_of_before_with_detours_in_its_uris_and_no_digests_is_not_read_ag
     detour = f"{tmp_path}/recipes/../here/traffic/"
     for name in NAMES:
         rows = tables.open(name).to_pyarrow_table()
-        text = [json.loads(json.dumps(row, default=str).replace(f"{tmp_path}/here/traffic/", detour)) for row in rows.to_pylist()]
+        text = [
+            json.loads(json.dumps(row, default=str).replace(f"{tmp_path}/here/traffic/", detour)) for row in rows.to_pylist()
+        ]
         for column in ("source_uri", "uri", "detail"):
             if column in rows.column_names:
                 index = rows.column_names.index(column)
                 rows = rows.set_column(index, column, pa.array([row[column] for row in text], pa.string()))
         if name == "objects":
-            rows = rows.set_column(rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string()))
+            rows = rows.set_column(
+                rows.column_names.index("content_sha256"), "content_sha256", pa.nulls(len(rows), pa.string())
+            )
         tables.replace(name, rows, workload="w")
     again = read(tables, place)
     assert again.total.read == 0 and again.moved_objects == 5
@@ -150,7 +166,9 @@ def test_a_copy_beside_its_original_is_read_and_its_records_are_repeated(tables,
     shutil.copytree(tmp_path / "here/traffic/dt=2026-06-01", tmp_path / "here/traffic/copy")
     again = read(tables, place)
     assert again.moved_objects == 0 and again.total.objects == 1
-    assert len(tables.open("interactions").to_pyarrow_table()) == 4 and len(tables.open("decisions").to_pyarrow_table()) == 2 + 3
+    assert (
+        len(tables.open("interactions").to_pyarrow_table()) == 4 and len(tables.open("decisions").to_pyarrow_table()) == 2 + 3
+    )
 
 
 def test_another_content_of_the_same_name_and_size_is_no_move(tables, tmp_path):
@@ -213,15 +231,25 @@ def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
     monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
-        return (LogObject("g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number, f"{number}", NOW)
-                for number in range(3_000))
+        return (
+            LogObject(
+                "g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number, f"{number}", NOW
+            )
+            for number in range(3_000)
+        )
 
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", listing("old"), READ_AS)
         for portion in ledger.portions(["g"]):
-            ledger.put(replace(entry, state="read", read_as=READ_AS, rows=2, content_sha256=entry.etag * 8) for entry in portion)
+            ledger.put(
+                replace(entry, state="read", read_as=READ_AS, rows=2, content_sha256=entry.etag * 8) for entry in portion
+            )
         ledger.notice("g", listing("new"), READ_AS)
         moved, _ = ledger.follow_moved("g", READ_AS)
         assert len(moved) == 3_000
-        assert [pair for pair in moved.to_pylist() if pair["old_uri"].removeprefix("s3://old") != pair["uri"].removeprefix("s3://new")] == []
+        assert [
+            pair
+            for pair in moved.to_pylist()
+            if pair["old_uri"].removeprefix("s3://old") != pair["uri"].removeprefix("s3://new")
+        ] == []
         assert {entry.state for entry in ledger.entries()} == {"read"} and ledger.unread()[0] == 0

@@ -16,10 +16,18 @@ from resources.reading.ingestion import ingest
 from resources.sources import remote
 from resources.sources.sources import SourceError, SourceSettings, list_objects
 
-PAIR = {"timestamp": 1780300000, "workload_id": "w", "client_id": "c",
-        "request": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
-        "response": {"id": "r1", "object": "chat.completion", "model": "m", "choices": [
-            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}]}}
+PAIR = {
+    "timestamp": 1780300000,
+    "workload_id": "w",
+    "client_id": "c",
+    "request": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
+    "response": {
+        "id": "r1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}],
+    },
+}
 
 
 class Quiet(SimpleHTTPRequestHandler):

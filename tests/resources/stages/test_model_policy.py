@@ -51,8 +51,13 @@ def test_a_student_that_is_off_is_replaced_by_its_teacher():
 
 def test_a_merge_reads_its_parent_and_the_base_model():
     found = policy("second_sft")
-    assert read_by(found, "merged_model", "sft_model") == "sft_model" and read_by(found, "merged_model", "base_model") == "base_model"
-    assert read_by(found, "student_model", "merged_model") == "merged_model" and found.source_of("student_model") == "merged_model"
+    assert (
+        read_by(found, "merged_model", "sft_model") == "sft_model"
+        and read_by(found, "merged_model", "base_model") == "base_model"
+    )
+    assert (
+        read_by(found, "student_model", "merged_model") == "merged_model" and found.source_of("student_model") == "merged_model"
+    )
     assert read_by(policy("sft", "second_sft"), "merged_model", "sft_model") == "base_model"
 
 

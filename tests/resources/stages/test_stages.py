@@ -54,7 +54,12 @@ def test_the_table_and_the_assets_agree_on_groups():
 
 def test_what_can_be_asked_of_the_table():
     assert [found.role for found in model_chain()] == ["base", "sft", "second_sft", "merged", "student", "quantized"]
-    assert parent_of("merged_model") == "second_sft_model" and parent_of("second_sft_model") == "sft_model" and parent_of("student_model") == "merged_model" and stage("quantized_model").switch == "quantize"
+    assert (
+        parent_of("merged_model") == "second_sft_model"
+        and parent_of("second_sft_model") == "sft_model"
+        and parent_of("student_model") == "merged_model"
+        and stage("quantized_model").switch == "quantize"
+    )
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
@@ -70,7 +75,9 @@ def literal_lists(tree: ast.AST) -> list[set[str]]:
     """The texts that each list, tuple, set and dictionary of a file holds itself."""
     found = []
     for node in ast.walk(tree):
-        items = node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else node.keys if isinstance(node, ast.Dict) else []
+        items = (
+            node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else node.keys if isinstance(node, ast.Dict) else []
+        )
         found.append({item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)})
     return found
 
@@ -130,21 +137,37 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
             (tmp_path / package).symlink_to(PROJECT / package)
     page = (PROJECT / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A stage\n")[2]
     line, file, field = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    for path, before, added in (("resources/stages/table.py", BEFORE, LINE + f"    {line}"), ("pipelines/contract/fields.py", FIELD_BEFORE, field)):
+    for path, before, added in (
+        ("resources/stages/table.py", BEFORE, LINE + f"    {line}"),
+        ("pipelines/contract/fields.py", FIELD_BEFORE, field),
+    ):
         text = (tmp_path / path).read_text()
         assert before in text
         (tmp_path / path).write_text(text.replace(before, added + before, 1))
     (tmp_path / "assets" / "traffic_report.py").write_text(file)
     asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "preference_model")
     (tmp_path / "assets" / "preference_model.py").write_text(asset)
-    done = subprocess.run([sys.executable, "-P", "-c", SCRIPT], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""},
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SCRIPT],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, process_report(done)
     seen, (plain, more) = map(json.loads, done.stdout.splitlines()[-2:])
     assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
     assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
     assert "preference_model" in seen["read"]["evaluation_report"]
-    assert seen["way"] == ["base_model", "sft_model", "second_sft_model", "merged_model", "preference_model", "student_model", "quantized_model"]
+    assert seen["way"] == [
+        "base_model",
+        "sft_model",
+        "second_sft_model",
+        "merged_model",
+        "preference_model",
+        "student_model",
+        "quantized_model",
+    ]
     assert "preference_model" in seen["status"] and "preference_model" in seen["seconds"]
     assert "traffic_report" not in plain and not plain["settings"]
     assert more["traffic_report"] == ["base_model", "curated_interactions", "traffic_digest"] and more["settings"]

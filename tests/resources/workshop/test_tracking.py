@@ -65,8 +65,11 @@ def test_mlflow_gets_the_same_numbers_and_a_continued_training_replaces_its_run(
             return name
 
         def search_runs(self, ids, query):
-            return [types.SimpleNamespace(info=types.SimpleNamespace(run_id=run)) for run, (experiment, name, _) in runs.items()
-                    if experiment in ids and query == f"attributes.run_name = '{name}'"]
+            return [
+                types.SimpleNamespace(info=types.SimpleNamespace(run_id=run))
+                for run, (experiment, name, _) in runs.items()
+                if experiment in ids and query == f"attributes.run_name = '{name}'"
+            ]
 
         def delete_run(self, run):
             del runs[run]
@@ -82,7 +85,9 @@ def test_mlflow_gets_the_same_numbers_and_a_continued_training_replaces_its_run(
             runs[run][2].append("end")
 
     monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=Client))
-    monkeypatch.setitem(sys.modules, "mlflow.entities", types.SimpleNamespace(Metric=lambda name, value, _, step: (name, value, step)))
+    monkeypatch.setitem(
+        sys.modules, "mlflow.entities", types.SimpleNamespace(Metric=lambda name, value, _, step: (name, value, step))
+    )
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     metrics = tmp_path / "metrics.jsonl"
     for text in (line(1), line(1) + line(2)):

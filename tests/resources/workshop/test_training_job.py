@@ -13,10 +13,17 @@ from resources.workshop.training_job import counted_settings
 DISTIL_BY_LORA = {"enabled": True, "method": "lora", "lora": {"rank": 4}}
 
 
-@pytest.mark.parametrize("operation, settings", [
-    ("sft", SftSettings()), ("distill", StudentSettings()), ("distill", StudentSettings(base="/models/small")),
-    ("quantize", QuantizeSettings()), ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
-    ("quantize", QuantizeSettings(scheme="w4a16", distil=DISTIL_BY_LORA))])
+@pytest.mark.parametrize(
+    "operation, settings",
+    [
+        ("sft", SftSettings()),
+        ("distill", StudentSettings()),
+        ("distill", StudentSettings(base="/models/small")),
+        ("quantize", QuantizeSettings()),
+        ("quantize", QuantizeSettings(scheme="w4a16", distil={"enabled": True})),
+        ("quantize", QuantizeSettings(scheme="w4a16", distil=DISTIL_BY_LORA)),
+    ],
+)
 def test_a_job_with_every_setting_named_is_read_as_the_recipe_was(tmp_path, operation, settings):
     config = settings.resolved().model_dump(mode="json")
     job = Job(operation=operation, output=tmp_path, settings=config)

@@ -35,10 +35,20 @@ def test_the_card_says_base_licence_data_metrics_and_how_to_load_it(tmp_path):
     base = made(workshop, "base_model", "import_base", [workshop.external(str(outside))], model="Qwen/Qwen3-0.6B")
     metadata, _ = card_of(workshop, base)
     assert metadata["license"] == "apache-2.0" and "base_model_relation" not in metadata
-    tuned = made(workshop, "sft_model", "sft", [base.as_input()], {"validation_loss": 1.25, "steps": 1200, "seconds": 9.5, "unrenderable": {}},
-                 adapter=True)
+    tuned = made(
+        workshop,
+        "sft_model",
+        "sft",
+        [base.as_input()],
+        {"validation_loss": 1.25, "steps": 1200, "seconds": 9.5, "unrenderable": {}},
+        adapter=True,
+    )
     metadata, text = card_of(workshop, tuned)
-    assert (metadata["base_model"], metadata["base_model_relation"], metadata["license"]) == (["Qwen/Qwen3-0.6B"], "finetune", "apache-2.0")
+    assert (metadata["base_model"], metadata["base_model_relation"], metadata["license"]) == (
+        ["Qwen/Qwen3-0.6B"],
+        "finetune",
+        "apache-2.0",
+    )
     assert "| validation loss | 1.25 |" in text and "| steps | 1,200 |" in text and "seconds" not in text
     assert "--lora-modules NAME=THIS_DIRECTORY/adapter" in text and f"| tutor/base_model | {base.version} |" in text
     assert ModelCard(text).data.base_model == ["Qwen/Qwen3-0.6B"]

@@ -56,15 +56,25 @@ def test_a_directory_from_outside_is_an_input_by_what_it_holds(workshop, tmp_pat
     (outside / "config.json").write_text("{}")
     first = train(workshop, rows, str(outside))
     assert first.metrics["inputs"].keys() == {"dataset"}
-    assert [(item.kind, item.name) for item in first.inputs] == [("dataset", "tutor/speculator_dataset"), ("external", str(outside))]
+    assert [(item.kind, item.name) for item in first.inputs] == [
+        ("dataset", "tutor/speculator_dataset"),
+        ("external", str(outside)),
+    ]
     (outside / "config.json").write_text('{"other": 1}')
     assert train(workshop, rows, str(outside)).version != first.version
 
 
 def test_a_step_refuses_a_parent_that_is_out_of_date_and_names_what_to_materialize(workshop):
     def make(kind, name, text, *inputs):
-        return workshop.build(kind, name, name, ("model_ops/jobs/job.py",), {"text": text}, [item.as_input() for item in inputs],
-                              lambda output: (output / "content.txt").write_text(text) and {})
+        return workshop.build(
+            kind,
+            name,
+            name,
+            ("model_ops/jobs/job.py",),
+            {"text": text},
+            [item.as_input() for item in inputs],
+            lambda output: (output / "content.txt").write_text(text) and {},
+        )
 
     old = make("model", "sft_model", "1 step")
     target = make("model", "quantized_model", "int8", old)
