@@ -60,7 +60,8 @@ def paired_batch(paired: PairedDocuments, members: Sequence[int], spelling: Spel
         found.append(np.stack(places, axis=1) - 1)
         ends.append(there + np.array([len(paired.of_teacher[index]) for index in groups[:, 2].tolist()], np.int64))
         begin += len(paired.documents[member])
-    teacher, groups = to_batch(theirs) if theirs else None, np.concatenate(found)
+    teacher: Batch | None = to_batch(theirs) if theirs else None
+    groups = np.concatenate(found)
     places = spelling.places(
         plain.input_ids.numpy(), teacher.input_ids.numpy() if theirs else groups[:, 0], groups, np.concatenate(ends)
     )

@@ -178,9 +178,9 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
     slices = _Slices(Tables(lake), workload)
     planned = _planned(recipe, lake, slices) if recipe else {}
     differing = {
-        name: rollback_sentence
+        name: difference
         for name, plan in planned.items()
-        if name in manifests and (rollback_sentence := plan.differs_from(manifests[name]))
+        if name in manifests and (difference := plan.differs_from(manifests[name]))
     }
     stale = stale_inputs(manifests, slices.now, outdated=differing)
     taints = tainted(lake)

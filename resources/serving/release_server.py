@@ -42,7 +42,7 @@ class ServeSettings:
     logs: Path
     arguments: list[str] = field(default_factory=list)
     start_s: float = 900.0
-    run_smoke_set: bool = True
+    smoke: bool = True
     timeout_s: float = 300.0
 
 
@@ -165,9 +165,7 @@ class ReleaseServer:
         """Whether its process has ended."""
         return self._server.ends_within(0)
 
-    def run_smoke_set(
-        self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None
-    ) -> list[SmokeResult]:
+    def smoke(self, lake: LakeLayout, settings: ServeSettings, check: Callable[[], None] = lambda: None) -> list[SmokeResult]:
         """Tries it before it takes traffic. A lookup may find nothing to draft; a drafter always drafts."""
         drafts = self.drafts and self.release.served_drafting.method == "drafter"
         tried = TriedServer(self.backend.url, self.release.workload, self.program.kind, drafts, settings.timeout_s)

@@ -43,7 +43,7 @@ class EndpointAnswers:
     def without_usage(self) -> int:
         return self.endpoint.without_usage
 
-    def answer_requests(self, row: dict[str, Any]) -> list[AnswerRequest]:
+    def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
         """The requests of a row, one for each answer."""
         return answer_requests(row, self.settings, self.endpoint.body)
 

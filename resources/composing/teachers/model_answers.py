@@ -60,7 +60,7 @@ class ModelAnswers:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def answer_requests(self, row: dict[str, Any]) -> list[AnswerRequest]:
+    def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
         """The requests of a row, one for each answer. The chat template sees what the logged request gave it."""
         said = _request_of(row)
 

@@ -44,9 +44,9 @@ def finder(engine: str) -> Callable[[str], Iterable[Span]]:
 class Redactor:
     """Replaces what `find_personal_data` finds and numbers the values; use one redactor per session."""
 
-    def __init__(self, find_personal_data: Callable[[str], Iterable[Span]] = find_personal_data) -> None:
+    def __init__(self, find: Callable[[str], Iterable[Span]] = find_personal_data) -> None:
         self.found: Counter[str] = Counter()
-        self._search = find_personal_data
+        self._search = find
         self._remembered: dict[str, list[Span]] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._last: Counter[str] = Counter()
