@@ -344,8 +344,8 @@ class Summary:
                 "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
                 f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in "
                 "weights that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts "
-                "takes the time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. In "
-                "vLLM: method draft_model."
+                "takes the time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. "
+                "In vLLM: method draft_model."
             ),
         )
 
