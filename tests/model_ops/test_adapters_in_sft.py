@@ -115,6 +115,7 @@ def test_a_stopped_run_continues_to_the_same_files(tiny_model, chats, tmp_path, 
 
 def test_an_adapter_is_no_model_to_train(tiny_model, chats, tmp_path):
     run(tmp_path / "first", tiny_model, chats, **{**LORA, "steps": 2, "lora": {"rank": 2}})
+    load_tokenizer(tiny_model).save_pretrained(tmp_path / "first" / "adapter")
     with pytest.raises(ModelError, match="holds an adapter, not a model"):
         run(tmp_path / "next", tmp_path / "first" / "adapter", chats, **LORA)
 
