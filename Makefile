@@ -38,7 +38,7 @@ format: .venv/installed  ## Formats the code, and mends what lint can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The first run takes a minute; the next ones read its cache.
+# The first run takes half a minute; the next ones read its cache in seconds.
 types: .venv/installed  ## Types of millrace, model_ops and resources
 	$(BIN)/mypy
 
