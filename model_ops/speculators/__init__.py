@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.speculators.draft_model_files import mismatches
     from model_ops.speculators.eagle3.architecture import Eagle3Settings
     from model_ops.speculators.factory import load_draft_model
     from model_ops.speculators.operation import run
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from model_ops.speculators.settings import SpeculatorSettings
     from model_ops.speculators.standalone.architecture import DRAFT_MODEL
     from model_ops.speculators.standalone.network import check_shared_vocabulary
+    from model_ops.speculators.target_stamp import mismatches
     from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, is_in_speculators_layout, verify_same_vocabulary
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

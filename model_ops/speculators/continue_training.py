@@ -28,9 +28,9 @@ from torch import Tensor
 from model_ops.jobs import ModelError
 from model_ops.models import read_config
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.draft_model_files import WEIGHTS, mismatches
 from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.settings import SpeculatorSettings
+from model_ops.speculators.target_stamp import WEIGHTS, mismatches
 
 HEAD = re.compile(r"(^|\.)(lm_)?heads?(\.\d+)?\.weight$")
 """Names of tensors with one row per token of the draft vocabulary."""

@@ -33,7 +33,6 @@ from model_ops.models import end_of_text_ids, load_tokenizer, read_config
 from model_ops.parallel import World, gather_parameters
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_model import DraftModel
-from model_ops.speculators.draft_model_files import stamp
 from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.losses.teacher import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_alpha
@@ -49,6 +48,7 @@ from model_ops.speculators.states.draft_vocabulary import (
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.states.state_budget import StateChoice, choose_states
+from model_ops.speculators.target_stamp import stamp
 from model_ops.training import train
 
 VALIDATION_ROWS = 128

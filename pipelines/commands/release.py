@@ -1,5 +1,5 @@
 """Commands about what is served: `verify`, `sign`, `package`, `push`, `approve`, `withdraw`, `reject`, `promote`, `releases`,
-`measure_servers`, `rollback`, `measure`."""
+`compare`, `rollback`, `measure`."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def releases(
 
 
 @app.command(rich_help_panel=PANEL)
-def measure_servers(
+def compare(
     release: ReleaseArgument,
     other: Annotated[str, typer.Argument(help="release to compare with (default: the champion)")] = "",
     format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from resources.releasing.charts import Bar, bars
     from resources.releasing.comparison import Difference, ReleaseComparison, compare_releases
     from resources.releasing.gates import GateInputs, check_gates
-    from resources.releasing.model_card import write_version_card
     from resources.releasing.packaging import package
     from resources.releasing.push import push_release
     from resources.releasing.release_facts import facts_of
     from resources.releasing.summary import Summary, read_evaluation, summarise
+    from resources.releasing.version_card import write_version_card
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

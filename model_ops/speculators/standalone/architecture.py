@@ -10,9 +10,9 @@ from pydantic import Field
 
 from model_ops.families import FAMILIES
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
-from model_ops.speculators.draft_model_files import WEIGHTS
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import TrainedDrafterSettings
+from model_ops.speculators.target_stamp import WEIGHTS
 from model_ops.speculators.verify_layers import verify_same_vocabulary
 
 if TYPE_CHECKING:

@@ -110,7 +110,7 @@ import io, json, sys
 from pathlib import Path
 import torch, torch.distributed as dist
 from benchmarks.parallel import on_processes
-from model_ops.parallel import run_precision as module
+from model_ops.parallel import job_precision as module
 from model_ops.machine.precision import decided
 from model_ops.jobs.progress import Progress
 

@@ -7,9 +7,9 @@ import torch
 from tiny_models import write_target
 
 from model_ops.decoding.target import load_runner
-from model_ops.speculators.draft_model_files import stamp
 from model_ops.speculators.factory import load_draft_model, new_draft_model
 from model_ops.speculators.registry import speculator_settings
+from model_ops.speculators.target_stamp import stamp
 
 FAR = torch.tensor([[1, 100, 8_000]])
 

@@ -148,7 +148,7 @@ def test_a_package_is_taken_before_a_module_of_the_same_name(project):
 
 
 def test_the_code_of_digests_is_no_part_of_one_that_imports_it(project):
-    (project / "resources/artefacts").mkdir()
+    (project / "resources/digests").mkdir()
     (project / "resources/digests/code.py").write_text("x = 1")
     change(project, "resources/clean.py", "from resources.sql", "import resources.digests.code\nfrom resources.sql")
     before = digests(project)

@@ -1,0 +1,72 @@
+"""The model card of one version of a model or drafter, written before its manifest.
+
+    write_version_card(output, lake, manifest)           # README.md: base, licence, data, training metrics, how to load it
+
+It is rendered as a release's card is (model_card.py), shows no rows, and is a record of the run: not part of the model's
+digest. A directory that has a README.md already keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from model_ops.adapters import CONFIG
+from model_ops.serving import speculative_config
+from model_ops.speculators import ARCHITECTURES
+from resources.lake import LakeLayout
+from resources.manifests import CARD, Manifest
+from resources.releases import FOLDER, ReportSection
+from resources.releasing.model_card import write_card
+from resources.releasing.page import render
+from resources.releasing.release_facts import ReleaseFacts, model_facts
+
+MADE_BY = {
+    "tiny_base": "A small model that was trained from scratch on this workload's own rows.",
+    "import_base": "A base model from elsewhere, as it was imported.",
+    "sft": "The model before it, fine-tuned on the answers of its dataset.",
+    "merge": "The weighted merge of several models.",
+    "distill": "A student that was trained on its teacher's distributions.",
+    "quantize": "The model before it with quantized weights.",
+    "speculator": "A drafter for speculative decoding. It drafts for the target that it was made from and for no other.",
+}
+"""By operation: what the model is."""
+
+
+OF_THE_RUN = ("second", "memory", "gib", "resumed")
+"""Parts of the names of metrics that say something of a run, not of its model."""
+
+
+def write_version_card(output: Path, lake: LakeLayout, model: Manifest) -> None:
+    """model: the manifest as it will be written; its files may be missing."""
+    if (output / CARD).exists():
+        return
+    facts = model_facts(lake, model)
+    body = render(
+        "version.md.j2",
+        model=model,
+        about=MADE_BY.get(model.op, ""),
+        facts=facts,
+        sections=[*_metrics(model), *facts.mixed(), facts.made_from()],
+        drafts=facts.drafter != "none",
+        config=_drafting(facts),
+        has_adapter=(output / FOLDER / CONFIG).exists(),
+        gguf=[path.name for path in sorted(output.glob("*.gguf"))],
+    )
+    write_card(output, model.name.replace("/", "-"), facts, [], body)  # evaluation results are the release's
+
+
+def _drafting(facts: ReleaseFacts) -> str:
+    """vLLM's --speculative-config for a drafter; "" for a model, and for a drafter that vLLM does not run."""
+    options = ARCHITECTURES[facts.drafter].serving.vllm if facts.drafter in ARCHITECTURES else None
+    return json.dumps(speculative_config(options, "THIS_DIRECTORY", facts.k)) if options is not None else ""
+
+
+def _metrics(model: Manifest) -> list[ReportSection]:
+    rows = [
+        [name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.6g}"]
+        for name, value in model.metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and not any(part in name for part in OF_THE_RUN)
+    ]
+    note = "Measured while it was made; losses are in nats per token. Its release has measurements on held-out rows."
+    return [ReportSection("Training metrics", ["metric", "value"], rows, note)] if rows else []
