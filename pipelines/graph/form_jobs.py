@@ -15,8 +15,6 @@ They do what `millrace retrain` does: the request is kept, and the sensor `decid
 form is what the person typed: whoever can open the UI can type any name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.lake.lake import LakeError, LakeLayout
+    from resources.lake.lake import LakeLayout
     from resources.lake.lake_use import EMBEDDINGS, LakeInUse, alone, at_work
     from resources.lake.slice_stamps import slice_stamp
     from resources.lake.sql_files import (
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
         rows,
         run,
         slice_files,
-        sql_text,
         stream,
         workbench,
         write_rows,
     )
-    from resources.lake.sql_sections import SQL, sections
+    from resources.lake.sql_sections import SQL, sections, sql_text
     from resources.lake.tables import MANY_FILES, PARTITIONS, SCHEMAS, Tables, sql_literal
+    from stores.lake_error import LakeError
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

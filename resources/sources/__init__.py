@@ -9,12 +9,11 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.sources.ledger import Ledger, LedgerEntry
-    from resources.sources.listing import LogObject
+    from resources.sources.listing import LogObject, SourceError
     from resources.sources.local_paths import absolute_uri, is_local, local_path, plain_path, remote_uri
     from resources.sources.prefetch import DigestReader, Opened, prefetched
     from resources.sources.remote import RemoteError
     from resources.sources.sources import (
-        SourceError,
         SourceSettings,
         Uri,
         content_digest,

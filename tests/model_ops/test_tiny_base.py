@@ -27,7 +27,7 @@ SETTINGS = {
 
 def make(folder, monkeypatch):
     few = library_sources("base")[:40]
-    monkeypatch.setattr(tiny_base, "modules", lambda part: few if part == "base" else [])
+    monkeypatch.setattr(tiny_base, "library_sources", lambda part: few if part == "base" else [])
     return tiny_base.run(Job(operation="tiny_base", output=folder, settings=SETTINGS), Progress())
 
 

@@ -63,14 +63,14 @@ CHANGES = {
     ),
     "CUDA's softmax scale is a tenth higher": Change(
         "model_ops/tensors/varlen_kernel.py",
-        "window is None, False, scale=scale,",
-        "window is None, False, scale=1.1 * scale,",
+        "False,\n        scale=scale,",
+        "False,\n        scale=1.1 * scale,",
         (VARLEN, DRAFTS),
     ),
     "CUDA's gradients take another scale": Change(
         "model_ops/tensors/varlen_kernel.py",
-        "random_state, unused, scale=scale,",
-        "random_state, unused, scale=1.1 * scale,",
+        "unused,\n        scale=scale,",
+        "unused,\n        scale=1.1 * scale,",
         (VARLEN, DRAFTS),
     ),
     "a drafter's scale on CUDA is d to the -0.4": Change(
@@ -100,8 +100,8 @@ CHANGES = {
     ),
     "GPTQ spreads half of a column's error": Change(
         "model_ops/calibration/gptq_codes.py",
-        "block[:, place + 1:] -= error[:, None] * spread[place, place + 1:]",
-        "block[:, place + 1:] -= 0.5 * error[:, None] * spread[place, place + 1:]",
+        "block[:, place + 1 :] -= error[:, None] * spread[place, place + 1 :]",
+        "block[:, place + 1 :] -= 0.5 * error[:, None] * spread[place, place + 1 :]",
         ("model_ops/quantization/test_gptq.py",),
     ),
     # schedules

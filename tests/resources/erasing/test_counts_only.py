@@ -97,7 +97,7 @@ def test_a_killed_removal_keeps_the_digests_of_before(lake, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("resources.erasing.erasure.keep", killed)
+        patched.setattr("resources.erasing.erasure.keep_slice_digests", killed)
         with pytest.raises(KeyboardInterrupt):
             keep_counts_only(lake, "tutor", BOTH)
     assert all_digests(Tables(lake), "tutor") != before
