@@ -16,8 +16,6 @@ Writes a workload's dashboard at the end of every run of the job `train`: <lake>
 The job `retention` and its schedule: every night what the recipe no longer keeps is removed from the lake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
