@@ -35,7 +35,7 @@ from model_ops.jobs.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.jobs.job import Job
-from model_ops.speculators import hidden_states
+from model_ops.speculators.states import hidden_states
 from model_ops.speculators.states.hidden_states import HiddenStates
 from model_ops.parallel.mesh_settings import MeshSettings
 

@@ -489,9 +489,9 @@ def test_reading_goes_on_while_a_run_writes(tmp_path):
             sys.path[:0] = sys.argv[2:]
             from interaction_rows import interaction, store
             from resources.catalog.build import rebuild
-            from resources.lake.lake import Lake
+            from resources.lake.lake import LakeLayout
             from resources.lake.tables import Tables
-            lake = Lake.open(sys.argv[1])
+            lake = LakeLayout.open(sys.argv[1])
             while True:
                 for day in range(3):
                     store(Tables(lake), "interactions", [interaction(n, "hello", "you", day=day) for n in range(10)])

@@ -380,7 +380,7 @@ KILLED = """
 import sys
 sys.path.insert(0, sys.argv[3])
 from pathlib import Path
-from resources.composing.teachers.kept_answers import KeptAnswer, KeptAnswers
+from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 with AnswerStore(Path(sys.argv[1])) as kept:
     for number in range(10_000):
         kept.keep(f"{sys.argv[2]}-{number}", StoredAnswer("m", {"content": "x" * 300}, "", "stop", 1, 1, 0.5))

@@ -147,11 +147,11 @@ def test_killed_processes_leave_whole_entries_and_a_log_that_goes_on(tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     program = textwrap.dedent("""
         import itertools, sys
-        from resources.lake.lake import Lake
+        from resources.lake.lake import LakeLayout
         from resources.endpoints.endpoints import Endpoint
         from resources.endpoints.actor import Actor
         from resources.releases.release import ReleaseRef
-        endpoint, by = Endpoint(Lake.open(sys.argv[1]), "tutor"), Actor("ana", "MILLRACE_USER")
+        endpoint, by = Endpoint(LakeLayout.open(sys.argv[1]), "tutor"), Actor("ana", "MILLRACE_USER")
         for number in itertools.count():
             endpoint.promote(ReleaseRef(release=f"{sys.argv[2]}-{number}"), by)
             print("moved", flush=True)

@@ -8,8 +8,8 @@ from resources.lake.lake import LakeLayout
 from resources.reading.ingest_lock import ingesting
 
 HOLD = (
-    "import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import Lake\n"
-    "with ingesting(Lake.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    "import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import LakeLayout\n"
+    "with ingesting(LakeLayout.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 )
 
 
