@@ -16,7 +16,7 @@ from resources.stages.table import STAGES, artefact_stages, daily_stages, logs_s
 from tests.conftest import PROJECT
 from tests.reports import process_report
 
-TABLE = PROJECT / "resources" / "stages.py"
+TABLE = PROJECT / "resources" / "stages" / "table.py"
 COMMENTS = PROJECT / "resources" / "catalog" / "comments.py"
 """Says what each relation of the catalog holds: sentences about rows, not stages."""
 NAMES = {found.name for found in STAGES}
