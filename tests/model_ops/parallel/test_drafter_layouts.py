@@ -31,6 +31,7 @@ from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
 from model_ops.operations import generate, speculator
+from model_ops.speculators import operation
 from model_ops.jobs.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.jobs.progress import Progress, Stopped
@@ -45,7 +46,7 @@ write_target(root / "target")
 write_dataset(root / "dataset", rows=16)
 generate.run(Job(operation="generate", output=root / "answers", inputs={"target": root / "target", "dataset": root / "dataset"},
                  settings={"max_new_tokens": 16}), Progress())
-saved, written, row = speculator._save, HiddenStates._write, HiddenStates.row
+saved, written, row = operation._save, HiddenStates._write, HiddenStates.row
 
 def save(model, job, settings):
     save_file({name: value.detach().clone() for name, value in model.named_parameters()}, job.output / "exact.safetensors")
@@ -58,7 +59,7 @@ def note_shard(self, shard, runner, progress):
         file.write(f"{self.folder.name}/{shard}\\n")
     written(self, shard, runner, progress)
 
-speculator._save, HiddenStates._write = save, note_shard
+operation._save, HiddenStates._write = save, note_shard
 
 class Disturbed(Progress):
     def __init__(self, step, how):
