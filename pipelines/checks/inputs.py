@@ -199,7 +199,7 @@ def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
                 "add a source of feedback, or leave the setting out",
             )
         ]
-    return [ok("feedback", "none seen, and none asked for")]
+    return [ok("feedback", "no files of feedback seen; what records carry themselves is read with them")]
 
 
 def _twice(seen: dict[str, FirstLook]) -> list[CheckFinding]:

@@ -7,13 +7,8 @@ Dagster's own launcher cannot say whether a run's process lives: after a crash o
 for ever. Failed that way, they are started again from the failed step (run_retries in dagster.yaml). `millrace up` and
 `millrace ui` run this, one on each instance (pipelines/keeping/daemon_lock.py).
 
-Runs that the daemon was to start again and could not, because their code location was being loaded at that moment.
-
-    again = LostRetries()
-    again.look(instance)          # ids of the runs that are now tried again
-
-Dagster's daemon then writes `Failed to retry run` into the run's history and never comes back to it. A further event of its
-failure makes the daemon look at the run once more.
+A run whose code location was being loaded when it was to be started again is lost (`LostRetries`): Dagster's daemon writes
+`Failed to retry run` into its history and never comes back to it. A further event of its failure makes the daemon look again.
 """
 
 from __future__ import annotations
@@ -66,10 +61,6 @@ def main() -> None:
     sys.exit(daemon.load()())
 
 
-if __name__ == "__main__":
-    main()
-
-
 COULD_NOT, RETRIED_AS, WILL_RETRY, ASKED = (
     "Failed to retry run",
     "dagster/auto_retry_run_id",
@@ -109,3 +100,7 @@ class LostRetries:
 def _times_given_up(instance: dg.DagsterInstance, run_id: str) -> int:
     events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     return sum(entry.dagster_event.message == COULD_NOT for entry in events)
+
+
+if __name__ == "__main__":
+    main()
