@@ -264,7 +264,7 @@ def _workloads(lake: LakeLayout) -> set[str]:
 
 def _remove(lake: LakeLayout, place: Path) -> bool:
     """Removes a version's directory; False if a process works in it. The rename comes first: a killed removal leaves a folder
-    that leftovers.py removes, and never a version without some of its files."""
+    that artefacts/leftovers.py removes, and never a version without some of its files."""
     aside = place.with_name(f".removing-{place.name}")
     with suppress(OSError, InUse):
         with taken(place):

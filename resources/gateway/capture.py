@@ -60,7 +60,7 @@ class CaptureSettings:
     """Most that may wait."""
     digest: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """`ask_for_ids`, `digest`, `sampling`: see Recorder."""
+    """`ask_for_ids`, `digest`, `sampling`: see TrafficRecorder."""
 
 
 class Capture:

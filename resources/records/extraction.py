@@ -319,7 +319,7 @@ _APART = frozenset(
         "langsmith",
     )
 )
-"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (otlp.py reads them), runs
+"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py), runs
 whose session is a project."""
 _OWN = {
     "stored_completions": frozenset(

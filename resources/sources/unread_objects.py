@@ -105,7 +105,7 @@ class KnownObjects:
 
 
 def _hash(item: LogObject, read_as: str) -> int:
-    """As reading/ledger/known_hashes.sql makes it."""
+    """As the statement reading/ledger/known_hashes makes it."""
     text = f"{item.source}\n{item.uri}\n{item.etag}\n{item.bytes}\n{read_as}"
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
 

@@ -224,7 +224,7 @@ def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
-    """(rows, texts) of the usable records, and a Problem for each that is too long or not UTF-8."""
+    """(rows, texts) of the usable records, and a RecordProblem for each that is too long or not UTF-8."""
     problems = []
     lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
     for index in np.flatnonzero(lengths > RECORD_BYTES):
