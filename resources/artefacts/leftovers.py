@@ -11,7 +11,7 @@
     a signing cut short                          .signing-xxxxxxxx
 
 Age counts from the newest file: the time since anything was written, or restored, there. A directory that a process holds
-(in_use.py) stays, whatever its age. Links are never followed. Finished artefacts are never touched, and neither is a version
+(stores/in_use.py) stays, whatever its age. Links are never followed. Finished artefacts are never touched, nor is a version
 without manifest.json that a pointer, a release, an endpoint or another manifest names: it was finished once.
 """
 

@@ -84,7 +84,7 @@ class Registry:
     ) -> ArtefactDraft:
         """Names the artefact that (op, sources, config, inputs) determine, and makes its directory.
 
-        sources: the operation's files; the files that they use count too (source_digest.py).
+        sources: the operation's files; the files that they use count too (digests/code.py).
         """
         version = artefact_version(op, source_digest(*sources), config, inputs)
         directory = self._home(kind, name) / version

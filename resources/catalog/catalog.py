@@ -3,19 +3,15 @@
     query(lake, "select rule, count(*) from decisions group by rule") # an Arrow table; works while a run is writing
     with ask(lake, "from interactions") as answer: ...                # the same in batches, for results of any size
     lineage_of(lake, "math-tutor/sft_model")                          # edges from an artefact down to the log tables
+    meant("user_id", {"user_hash", "dt"})                             # "user_hash": what an unknown name probably means
 
 A view for each table and for the current version of each dataset (math-tutor's sft_dataset is
 math_tutor_sft_dataset), the tables `artefacts`, `releases`, `gates`, `approvals` and `champions`, `lineage_nodes`,
 `lineage_edges`, `lineage`, and three macros: log_lines_in(artefact), weights_holding(user hash or interaction id), why(id).
 `decisions` holds the decisions in force, `decisions_history` all of them. `relations` and `relation_columns` describe every
-relation and column (comments.py). Nothing is lost if the file is deleted. why.py finds the history of one request or line in
-it.
+relation and column (comments.py). Nothing is lost if the file is deleted.
 
 Questions are asked behind a lock (locked_catalog.py): one query, which can read the files of the views only.
-
-Suggests the column that was probably meant by an unknown name.
-
-    meant("user_id", {"user_hash", "dt"})     # "user_hash"
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Says why a run should stop after curation: no row is left, or most of the logs could not be read.
+"""Says why a run should stop after curation, and why a relation may have no rows.
 
     shortage(lake, "tutor", RecordCounts.of(manifest), ["gateway", "app"], seeds=0)     # one sentence; "" if the run can go on
+    count_records(lake, "tutor", version)    # RecordCounts
+    why_empty("from drift")                  # "no rows: drift compares days with ..."
 
-Counts a workload's records in the catalog: read, kept, dropped by each rule, quarantined.
-
-Why a relation of the catalog may have no rows: what fills it.
-
-    why_empty("from drift")          # "no rows: drift compares days with ..."
+Counts come from the catalog: records read, kept, dropped by each rule, quarantined.
 """
 
 from __future__ import annotations

@@ -1,23 +1,17 @@
-"""A locked connection to the catalog: it reads the lake's own rows, and nothing else.
+"""A locked connection to the catalog, and the check that a statement is exactly one query that only reads.
 
     with locked(lake.catalog, lake.root, Limits()) as connection: connection.sql("from interactions")
+    check_question(connection, "select 1")       # fine
+    check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
 
 For every query: only files that the catalog's views name can be opened, no other files of the lake; no extension is loaded, no
 secret read, no Python variable visible; no setting can be changed; memory is bounded, and so is the spill folder, which is
 removed afterwards. The catalog is attached read-only to a database in memory, so queries of one process never share settings.
 
-DuckDB's lock allows `copy` to overwrite the files that may be read, so a statement is run only after
-resources/catalog/locked_catalog.py has checked that it is a query.
-
-Checks that SQL is exactly one query that only reads, by DuckDB's own parser.
-
-    check_question(connection, "select 1")       # fine
-    check_question(connection, "copy ...")       # raises NotAQuestionError, which says what was given
-
-A query is select, from, with, values, table, describe, show, summarize, pivot or unpivot, and explain of one of them.
-Several statements are refused, and so is a query that writes: since DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE,
-and the functions `query` and `json_execute_serialized_sql` run any text. Every node of the parser's syntax tree must be one
-that only reads.
+DuckDB's lock allows `copy` to overwrite the files that may be read, so statements are checked first, by DuckDB's own parser:
+every node of the syntax tree must be one that only reads. A query is select, from, with, values, table, describe, show,
+summarize, pivot or unpivot, and explain of one of them. Several statements are refused, and so is a query that writes: since
+DuckDB 2.0 a `copy ... to` or an `insert` may be a CTE, and `query` and `json_execute_serialized_sql` run any text.
 """
 
 from __future__ import annotations

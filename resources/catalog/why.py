@@ -1,20 +1,13 @@
-"""The history of one request or log line: tables, decisions, datasets, models, releases, endpoints.
+"""The history of one request, log line or log object: tables, decisions, datasets, models, releases, endpoints.
 
     history = history_of(lake, "chatcmpl-123")  # an interaction (8 or more digits do), request, trace, session
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz:12")  # a line: kept, repeated, feedback or in quarantine
     history = history_of(lake, "logs/gateway/part-0.jsonl.gz")     # a log object: its records, or why it was not read
     history.steps                                                  # one row a step, in order
-
-A history has only ids, names and fixed texts, never what a user wrote. An object's path may have any spelling, or be the end
-of its uri. Raises UnknownIdError if nothing is found.
-
-Finds the log object that a path means, in any spelling.
-
     objects_of(connection, "../logs/gateway.jsonl")    # its ledger rows, one per workload; [] if there is none
-    as_folder(connection, "logs/gateway")              # a sentence about a folder of objects
-    of_that_name(connection, "old/gateway.jsonl")      # objects of the same name elsewhere
 
-A path may be relative, with `~`, `.`, `..` or links, a file:// or s3a:// uri, or only the end of an object's uri.
+A history has only ids, names and fixed texts, never what a user wrote. An object's path may be relative, with `~`, `.`, `..` or
+links, a file:// or s3a:// uri, or only the end of its uri. Raises UnknownIdError if nothing is found.
 """
 
 from __future__ import annotations

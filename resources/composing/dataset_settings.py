@@ -1,20 +1,12 @@
-"""The recipe's `datasets.sft` settings: which rows are taken, how often, and in which split.
+"""The recipe's settings of datasets: `datasets.sft`, `preference`, `rl_prompts`, `calibration`, `datasets.named`, and `seeds`.
 
     DatasetSettings(mix={"gateway": 0.8, "handmade": {"rows": 500}}, limits={"handmade": {"max_repeats": 3}}, max_rows=5_000)
-
-The recipe's `datasets.named`: further datasets of conversations, for stages of training that name theirs.
-
-    NamedDataset(min_quality=8, mix={"handmade": 0.5, "gateway": 0.5}, max_rows=2_000)
+    named = NamedDataset(min_quality=8, mix={"handmade": 0.5, "gateway": 0.5}, max_rows=2_000)    # for stages that name theirs
     named.as_dataset(datasets.sft)          # DatasetSettings: its own mixture, the splits and rendering of datasets.sft
+    SeedSettings(uri="s3://seeds/handmade/", licence="cc-by-4.0")
+    SeedSettings(dataset="old-tutor/sft_dataset", version="3fa94c01d2ab")    # the training rows of another dataset
 
 A named dataset has the held-out rows of `sft_dataset`, so what one stage trains on is never what another is measured on.
-
-The recipe's settings of datasets besides `datasets.sft`: preference, rl_prompts, calibration.
-
-The recipe's `seeds` settings: examples from files, or the training rows of another dataset of the lake.
-
-    SeedSettings(uri="s3://seeds/handmade/", licence="cc-by-4.0")
-    SeedSettings(dataset="old-tutor/sft_dataset", version="3fa94c01d2ab")
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ _BOUNDS = {
     "below_min_difficulty": "min_difficulty",
     "below_min_feedback": "min_feedback",
 }
-"""The rules of unwanted_rows.sql, each with the setting of RowFilter that asks for it."""
+"""The rules of `unwanted_rows` in datasets.sql, each with the setting of RowFilter that asks for it."""
 
 
 def _what_leaves_none(

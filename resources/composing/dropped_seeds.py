@@ -1,19 +1,13 @@
-"""Leaves out seeds that were erased from the lake: `millrace forget` counts for seeds as it does for logs.
+"""Drops seeds that were erased from the lake, as `millrace forget` drops logs, and seeds that contain evaluation items.
 
-    erased = Erased.of(tables, "tutor")                     # the tombstones
+    erased = SeedTombstones.of(tables, "tutor")
     erased.names(session_id="s-1", user_hash=None, ids=[])  # whether a record names what was erased
     drop_erased_seeds(output, tables, "tutor")              # {"handmade": 2}: seeds that repeat what was said
+    drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
 
 A seed is erased if its record names the user, the session or the request, if it was made from an erased interaction, or if it
-repeats an exchange of one: a user's message and its answer.
-
-Drops seeds that contain evaluation items.
-
-    dropped = drop_contaminated_seeds(output, suite / "items.parquet", Decontamination())     # {"handmade": 3}
-
-Replaces seeds.parquet atomically, and writes
-
-    contaminated_seeds.parquet   row_id, source, source_uri, source_row, suite, item_id, part, share
+repeats an exchange of one: a user's message and its answer. seeds.parquet is replaced atomically. Contaminated seeds are listed
+in contaminated_seeds.parquet: row_id, source, source_uri, source_row, suite, item_id, part, share.
 """
 
 from __future__ import annotations

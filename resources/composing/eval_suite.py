@@ -2,10 +2,9 @@
 
     build_eval_suite({"gsm8k": EvalSettings(uri="gsm8k_test.jsonl", format="gsm8k")}, output)   # {"gsm8k": 1319}
 
-Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item of model_ops.evaluation.tasks on each line) into
-`output`. Files are JSON Lines or one JSON array, plain or
-compressed, anywhere fsspec reads. A question with several turns (Spec-Bench, MT-bench) becomes one item per turn, since each
-turn alone reveals the question.
+Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item of model_ops/tasks/ on each line) into
+`output`. Files are JSON Lines or one JSON array, plain or compressed, anywhere fsspec reads. A question with several turns
+(Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
 
     format      keys of a record
     jsonl       prompt | question | input | instruction | text | problem | messages, and optionally

@@ -3,7 +3,7 @@
     quotas = sampling_quotas({Pool("gateway", False): 9_000, Pool("handmade", False): 100}, settings)
     takes = cluster_takes({"summarise#en": 400, "translate#de": 20}, quotas[pool], "sqrt")
 
-Only numbers of rows are decided here; which rows they are is decided by hash (sql/composing/datasets/sampled.sql), so a new row
+Only numbers of rows are decided here; sql/composing/datasets.sql decides by hash which rows they are, so a new row
 displaces as many rows as the quotas change by, and reshuffles none.
 """
 

@@ -7,7 +7,7 @@ Writes train.parquet, validation.parquet and test.parquet, each with
     row_id, origin ('interaction' or 'task'), source, session_id, workload, ts, language, interaction_ids
     messages, tools          JSON text: the prompt
     verifier                 JSON text: what verifies an answer: the item of a logged RFT line for its grader, or a task's
-                             `kind` (model_ops.evaluation.tasks) and what it needs, such as the number
+                             `kind` (model_ops/tasks/) and what it needs, such as the number
     split, weight, reason, content_sha256, synthetic
 
 Splits are drawn as those of `datasets.sft`, and what strata lend to a held-out split there is held out here. A prompt that

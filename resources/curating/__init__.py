@@ -1,7 +1,7 @@
 """Decides which rows are fit for training, and records why each other row is not. cleaning.py goes day by day: personal data is
 replaced (personal_data/), rules on single rows are applied, texts are measured. selection.py looks at all days at once:
 duplicates (duplicates/), evaluation items, balance. Both write the table `decisions`. judgements.py scores rows with a judge
-model. A row is called a duplicate in duplicates/near_duplicates.py.
+model. Which row is a duplicate, by hash of its text or by the groups of duplicates/, is decided in sql/curating/curate.sql.
 """
 
 from typing import TYPE_CHECKING

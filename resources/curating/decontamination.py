@@ -17,10 +17,8 @@ own (a team's instructions in its suite). Where nothing is left, the whole item 
 Finds are stored by day in the table `contamination`, with a digest of the items and of the day's texts: a day is searched again
 only when its rows, the suites or the settings change. A row without interaction_id says that its day was searched.
 
-The connection has the views `cleaned_interactions` and `eval_items`, the table `cleaned_rows` (sql/curating/curate.sql) and the
-macros of `resources.curating.cleaning`.
-
-Evaluation items: the columns that `eval_suite` writes and that decontamination searches training rows for.
+The connection has the views `cleaned_interactions` and `eval_items` (columns of EVAL_ITEMS, which `eval_suite` writes), the
+table `cleaned_rows` (sql/curating/curate.sql) and the macros of `resources.curating.cleaning`.
 """
 
 from __future__ import annotations

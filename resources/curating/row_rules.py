@@ -84,7 +84,7 @@ class RepetitionRules(Settings):
     Gopher's bounds are for web pages. Its bounds on frequent n-grams (0.20, 0.18, 0.16) suit chats as well; those on lines
     and paragraphs (0.30; 0.20 of characters) and on repeated 5- to 10-grams (0.15 down to 0.10) would drop 14 of 62 long
     messages of good human conversations in OASST (training plans, reports, dialogues) and 28 of 146 articles in Spec-Bench.
-    An answer is dropped when half of its text is repeated (sql/curating/clean/rules/repetition.sql).
+    An answer is dropped when half of its text is repeated (sql/curating/rules.sql).
     """
 
     drop_repeated_patterns: bool = Field(

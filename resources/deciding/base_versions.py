@@ -1,16 +1,13 @@
-"""Whether the files of the base model's directory are still those that the base model was imported from.
+"""Whether the base model has another version than the one that was imported: in its directory, or on the Hub.
 
     then, now = base_digests(lake, manifest, "/models/mine")        # (None, None) where it cannot change
-
-The files are hashed only if one is newer than the import, each once: its hash is kept by its name, size and time. A look hashes
-for a limited time, so of a large model it says that nothing changed until later looks have hashed the rest.
-
-Whether the Hub has another version of the base model than the one that was imported.
-
     then, now = hub_commits(lake, manifest, "Qwen/Qwen3-0.6B", now)      # commits; (None, None) where nothing is known
 
+Files are hashed only if one is newer than the import, each once: its hash is kept by its name, size and time. A look hashes
+for a limited time, so of a large model it says that nothing changed until later looks have hashed the rest.
+
 The Hub is asked at most once an hour for each workload, whatever it answers, and never where HF_HUB_OFFLINE is set. A commit
-that changes no file of the model, such as one of the README, counts as none. A Hub that is away is as one that has nothing new.
+that changes no file of the model, such as one of the README, counts as none. An unreachable Hub counts as one without news.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""Which causes of a retraining hold now, each in one sentence, with the window that it is decided once for.
+"""Which causes of a retraining hold now, each in one sentence, and what keeps a cause from being decided now.
 
-    for cause in causes(seen, settings): cause.kind, cause.text, cause.window
-
-Whether the recipe's cron schedule was due lately, and how far apart its times are.
-
-    due("0 3 * * 1", "UTC", now)        # "2026-06-01 03:00", or ""
+    for cause in causes(seen, settings): cause.kind, cause.text, cause.window     # window: that it is decided once for
+    held = held_by(seen, decisions, settings, now)         # Hold("cool_down", "..."), or None
+    due("0 3 * * 1", "UTC", now)        # whether the recipe's cron schedule was due lately: "2026-06-01 03:00", or ""
     last_time("0 3 * * 1", "UTC", now)          # the same, however long ago
     next_time("0 3 * * 1", "UTC", now)          # a datetime
     days_between("0 3 * * 1", "UTC", now)       # 7.0
 
-What keeps a cause from being decided now: a candidate that waits, a run at work, a cool-down, quiet hours.
-
-    held = held_by(seen, decisions, settings, now)         # Hold("cool_down", "..."), or None
-
-A held cause is written to the table once for each kind of hold, and decided when the hold ends.
+Holds: a candidate that waits, a run at work, a cool-down, quiet hours. A held cause is written to the table once for each kind
+of hold, and decided when the hold ends.
 """
 
 from __future__ import annotations

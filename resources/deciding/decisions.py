@@ -1,29 +1,20 @@
-"""One decision: a row of the table `retraining_decisions`.
+"""The decisions of a workload: rows of the table `retraining_decisions`, written so that no cause is decided twice.
 
     decision = Decision(workload="math-tutor", decision_id=decision_id(...), cause="new_logs", ...)
-    decision.as_row()                              # as the table has it: evidence and options are JSON text
-    Decision.from_row(row)
-
-outcome says where it stands: `waiting` (without run_id: the run has not begun; with one: its release waits for an approval),
-`running`, `released`, `no_better` (nothing new was served: the release is the one before, or was replaced), `refused_by_gates`,
-`failed`, `cancelled`, and `not_run` where nothing was to be started.
-
-The decisions of a workload: read from the table `retraining_decisions`, and written so that no cause is decided twice.
-
+    decision.as_row()                    # as the table has it: evidence and options are JSON text; Decision.from_row(row)
     ledger = Decisions(lake, "math-tutor")
     ledger.seen()                        # oldest first; writes nothing
     ledger.all()                         # the same; a claim without a row gets it
     ledger.record(decision)              # False where another process has decided the same
     ledger.settle(decision)              # replaces the row of the same decision_id
 
-A decision is first claimed: its row is written to <lake>/deciding/<workload>/<decision_id>.json, which only one process can
-create (of a lake in a bucket: only one machine can publish). A process that is killed between the claim and the table leaves
-the claim; the next look writes its row, of a lake in a bucket only if the bucket has no claim of another machine.
+outcome says where it stands: `waiting` (without run_id: the run has not begun; with one: its release waits for an approval),
+`running`, `released`, `no_better` (nothing new was served: the release is the one before, or was replaced), `refused_by_gates`,
+`failed`, `cancelled`, and `not_run` where nothing was to be started.
 
-Creates a small file that only one process can create, and that is never seen half-written.
-
-    if not claim(path, text):        # it is there already: another process was faster
-        ...
+A decision is first claimed: `claim` writes its row whole to <lake>/deciding/<workload>/<decision_id>.json, which only one
+process can create (of a lake in a bucket: only one machine can publish). A process that is killed between the claim and the
+table leaves the claim; the next look writes its row, of a lake in a bucket only if the bucket has no claim of another machine.
 """
 
 from __future__ import annotations

@@ -1,21 +1,12 @@
-"""What a decision is made from: traffic, drift, serving metrics, and the versions that were trained.
+"""What a decision is made from: traffic, drift, serving metrics, trained versions and the recipe's facts, as plain values.
 
-    seen = evidence_of(lake, recipe_facts, settings, now)
-
-Plain numbers, so that causes, gains and costs are functions of them alone.
-
-Alarms of the table `drift` as episodes: an alarm goes on until its value falls below half of its bound.
-
-The chart of acceptance begins again at 0 after each alarm, and rises to the next one while the fall goes on. So its episode
-ends only when the value was below half of the bound on CLEAR_DAYS days with drafts in a row.
-
+    Evidence(...)            # of gather.py; causes, gains and costs are functions of it alone
     episodes(rows)           # Episode(test, window_days, start, end, value, bound), the ones that go on
+    Estimate(value, low, says)    # a predicted number with its lower bound, in the unit of what it predicts
 
-So a value that hovers about its bound is one cause, not one a day.
-
-A predicted number with its lower bound, in the unit of what it predicts.
-
-What deciding needs to know of a recipe, as plain values: the recipe itself is of a layer above.
+An alarm of the table `drift` goes on until its value falls below half of its bound, so a value that hovers about the bound is
+one cause, not one a day. The chart of acceptance begins again at 0 after each alarm and rises to the next one while the fall
+goes on, so its episode ends only after CLEAR_DAYS days with drafts in a row below half of the bound.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
-"""Gathers the evidence of a workload from its lake: rows, drift, serving metrics, the versions that were trained.
+"""Gathers the evidence of a workload from its lake: rows, drift, serving metrics, trained versions and their learning curves.
 
     seen, predicted = gather(lake, facts, settings, now)
-
-Only the commit logs, manifests, the release's rows of drift and a few columns of the last days are read, so it takes well under
-a second for a usual lake.
-
-The learning curve of a training, read from its metrics.jsonl.
-
     points = points_of(directory / "metrics.jsonl", ("validation_expected_tau", "expected_tau"))
     found = rise_a_doubling(points)            # model_ops.training.learning_curve: Rise(value=0.12, error=0.02, n=8)
 
-Read from one training's own metrics, since a workload has few versions at first: the last three quarters of its measurements,
-in BINS parts if there are at least two for each. It is an extrapolation: predictions made from it are compared with what came
-of them, and corrected (correction.py).
+Only the commit logs, manifests, the release's rows of drift and a few columns of the last days are read, so it takes well under
+a second for a usual lake. A learning curve comes from one training's own metrics, since a workload has few versions at first:
+the last three quarters of its measurements, in BINS parts if there are at least two for each. It is an extrapolation:
+predictions made from it are compared with what came of them, and corrected (`ratio_of` in options.py).
 """
 
 from __future__ import annotations

@@ -1,25 +1,19 @@
 """Everything that could be done about a cause, with predicted cost and gain, and which of it is chosen.
 
     options, chosen, why = weigh(cause, seen, predictions, facts, settings, decisions)
+    saved = saved_hours_a_day(decode_hours_a_day, gain=0.08)      # what a faster drafter saves
+    payback_days(cost_hours, saved)                               # None: never
+    break_even_requests(cost_hours, days, hours_a_request, gain)
+    ratio = ratio_of([(predicted, real), ...])          # CorrectionRatio(value=1.2, low=0.9, n=4): corrects the next prediction
+    gain_ratio(recent(decisions, now), "drafter_new")
 
 Chosen is the cheapest option whose gain, by its lower bound, is worth its cost: a drafter has to save its device hours within
 `payback_days`; a model has to learn at least `least_loss_gain`. A new base revision, the schedule and a request are a person's
 own wish: they get a full run, or what the request names, whatever it gains.
 
-What a faster drafter saves, and when it has saved what it cost.
-
-    saved = saved_hours_a_day(decode_hours_a_day, gain=0.08)
-    payback_days(cost_hours, saved)                               # None: never
-    break_even_requests(cost_hours, days, hours_a_request, gain)
-
 The time to decode is inversely proportional to the speed-up S, and S = tau / (1 + K c) with the same number of drafted tokens K
 and cost of a draft c before and after. So a relative rise g of the acceptance length tau saves H (1 - S_old / S_new)
 = H g / (1 + g) of the H device hours that a day's decoding takes.
-
-By which ratio earlier predictions were off, so that the next one is corrected.
-
-    ratio = ratio_of([(predicted, real), ...])          # CorrectionRatio(value=1.2, low=0.9, n=4)
-    gain_ratio(recent(decisions, now), "drafter_new")
 
 Few outcomes say little: OWN pretended outcomes, at which the prediction was right, are averaged in. For the lower bound, an
 outcome that was better than its prediction counts as one that was right: good outcomes make no bound smaller, nor larger.

@@ -5,24 +5,17 @@
     made.again_at            # when to look again although nothing changed
     made.work                # what its run makes; None where nothing is started
     preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request, before it is made
+    left = level(capacity=3.0, uses=[(ts, 1.0), ...], now=now)   # what a weekly budget still has
+    refusal(settings, decisions, cost_hours=0.4, money=None, now=now)        # a sentence, or None
+    pulse(lake, facts)       # another text after any change that a decision depends on: a few looks at files
 
 Nothing is written or started here: pipelines/graph/decide_sensor.py records the decision and asks Dagster for the run.
 
-The weekly budget of a workload, as token buckets: what may still be used now, from the decisions so far.
-
-    left = level(capacity=3.0, uses=[(ts, 1.0), ...], now=now)
-    refusal(settings, decisions, cost_hours=0.4, money=None, now=now)        # a sentence, or None
-
-A bucket is full at first and refills evenly within a week, up to a week's amount; that of runs holds at least one run. A
-decision that started a run takes what it was predicted to cost until it is settled, then what it really cost. So with N runs a
-week (N a whole number) at most 2 N - 1 start within less than seven days. With an amount A a week, those that start within less
-than seven days use less than 2 A, and what the last of them costs beyond its prediction. What a person starts despite the
-budget comes on top.
-
-Whether anything changed that a decision depends on: a few looks at files, so that an idle tick of a sensor costs next to
-nothing.
-
-    pulse(lake, facts)        # another text after any change
+A weekly budget is a token bucket: full at first, refilled evenly within a week up to a week's amount; that of runs holds at
+least one run. A decision that started a run takes what it was predicted to cost until it is settled, then what it really cost.
+So with N runs a week (N a whole number) at most 2 N - 1 start within less than seven days. With an amount A a week, those that
+start within less than seven days use less than 2 A, and what the last of them costs beyond its prediction. What a person starts
+despite the budget comes on top.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
-"""Seconds that an action would take, stage by stage, from the runs that made the versions that there are.
+"""Predicts what an action takes and gains: seconds stage by stage, and the rise of acceptance or the fall of held-out loss.
 
     made = PastVersion(seconds=12.0, rows=800, config={...}, metrics={...})       # of one version of a stage
     predicted = seconds_of(work, {"speculator": [made, ...]}, facts, rows=900, new_share=0.1)    # {"speculator": 18.2, ...}
+    gain = drafter_gain(seen, rise, continued=True, step_share=0.25)         # Estimate(value, low, says), or None
 
 A stage takes as long as before, in proportion to its rows where it works through all of them. What an action changes about a
 stage (fewer steps, answers that are there already, fewer prompts) is taken from an earlier version that was made so, else
 from the share of the work that is left.
 
-Predicts what an action gains: of drafters the relative rise of the acceptance length, else the fall of the held-out loss.
-
-    gain = drafter_gain(seen, rise, continued=True, step_share=0.25)         # Estimate(value, low, says), or None
-
 A drafter gains in two ways, of which the one with the higher lower bound counts, since they overlap:
-
 - what acceptance lost since the release, by the servers' counters, comes back. A drafter that continues the previous one gets
   RECOVERED of what a new one gets (benchmarks/results/drafter_drift.json, acceptance at temperature 1);
 - more rows and more steps, by the slope of the drafter's own learning curve.
-
 A model gains by more rows only, by the slope of its learning curve.
 """
 

@@ -1,15 +1,14 @@
-"""People's requests for a retraining: the cause `request` of a decision.
+"""People's requests for a retraining: the cause `request` of a decision, and the sentences about it.
 
     requests = Requests(lake, "math-tutor")
-    wanted = Request.of("math-tutor", Actor.of_command("the prices of June are wrong"), action="full", despite=["quiet"])
+    by = Actor.of_command("the prices of June are wrong")
+    wanted = RetrainingRequest.of("math-tutor", by, action="full", despite=["quiet"])
     request, is_new = requests.ask(wanted, now)      # is_new False: the same was asked for before, and is not decided yet
     requests.waiting(decisions)                      # those that are not decided yet, oldest first
     requests.withdraw(request.request_id, by, now)   # RequestError where it was decided meanwhile
 
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
-
-Sentences about a request for a retraining: recorded, previewed, withdrawn.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""What a further interval of a training costs and is worth, looked up when the training begins: the recipe's `early_end`.
+"""What more training is worth (the recipe's `early_end`), and whether a release's drafter pays for its training.
 
     settings = looked_up(speculator_settings, lake, "speculator", facts)      # early_end: with all that is known
-
-Keys that the recipe gives stay. Keys that nothing is known of stay empty: the training then goes to its end and says why.
-
-Whether a release's drafter pays: what its stages cost, from how many requests a day on, and up to which concurrency.
-
     found = drafter_payback(lake, "math-tutor", release, decide_settings)
     found.says          # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
                         #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
                         #  12.0 requests at a time"
 
-A request takes (tokens of an answer) / (tokens/s) seconds of each of the server's devices (`devices_per_server`), with and
+Keys of `early_end` that the recipe gives stay. Where a key is empty and nothing is known, the training goes to its end and says
+why. A request takes (tokens of an answer) / (tokens/s) seconds of each of the server's devices (`devices_per_server`), with and
 without the drafter, as the evaluation measured both in a server (drafting.json of the release), at the concurrency of the
 endpoint at which the drafter is fastest. What is not known is said with its reason.
 """

@@ -1,6 +1,6 @@
 """Digests that decide whether something changed: of an operation's code (code.py: its syntax tree and everything that it
 imports), of SQL, of slices of tables, and keyed hashes of ids (user_hash.py), which tables hold instead of user ids.
-`Remembered` caches what was computed from files that never change. A changed digest makes an artefact anew, so comments and
+`AnswerCache` keeps what was computed from files that never change. A changed digest makes an artefact anew, so comments and
 layout do not count.
 """
 

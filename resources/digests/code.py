@@ -5,9 +5,9 @@
 
 Only text is read; nothing is imported. These count, starting from the named files:
 - every project file that one of them imports (through a door, model_ops/door.py, those that define the names), as its syntax
-  tree (python_digest.py): no comment, docstring, line break or description of a setting changes a version;
+  tree (python.py): no comment, docstring, line break or description of a setting changes a version;
 - every statement of sql/ that one of them names ("curating/clean/texts"; f"reading/formats/{name}/pairs" names all under
-  reading/formats), as its tokens (sql_digest.py);
+  reading/formats), as its tokens (sql.py);
 - every data file or folder next to a file that names it ("chatml.jinja", "templates"), byte by byte.
 A Python file counts by its content, not by its path: moving it, and changing imports of it, changes no version.
 

@@ -1,18 +1,14 @@
 """The digest of a table slice as an input of an artefact: over its rows, independent of the layout of its files.
 
     slice_digest(tables, "cleaned_interactions", "math-tutor")
+    keep_slice_digests(lake, "tutor", before, after)           # of all slices, before and after their rows were removed
+    counted_as(lake, "tutor", "interactions", digest)          # the digest before, as long as nothing was written since
 
 A tree: a day's digest is over its sorted rows, the slice's digest is over its days. A day's digest is remembered for the names
-of its Parquet files, which never change, so only days that were written to are read again. Where only counts of a slice were
-kept (kept_counts.py), `slice_digest` is that of the rows that there were.
+of its Parquet files, which never change, so only days that were written to are read again.
 
-Digests of table slices of which only counts were kept: without new rows, such a slice counts as it was before.
-
-    keep_slice_digests(lake, "tutor", before, after)                 # digests of all slices, before and after their rows were
-    removed counted_as(lake, "tutor", "interactions", digest)  # the digest before, as long as nothing was written since
-
-Otherwise artefacts that have learnt the rows would be stale, and a run without new logs would make them again from no rows.
-Lies in <lake>/counts/<workload>.json. A digest names no row.
+A slice of which only counts were kept counts as it was before: otherwise artefacts that have learnt the rows would be stale,
+and a run without new logs would make them again from no rows. <lake>/counts/<workload>.json has such digests and no row.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def unkeyed_sentence() -> str:
 
 
 def keyed_hash(identifier: str) -> str:
-    """sha256 over the key, a unit separator and the id, as sql/reading/extraction/stage.sql computes it."""
+    """sha256 over the key, a unit separator and the id, as `stage` in sql/reading/extraction.sql computes it."""
     return hashlib.sha256(f"{hash_key()}\x1f{identifier}".encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -3,6 +3,8 @@
     chart = acceptance(hours, settings, rate, now)        # hours: HourlyDrafts(hour, drafts, accepted tokens), in order
     chart.days                                            # DayOfAcceptance(day, sum, alarm, tau), after the reference
     chart.problem                                         # why there is no chart yet, in words
+    charted, alarms = chart(increments, bound)            # the sum at each step; it begins again at 0 after an alarm
+    bound = bound_for(history, 24, rate, rng)             # history: increments without a change, 24 a day
 
 tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
 week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
@@ -11,12 +13,8 @@ bound for independent hours would be crossed too often: what an hour shares with
 correlation, is taken out first (a residual chart of a first-order autoregression, Alwan and Roberts 1988). Hours are complete
 ones only: looking every minute sees the same hours, so it adds no false alarms.
 
-A CUSUM chart against a fall: it adds up the evidence of each hour, and its bound comes from the series' own history.
-
-    charted, alarms = chart(increments, bound)             # the sum at each step; it begins again at 0 after an alarm
-    bound = bound_for(history, 24, rate, rng)               # history: increments without a change, 24 a day
-
-Increments are log likelihood ratios of a fall against none (Page 1954), or anything that is below 0 on average without a fall.
+The chart adds up log likelihood ratios of a fall against none (Page 1954), which are below 0 on average without a fall. Its
+bound comes from the series' own history.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps the reference window that a release was first compared with, so that it stays the same while days leave the lake.
 
     chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
-    chosen.window                             # Window without counts, or None before one was chosen
+    chosen.window                             # ReferenceWindow without counts, or None before one was chosen
     choice = chosen.choose(rows_by_day, today, made)     # the reference of this run; choice.lost: its rows were removed
     chosen.keep(ReferenceWindow(reference, known, digest, files, counts))
 

@@ -1,30 +1,21 @@
-"""Compares windows of days with the reference window: every test on every window, and which of them alarm.
+"""Compares windows of days with the reference window: every test on every window, and which of them alarm (Holm's procedure).
 
     comparison = WindowComparison(reference, counts, columns, settings)
     results = comparison.of_day(date(2026, 7, 1), counts)            # one Result for each window and test
+    decided = holm([0.2, 1e-6, 0.01], rate=0.001)       # HolmDecision(alarm=False, level=...), HolmDecision(alarm=True, ...),
+    ...
+    weighted = sessions_alike(counts, columns)          # the columns of each test sum to 1 in every session that it counts in
 
 Guarantee: on a day on which nothing has changed, the probability of any alarm is at most `rate`, under any dependence between
-tests, windows and days: each p-value is valid for its window alone, and Holm's procedure needs no more. So at most 1,000 times
-`rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no
+tests, windows and days: each p-value is valid for its window alone, and Holm's procedure needs no more (Holm 1979). So at most
+1,000 times `rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no
 independence, so looking every day costs nothing; evidence is not added up from day to day but by the longer windows. (A false
-discovery rate over all days cannot be bounded by a procedure that sooner or later alarms: Dandapanthula and Ramdas 2025.)
+discovery rate over all days cannot be bounded by a procedure that sooner or later alarms: Dandapanthula and Ramdas 2025.
+Benjamini-Hochberg needs independent or positively dependent tests; these look at the same sessions.)
 
 Two limits: a day that is compared again with other rows is another look, with a probability of its own. And a test with
 nothing to count, or with all counts in one category, leaves Holm's family; which tests stay depends on the rows, so the bound
 is exact for a fixed family only.
-
-Holm's procedure: which of many tests alarm, so that a false alarm among all of them is as rare as stated.
-
-    decided = holm([0.2, 1e-6, 0.01], rate=0.001)       # HolmDecision(alarm=False, level=...), HolmDecision(alarm=True, ...),
-    ...
-
-The family-wise error rate is at most `rate`, however the tests depend on each other (Holm 1979). It bounds the false discovery
-rate as well, which Benjamini-Hochberg bounds only for independent or positively dependent tests; these tests look at the same
-sessions, so their dependence is unknown. The first alarm needs p <= rate / number of tests in both.
-
-Gives every session the same weight in a test, however many rows it has.
-
-    weighted = sessions_alike(counts, columns)         # the columns of each test sum to 1 in every session that it counts in
 
 A test compares means over sessions. Counted by rows, few long sessions would decide: their number varies much from day to
 day, and a quarter of the sessions, of one row each among sessions of twenty, would be one row in sixty. A session in which a

@@ -2,6 +2,8 @@
 
     found = dispersion(counts, comparison, columns, rng)[0]         # Dispersion(factor=1.1, days=14), or None
     day_level_p(permuted, found)                                      # p-value of a window, given that days differ so much
+    upper_tail(5.3, 3, 20)          # P(F > 5.3) with 3 and 20 degrees of freedom, which may be fractions
+    f_quantile(1e-4, 3, 20)         # the value that F exceeds with probability 1e-4
 
 Sessions of one day may be alike for a reason of that day: an outage, a campaign, a batch job. A permutation test over sessions
 calls this a difference. Each day of the reference is therefore compared with the others of its stratum as a window would be.
@@ -9,13 +11,8 @@ calls this a difference. Each day of the reference is therefore compared with th
 window's squared statistic, over what its own splits give and over the factor, is then F-distributed, with degrees of freedom
 matched to the mean and variance of the splits (Satterthwaite) above, and those of all the reference's days below.
 
-Tail and quantile of the F distribution, without scipy.
-
-    upper_tail(5.3, 3, 20)          # P(F > 5.3) with 3 and 20 degrees of freedom
-    f_quantile(1e-4, 3, 20)           # the value that F exceeds with probability 1e-4
-
-The tail is the regularised incomplete beta function, by its continued fraction (Press et al., Numerical Recipes, 6.4;
-modified Lentz). Degrees of freedom may be fractions.
+The tail of F is the regularised incomplete beta function, by its continued fraction (Press et al., Numerical Recipes, 6.4;
+modified Lentz), without scipy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Permutation tests over sessions: is a window further from the reference than a random split of all sessions?
 
-    found = permutation_tests(window, reference, columns, rng, least_p=1e-5)     # one Permuted for each test
+    found = permutation_tests(window, reference, columns, rng, least_p=1e-5)     # one PermutationTest for each test
+    population_stability(chosen, rest)        # PSI: 0 means the same shares
+    rise(chosen, rest)                        # share of the first column in `chosen`, minus that in `rest`
 
 Every test of one window uses the same random splits. Sessions are exchanged within their stratum only (the day of the week),
 so a week's pattern is no difference. If sessions of window and reference are exchangeable within each stratum, P(p <= x) <= x
@@ -9,13 +11,7 @@ holds exactly, whatever the lengths of sessions and however the rows of one sess
 A test stops at ENOUGH splits that reach its value: p = ENOUGH / splits (Besag and Clifford, Sequential Monte Carlo p-values,
 1991), which is as valid. Only small p-values cost many splits.
 
-How far the counts of two groups of sessions are from each other. Pure functions over many draws at once.
-
-    population_stability(chosen, rest)        # PSI: 0 means the same shares
-    rise(chosen, rest)                        # share of the first column in `chosen`, minus that in `rest`
-
-chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count
-has no shares: then nothing differs (0).
+chosen, rest: sums over sessions [draws, categories]. Results: [draws]. A group without any count differs by 0.
 """
 
 from __future__ import annotations

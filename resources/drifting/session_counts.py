@@ -3,26 +3,18 @@
     counts = SessionCounts(tables, "math-tutor", reference, settings, TestInputs(judge=..., least=...))
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
+    known = vocabulary(texts, size=3)                        # sorted hashes of word n-grams, each once
+    new, old = novelty(texts, known, size=3)                 # n-grams of each text that are new, and that are known
+    usual = usual_similarity(known, sessions)                # what 19 of 20 prompts of the vocabulary days reach
+    far = is_far(vectors, known, usual)                      # prompts whose nearest known one is less similar than that
 
 SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
-languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days.
+languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days. A text with fewer words than an
+n-gram has none.
 
-The share of word n-grams that the reference's vocabulary days never had.
-
-    known = vocabulary(texts, size=3)                        # sorted hashes, each once
-    new, old = novelty(texts, known, size=3)                 # n-grams of each text that are new, and that are known
-
-A text with fewer words than an n-gram has none. Texts are compared by hashes of their words (resources.curating.shingles).
-
-How near prompts lie to those of the reference's vocabulary days, in the space of an embedding model.
-
-    usual = usual_similarity(known, sessions)              # what 19 of 20 prompts of the vocabulary reach
-    far = is_far(vectors, known, usual)                    # prompts whose nearest known one is less similar than that
-
-vectors, known: of length 1. Similarity is the cosine. Exact nearest neighbours, in blocks of bounded memory.
-
-How many are far is counted by session and tested like every other test (permutation.py): the bound is made from the vocabulary
-alone, so sessions of the reference's other days and of a window are exchangeable as long as nothing changes.
+vectors, known: of an embedding model, of length 1. Similarity is the cosine; nearest neighbours are exact, in blocks of bounded
+memory. How many are far is counted by session and tested like every other test (permutation.py): the bound is made from the
+vocabulary alone, so sessions of the reference's other days and of a window are exchangeable as long as nothing changes.
 """
 
 from __future__ import annotations

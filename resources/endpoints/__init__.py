@@ -1,7 +1,7 @@
-"""What an endpoint serves, and who decided so. endpoint_log.py is the append-only, signed log of one endpoint; endpoints.py
-moves its aliases (candidate, champion, previous, further ones) by compare-and-swap. Approve, reject, promote and roll back
-are entries of the log, each with a person or a policy and a reason. Every move checks the release again first. It starts no
-server: serving/ follows the aliases. Start with approvals.py.
+"""What an endpoint serves, and who decided so. endpoint_log.py is the append-only log of one endpoint, signed if a key is set;
+endpoints.py moves its aliases (candidate, champion, previous, further ones) by compare-and-swap. Nominations, approvals,
+promotions, withdrawals and rollbacks are entries, each with who and why. approvals.py and rollback.py check a release again
+(release_checks.py) before it is served. It starts no server: serving/ follows the aliases. Start with approvals.py.
 """
 
 from typing import TYPE_CHECKING

@@ -2,16 +2,13 @@
 
     found = old_data(lake, "tutor", settings)           # Old(rows={"interactions": 1200}, versions=[...], old_bytes=...)
     remove_old_data(lake, "tutor", settings)            # the same, removed
+    rows_to_empty(tables, "tutor", date(2026, 6, 1))    # {"interactions": 1200, "feedback": 3}: days before that one
+    empty_rows(tables, "tutor", date(2026, 6, 1))       # the same, written
 
-Rows go by their day, and so do rated answers of chats. Raw rows may go before the curated ones that were made from them: they
-are emptied of what was said, and their ids stay as long as the curated rows (emptied_rows.py). Datasets and models that were
-made from either stay as long as their own days. A version stays, whatever its age, if it is current, if it is a release, or if
-a current artefact or a release was made from it.
-
-Empties raw rows of what people and models said, while their cleaned rows stay: retention with raw_days below curated_days.
-
-    rows_to_empty(tables, "tutor", date(2026, 6, 1))       # {"interactions": 1200, "feedback": 3}: days before that one
-    empty_rows(tables, "tutor", date(2026, 6, 1))          # the same, written
+Rows go by their day, and so do rated answers of chats. With raw_days below curated_days, raw rows go before the curated ones
+that were made from them: they are emptied of what was said, and their ids stay as long as the curated rows. Datasets and models
+that were made from either stay as long as their own days. A version stays, whatever its age, if it is current, if it is a
+release, or if a current artefact or a release was made from it.
 
 An emptied interaction keeps its ids, times, counts, the numbers among its parameters, and `emptied`, a hash of how it was
 served. So it is not stale, no copy of it is read again, feedback still finds it, and digests of the table do not change. A row
@@ -267,7 +264,7 @@ def _workloads(lake: LakeLayout) -> set[str]:
 
 def _remove(lake: LakeLayout, place: Path) -> bool:
     """Removes a version's directory; False if a process works in it. The rename comes first: a killed removal leaves a folder
-    that leftovers.py removes, and never a version without some of its files."""
+    that artefacts/leftovers.py removes, and never a version without some of its files."""
     aside = place.with_name(f".removing-{place.name}")
     with suppress(OSError, InUse):
         with taken(place):

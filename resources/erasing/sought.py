@@ -1,6 +1,6 @@
 """Finds erased ids and texts in bytes: in reports, logs and databases that show rows.
 
-    sought = Sought.of(selection.texts(), selection.ids, selection.other_texts(), shapes)
+    sought = ErasedTexts.of(selection.texts(), selection.ids, selection.other_texts(), shapes)
     sought.in_bytes(content)        # SearchMatch(text=True, ids=False)
     sought.cleaned(value)           # a JSON value whose strings no longer show them
 

@@ -3,17 +3,10 @@
     with Capture(CaptureSettings("s3://logs/capture")) as capture:
         with Front("127.0.0.1", 8000, watcher=capture.recorder, answers=capture.answers) as front:
             ...
+    run_capture("http://127.0.0.1:8000", settings, "127.0.0.1", 8080, 60.0, print)     # `millrace capture`: one foreign server
 
 GET /capture/status says what was kept, what was not and why, what waits for the store, and whether the store takes objects.
-
-What a log should say of the capture layer: once when trouble begins, and once when it is over.
-
-    news = News("s3://logs/tutor")
-    news.of(problem="access denied", not_kept=0)       # ["s3://logs/tutor takes no objects (access denied): ..."], then []
-
-`millrace capture`: a front before one server that millrace did not start.
-
-    run_capture("http://127.0.0.1:8000", settings, "127.0.0.1", 8080, 60.0, print)
+`News` says it to the log: once when trouble begins, and once when it is over.
 """
 
 from __future__ import annotations
@@ -67,7 +60,7 @@ class CaptureSettings:
     """Most that may wait."""
     digest: str = ""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """`ask_for_ids`, `digest`, `sampling`: see Recorder."""
+    """`ask_for_ids`, `digest`, `sampling`: see TrafficRecorder."""
 
 
 class Capture:

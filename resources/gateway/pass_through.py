@@ -4,7 +4,7 @@
     passing.routes = Routes([Route(backend)])     # a switch: requests in flight stay where they are, new ones go here
     response = await passing.answer(request)      # an aiohttp request
 
-What decides (`routes.py`, `session.py`) is apart from what passes on. A request's body is held in memory. An answer is written
+What decides (`routes.py`) is apart from what passes on. A request's body is held in memory. An answer is written
 as it arrives; a short one whose length is known is written at once.
 
 A request is sent again, to another server if there is one, if the connection was refused or lost before any byte of the answer

@@ -2,29 +2,20 @@
 
     recorder = TrafficRecorder(journal, read_rules(None), ask_for_ids=True)
     Front("127.0.0.1", 8000, watcher=recorder)
-
-In the front's event loop an exchange costs a few dictionaries, a checksum and one write to a file in the page cache: bodies
-are not parsed here. The frame is written before the client can see the end of the answer (the last event of a stream, the last
-byte of an answer of known length), so what was answered is in the journal.
-
-Bodies are parsed where a sampling rate below 1 needs their session. Nothing of a request with `keep: false` is written.
-
-Says when the last event of a streamed answer is whole, without parsing its text.
-
     end = StreamEnd("messages")
-    end.seen(part)                # True once the stream's last event is complete: the parts so far are the whole answer
-
-Each API has its own last event: `data: [DONE]` of Chat Completions, `message_stop` of Anthropic's Messages, and
-`response.completed`, `.incomplete` or `.failed` of the Responses API. Events may be cut anywhere by the network. A name inside
-a JSON string is written with backslashes before its quotation marks, so it is not taken for an event's own.
-
-Asks vLLM for the token ids of prompt and answer on behalf of the capture layer, without parsing a body.
-
+    end.seen(part)                    # True once the stream's last event is complete: the parts so far are the whole answer
     asking(b'{"model": ...}')         # the body with "return_token_ids": true; None where it asks already or must not be asked
     without_ids(answer)               # a whole answer without the ids that the client did not ask for
 
-Both work on the bytes of JSON: a quotation mark inside a JSON string is written with a backslash, so `"token_ids":` in a body
-is a key and never text. Streams are passed on as they are, with the ids: clients ignore fields that they do not know.
+In the front's event loop an exchange costs a few dictionaries, a checksum and one write to a file in the page cache. The frame
+is written before the client can see the end of the answer (the last event of a stream, the last byte of an answer of known
+length), so what was answered is in the journal. Nothing of a request with `keep: false` is written.
+
+Bodies are parsed only where a sampling rate below 1 needs their session. Stream ends and token ids are found in the bytes:
+inside a JSON string a quotation mark is written with a backslash, so `"token_ids":` is a key and never text. Each API has its
+own last event: `data: [DONE]` of Chat Completions, `message_stop` of Anthropic's Messages, and `response.completed`,
+`.incomplete` or `.failed` of the Responses API. Events may be cut anywhere by the network. Streams are passed on with the ids
+that vLLM was asked for: clients ignore fields that they do not know.
 """
 
 from __future__ import annotations

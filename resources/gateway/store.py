@@ -3,9 +3,8 @@
     store = open_store("s3://logs/capture")
     store.put("dt=2026-06-01/hour=10/traffic-....jsonl.zst", content)     # whole or not at all
 
-put() may be repeated after a crash: the object has the same name and content then. Errors are OSErrors of one sentence.
-
-What a person has to change before traffic can be captured.
+put() may be repeated after a crash: the object has the same name and content then. Errors are OSErrors of one sentence;
+CaptureError is what a person has to change before traffic can be captured.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""The result of an inspection of logs: counts, samples and verdicts, as plain data.
+"""The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training.
 
-    found.totals["rows"], found.usable_share, [verdict.answer for verdict in found.verdicts]
-
-Decides whether a drafter and a student are worth training on the traffic: checks against thresholds, and a sentence for
-each verdict.
-
-    for verdict in verdicts_of(inspection): print(verdict.question, verdict.answer, verdict.checks)
+    found.totals["rows"], found.usable_share
+    for verdict in verdicts_of(found): print(verdict.question, verdict.answer, verdict.checks)
 
 The thresholds are rules of thumb; each check says why it matters. Estimates from a sample say that they are estimates.
 """

@@ -1,6 +1,6 @@
 """Measures the acceptance of an n-gram drafter on logged answers, without a model.
 
-    texts = pieces_of(pa.array(["def f(x): ...", ...]))             # Ragged: one number per piece of a text
+    texts = pieces_of(pa.array(["def f(x): ...", ...]))             # RaggedLists: one number per piece of a text
     counts = replayed(prompts, answers, num_speculative_tokens=3)   # forwards and emitted tokens of each row
     acceptance_length = counts.emitted.sum() / counts.forwards.sum()
 

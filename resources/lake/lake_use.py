@@ -2,18 +2,16 @@
 
     with at_work(lake): ...        # a run, a sweep: waits while an erasure or a removal of old rows is at work
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
+    drop_before_erasure(lake)                # before what is here is published
 
 A kernel lock on `<lake>/.in_use`: it ends with its process, so a killed run never blocks a lake. On a lake in a bucket also a
 lease there, for other machines (stores/mirror/leases.py); the mirror is brought up to date first, and what was written is
 published last.
 
-Removes what an erasure on another machine could not see: finished here, not published, and older than the erasure.
-
-    drop_before_erasure(lake)       # before what is here is published
-
-Datasets, releases and answers that were not in the bucket kept the rows that the erasure took from it. The next run makes
-datasets and releases again, from the rows that are left, and asks a teacher again. Models stay: their weights are never
-rewritten, and they count as tainted by the dataset that they were made from. A lake on a disk has nothing unpublished.
+Datasets, releases and answers that were finished here and not in the bucket kept the rows that an erasure on another machine
+took from it, so they are removed. The next run makes datasets and releases again, from the rows that are left, and asks a
+teacher again. Models stay: their weights are never rewritten, and they count as tainted by the dataset that they were made
+from. A lake on a disk has nothing unpublished.
 """
 
 from __future__ import annotations

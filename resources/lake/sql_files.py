@@ -4,16 +4,13 @@
         attach_slice(connection, tables, "interactions", workload="math-tutor", days=[date(2026, 6, 1)])
         run(connection, "inspecting/sized")                      # the section `sized` of sql/inspecting.sql
         rows(connection, "inspecting/sample", share=0.1)         # with named parameters bound, as an Arrow table
+    with naming_damage(lambda: files):                           # an error names the damaged Parquet file
+        rows(connection, "composing/diff/changes")
 
 A slice is a view of the same name as its table. DuckDB works in memory and spills to a folder of its own.
 
-Names the damaged Parquet file behind an error of DuckDB or Arrow, whose own words seldom say which file it was.
-
-    with naming_damage(lambda: files):
-        rows(connection, "composing/diff/changes")
-
-The files are read again only after an error. A file whose bytes changed and still decode is not found here: `millrace verify`
-compares digests.
+DuckDB and Arrow seldom say which file is damaged; the files are read again only after an error. A file whose bytes changed and
+still decode is not found here: `millrace verify` compares digests.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     # One request with one choice. messages, tools, params, completion are JSON text in the OpenAI shape. alias_id: a second
     # id of the request that feedback may name (a gateway's own, a span's). workload_name: what the record itself calls its
-    # workload. emptied: null until retention empties the row of what was said (emptied_rows.py), then md5 of how it was served.
+    # workload. emptied: null until retention empties the row of what was said (retention.py), then md5 of how it was served.
     # release: of millrace, that gave the answer. drafts and what follows: of this request, where its server reports them.
     "interactions": _columns(
         workload=_TEXT,

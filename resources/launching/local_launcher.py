@@ -1,4 +1,4 @@
-"""Runs workers on this machine, and keeps one warm between steps.
+"""Runs workers on this machine, keeps one warm between steps, and asks for one more try of a run whose worker was killed.
 
     with LocalLauncher() as launcher:
         metrics = launcher.run(Job(operation="sft", ...), context)
@@ -9,12 +9,8 @@ the first process reports events. A process that dies ends the job with its own 
 processes to continue from the newest checkpoint.
 
 In a Dagster step it reports through dagster-pipes. It writes progress as JSON lines, which are relayed to the terminal that
-started the run (relay.py).
-
-One more try for a run whose worker was killed, by whatever on the machine killed it.
-
-Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again. A killed worker is distinguished
-here: its run is started again once, from the failed step, which continues from its checkpoint.
+started the run (progress.py). Dagster's daemon retries no run whose step failed (dagster.yaml), since most would fail again;
+a run whose worker was killed is started again once, from the failed step, which continues from its checkpoint.
 """
 
 from __future__ import annotations

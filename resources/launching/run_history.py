@@ -3,16 +3,10 @@
     for run in running(lake): run.run_id, run.job, run.started_at, run.is_alive
     seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
 
-Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or the
-tables of the database of MILLRACE_POSTGRES; opening a DagsterInstance would create and migrate them, and takes seconds. Missing
-or unreadable files count as no runs.
-
-Dagster's history in Postgres, for teams: the environment variable MILLRACE_POSTGRES names the database.
-
-    MILLRACE_POSTGRES=postgresql://millrace:PASSWORD@db.example:5432/millrace
-
-The URL, which holds a password, is written into no file: dagster.yaml names the variable. Without it, the history is in SQLite
-files in DAGSTER_HOME, for one machine.
+Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or, for
+teams, the database of MILLRACE_POSTGRES (postgresql://millrace:PASSWORD@db.example:5432/millrace). The URL, which holds a
+password, is written into no file: dagster.yaml names the variable. Opening a DagsterInstance would create and migrate the
+tables, and takes seconds. Missing or unreadable files count as no runs.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from model_ops.jobs import CheckFailed
 ERASED = "erased.json"
 TAINTED = "tainted.json"
 ELSEWHERE = "elsewhere.json"
-"""Beside a manifest without its files, which another lake has (resources/copying/)."""
+"""Beside a manifest without its files, which another lake has (pipelines/rebuilding/copies.py)."""
 SIGNATURE, SIGNED_PROVENANCE = "model.sig", "provenance.dsse.json"
-"""Signatures over a release (resources/attesting/)."""
+"""Signatures over a release (resources/signing/)."""
 BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE, SIGNATURE, SIGNED_PROVENANCE})
 """Files beside a manifest that are not part of the artefact."""
 APPROVAL_PAGE = "approval.html"

@@ -1,7 +1,7 @@
 """Reads new log objects into the lake: `ingest` takes batch by batch from sources, checks rows, joins records in two parts,
-refuses erased ids, and commits interactions, feedback, quarantine and the ledger together. An object is read once; a crash
-in between leaves nothing half-read. How a record becomes rows is in records/, which objects there are in sources/. Start
-with ingestion.py, then batches.py.
+refuses erased ids, and commits decisions, quarantine, feedback and interactions, in this order, then the ledger (commit.py).
+What a killed run had not finished, the next one reads again and replaces, so every record counts once. How a record becomes
+rows is in records/, which objects there are in sources/. Start with ingestion.py, then batches.py.
 """
 
 from typing import TYPE_CHECKING

@@ -131,7 +131,7 @@ class IngestReport(BaseModel):
         return next((f"{reason.first_uri}: {reason.message}" for reason in self.failures.values()), "")
 
     def add(self, batch: StagedBatch) -> None:
-        """Adds a batch whose rows were decided on. Raises CountsError where its outcomes are not as many as its records."""
+        """Adds a batch whose rows were decided on. Raises IngestCountsError where outcomes and records differ in number."""
         self._count(batch)
         for source, ids, records in run(batch.connection, "reading/commit/loose_records").fetchall():
             before = self.loose_ids.get(source, (0, 0))
@@ -201,7 +201,7 @@ def ingest(
     """Reads the objects that are unread in the ledger; with `days`, only objects of these days.
 
     Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
-    CountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
+    IngestCountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
         ingest_run = _IngestRun(tables, ledger, stage)

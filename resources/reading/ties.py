@@ -1,16 +1,13 @@
-"""Ties feedback to its interaction, whichever of them was read first.
+"""Ties feedback to its interaction, whichever of them was read first, and counts how.
 
     tied = tie(tables, {"math-tutor"})           # at the end of an ingest, over all that is in the tables
     tied.days["math-tutor"][date(2026, 6, 1)]    # {"request": 12, "several": 1, "unknown": 2}
+    ties_of(tables, "math-tutor", {"math-tutor", "other"})     # counted again only if feedback or interactions were written
 
 The most specific id of a record decides: interaction, else request, trace, session. Curation uses the same views
 (resources/curating/row_feedback.py). Where the id belongs to exactly one interaction, `interaction_id` gets it; where it
 belongs to several (a session, a request with two choices) or to none, the record stays untied and `tie` says why. Every run
 ties all feedback again, so the order of reading does not matter; only days that changed are written.
-
-Counts how feedback is tied to interactions, again only if feedback or interactions were written since.
-
-    ties = ties_of(tables, "math-tutor", {"math-tutor", "other"})
 """
 
 from __future__ import annotations

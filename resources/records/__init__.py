@@ -1,7 +1,7 @@
 """From the bytes of a log object to checked rows. objects/ splits any container (JSONL, JSON, CSV, Parquet, vLLM's log;
 compressed or not) into records; formats/ has one small file for each log format, which says how to recognise it; providers/
 turns the APIs of Anthropic, Gemini, Bedrock and others into OpenAI messages; extraction.py runs the format's SQL. A new log
-format goes into formats/ and sql/reading/formats/. Nothing here knows of lakes or tables. Start with formats/__init__.py and
+format goes into formats/ and sql/reading/formats/. Nothing here knows of tables. Start with formats/__init__.py and
 extraction.py.
 """
 

@@ -3,15 +3,12 @@
     extraction = Extraction(connection, "math-tutor", ["math-tutor", "chat"])
     for line in extraction.extract(FORMATS["messages"], lines, route):     # lines to read again by another format
         ...
+    keys_read(FORMATS["openai_pairs"])     # {"timestamp", "request", "request.metadata.session_id", ...}, from its SQL
+    looks_beside(FORMATS["openai_pairs"])  # whether its records may hold columns under other names (synonyms.py)
 
 A format's own select names the columns that it has (sql/reading/formats/<format>.sql); sql/reading/extraction.sql adds what all
 formats share: ids, hashes and checks. For a record that fails a check, `route` may find another format. Python sees bytes and
 Arrow buffers; SQL parses the JSON.
-
-Which keys of a record a format reads itself: taken from its SQL, so that no list has to be kept.
-
-    keys_read(FORMATS["openai_pairs"])     # {"timestamp", "request", "request.metadata.session_id", ...}, dotted paths
-    looks_beside(FORMATS["openai_pairs"])  # whether its records may hold columns under other names (synonyms.py)
 """
 
 from __future__ import annotations
@@ -322,7 +319,7 @@ _APART = frozenset(
         "langsmith",
     )
 )
-"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (otlp.py reads them), runs
+"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py), runs
 whose session is a project."""
 _OWN = {
     "stored_completions": frozenset(

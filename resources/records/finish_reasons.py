@@ -3,7 +3,7 @@
     finish_reason_of("FinishReason.MAX_TOKENS")     # "length"
     finish_reason_of("pause_turn")                  # "pause_turn": not listed, so its answer is not whole
 
-Every format's reasons pass through it once (sql/reading/extraction/stage.sql), and curation drops what is not listed as whole.
+Every format's reasons pass through it once (sql/reading/extraction.sql), and curation drops what is not listed as whole.
 """
 
 from __future__ import annotations

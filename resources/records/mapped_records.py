@@ -23,7 +23,7 @@ PAIRS, CONVERSATIONS = FORMATS["openai_pairs"], FORMATS["messages"]
 
 
 def by_fields(part: Records, fields: FieldMapping) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
-    """The records of a part by format, in order within each. What is neither mapped nor of a known format is a Problem."""
+    """The records of a part by format, in order within each. What is neither mapped nor of a known format: RecordProblem."""
     groups: dict[str, tuple[Format, list[int], list[str]]] = {}
     for row, text in zip(part.rows.to_pylist(), part.raw.to_pylist(), strict=True):
         form, written = _read(text, fields)

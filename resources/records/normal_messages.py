@@ -1,29 +1,22 @@
-"""Messages as the OpenAI API has them, whatever server wrote them: calls, and answers without control text.
+"""Messages as the OpenAI API has them, whatever server wrote them: calls, ShareGPT's turns, and answers without control text.
 
     normal_messages('[{"role": "assistant", "content": "Mars.</s>"}]')     # '[{"role":"assistant","content":"Mars."}]'
+    without_leak("Lake Como.<|eot_id|><|start_header_id|>user ...")            # "Lake Como."
+    without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
+    call_turns('[{"from": "function_call", "value": "{...}"}, {"from": "function_call", ...}, {"from": "observation", ...}]')
+    # '[{"role": "assistant", "tool_calls": [{...}, {...}], ...}, {"role": "tool", "tool_call_id": "call_1", ...}]'
 
 Arguments of calls are JSON texts. A call without arguments, or with an empty text or null, calls a tool without parameters: {}.
 A call of a custom tool is one of a function with the argument `input`, as in the Responses API. DuckDB calls it
 (sql/reading/message_macros.sql). It never raises.
 
-Cuts an answer at control text of another model that leaked into it, whatever family the log's model was of.
+Leaked control text may be of another model, of any family: an end of turn at the end of the text or before a role or more
+control text, or any control text right after a sentence or a line. What stands in code or quotes, in a list, in the middle of a
+sentence, or before words about it is about control text and stays.
 
-    without_leak("Mars.</s>")                                                  # "Mars."
-    without_leak("Lake Como.<|eot_id|><|start_header_id|>user ...")            # "Lake Como."
-    without_leak("Each turn of ChatML ends with `<|im_end|>`.")                # unchanged: the text is about the token
-
-A leak is an end of turn at the end of the text or before a role or more control text, or any control text right after a
-sentence or a line. What stands in code or quotes, in a list, in the middle of a sentence, or before words about it is about
-control text and stays.
-
-Turns the calls and results of a ShareGPT conversation into OpenAI messages: calls in a row are one turn.
-
-    call_turns('[{"from": "function_call", "value": "{...}"}, {"from": "function_call", ...}, {"from": "observation", ...}]')
-    # '[{"role": "assistant", "tool_calls": [{...}, {...}], ...}, {"role": "tool", "tool_call_id": "call_1", ...}]'
-
-Results answer the calls in order; a result that is a list answers several calls where it has one element for each. A value may
-hold one call, a list of calls, or one call per line. A call right after the assistant's text belongs to its turn. Other
-messages stay as they are; a call that is not JSON with a name gives a message without role. DuckDB calls it.
+In a ShareGPT conversation calls in a row are one turn. Results answer the calls in order; a result that is a list answers
+several calls where it has one element for each. A value may hold one call, a list of calls, or one call per line. A call right
+after the assistant's text belongs to its turn. A call that is not JSON with a name gives a message without role.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""The result of one gate: number, interval, bound, what was compared; and the sentence about it.
+"""The result of one gate: number, interval, bound, what was compared; the sentence about it, and the verdict over all gates.
 
     missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it holds
+    verdict = verdict_of(gates)      # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
 compared models are not the right ones: a quantized model does not predict better than the model it was made from.
-
-What is decided about a release by its gates, in one sentence.
-
-    verdict = verdict_of(gates)      # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
 """
 
 from __future__ import annotations

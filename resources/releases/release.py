@@ -1,15 +1,13 @@
 """A release: target and drafter by path and digest, gates, and serving scripts. In the form `adapter`, what is served is a LoRA
 adapter in the release's own directory on a base model, and the target, in which both are merged, is what was measured.
 
+    read_release(directory)             # the Release in release.json; `write_release` makes a directory
+    generation_config(directory)        # {"eos_token_id": [151645, 151643], ...}: the target's, its end ids as a list
+    served_bits(directory)              # bits of a model directory's weights, by its config.json
+
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
 Signatures over it lie beside its manifest.
-
-generation_config.json of a release: the target's, with the ids at which its answers end as a list.
-
-    generation_config(directory)        # {"eos_token_id": [151645, 151643], "temperature": 0.7, ...}
-
-Bits of a model directory's weights, by its config.json.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for Docker and Kubernetes.
 
     write_serving_files(directory, ServingPlan(...))
-
-Paths are relative to the lake; a script finds the lake from its own location.
-
-Serving files for containers and Kubernetes, from one ServingPlan.
-
     compose(plan)              # docker-compose.yaml, started in the release's directory
     kubernetes(plan)           # kubernetes.yaml: a Deployment with vLLM and its Service
+
+Paths are relative to the lake; a script finds the lake from its own location.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""The recipe's `release.gates`: bounds of the gates, on by default.
+"""The recipe's settings of a release: bounds of gates (on by default), how drafting is decided, serving files, and the watch.
 
-The recipe's `release.drafting`: how it is decided what a release drafts with.
+    Gates(...)              # `release.gates`; DraftingSettings: `release.drafting`; WatchSettings: `release.watch`
+    ServingSettings(...)    # images, the volume that holds the lake, what a server gets of a machine
+    closed_by(["* 18-23 * * *"], "Europe/Amsterdam", datetime.now(UTC))     # the schedule that matches; None: open
 
-Settings of a release's serving files: images, the volume that holds the lake, what a server gets of a machine.
-
-The recipe's `release.watch`: for how long a new champion is watched, and what brings the one before it back.
-
-Times at which no release is approved, as cron schedules of minutes.
-
-    closed_by(["* 18-23 * * *"], "Europe/Amsterdam", datetime.now(UTC))      # the schedule that matches now; None when open
+Approvals are closed at times given as cron schedules of minutes.
 """
 
 from __future__ import annotations

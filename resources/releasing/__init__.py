@@ -1,8 +1,8 @@
-"""What a release is judged and described by: gates over the evaluation's measurements (gates.py), the champion that it is
-compared with, report, approval page, model card; then its attestation, package and push. workshop/release_candidate.py calls
-them in order. gates.py is where a gate is checked; its bounds are in releases/settings.py. Approving and serving come later,
-in endpoints/ and serving/. verify_package.py is copied into each package and runs on machines without millrace. Start with
-gates.py and summary.py.
+"""What a release is judged and described by: gates over the evaluation's measurements (gates.py; bounds: releases/settings.py),
+the champion that it is compared with, report, model card, and approval.html (approval_page.py), a file in its directory whose
+path `millrace approve` and Dagster show; then its attestation. workshop/release_candidate.py calls them in order. packaging.py
+and push.py hand a release out; verify_package.py is copied into each package and runs on machines without millrace. Approving
+and serving are in endpoints/ and serving/. Start with gates.py and summary.py.
 """
 
 from typing import TYPE_CHECKING

@@ -1,23 +1,15 @@
-"""Attests a release: writes what says where it is from, and signs it.
+"""Attests a release: writes its provenance and its bill of materials, and signs it.
 
     write_attestations(output, lake, release, served, run_id)     # bom.cdx.json, provenance.json: files of the release
     attest(lake, directory, key)                                  # model.sig, provenance.dsse.json: beside its manifest
 
-The provenance of a release: an in-toto statement with a SLSA v1 predicate that names data, base weights and code.
+The provenance is an in-toto statement with a SLSA v1 predicate. Subjects are the files of target and drafter, or of an adapter
+and its base; resolvedDependencies are the datasets, the slices of tables, the base models and the code. Forms:
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
 
-    statement = provenance(workload, version, served, ancestry, licences, run_id, files)      # provenance.json in the release
-
-Subjects are the files of target and drafter, or of an adapter and its base; resolvedDependencies are the datasets, the slices
-of tables, the base models and the code. Forms: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md,
-https://slsa.dev/spec/v1.0/provenance
-
-The bill of materials of a release: a CycloneDX 1.7 ML-BOM of its models, what they were made from, and the software.
-
-    bom = bill_of_materials(workload, version, served, ancestry, licences, gates)      # bom.cdx.json in the release
-
-Components: the release (the subject), target and drafter as machine-learning-model with a model card each, base models,
-datasets as data, and the Python packages that made them. `dependencies` is the graph of what was made from what.
-Form: https://cyclonedx.org/docs/1.7/json/; tests validate it against the schema.
+The bill of materials is a CycloneDX 1.7 ML-BOM. Components: the release (the subject), target and drafter as
+machine-learning-model with a model card each, base models, datasets as data, and the Python packages that made them.
+`dependencies` is the graph of what was made from what. Form: https://cyclonedx.org/docs/1.7/json/; tests validate it.
 """
 
 from __future__ import annotations

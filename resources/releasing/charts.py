@@ -2,12 +2,10 @@
 
     bars("Held-out loss", [Bar("base", 6.12), Bar("target", 5.94, 5.90, 5.98)], "nats per token")
     lines("Acceptance by position", {"eagle3": [(1, 0.9), (2, 0.7)]}, "draft position", "share accepted")
-
-Text is escaped; colours of text and axes follow the page.
-
-The charts of a release's report: losses, acceptance by position and by shape of prompts, speed and latency by concurrency.
-
     report_charts(report, speed, {"base_model": 6.12, "sft_model": 5.94})     # report.json, speed.json, losses by model
+
+A report has charts of losses, acceptance by position and by shape of prompts, speed and latency by concurrency. Text is
+escaped; colours of text and axes follow the page.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gates: bounds that a release's measurements must meet before anyone may approve it.
 
-    results = check_gates(gates, Compared.of(report, drafter="eagle3"))    # one GateResult for each gate
+    results = check_gates(gates, GateInputs.of(report, drafter="eagle3"))    # one GateResult for each gate
     missed(results[0])                                                     # a sentence, or None if it holds
 
 A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one

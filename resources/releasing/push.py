@@ -1,28 +1,19 @@
 """Pushes a release to a bucket or to the Hugging Face Hub: weights first, the release's manifest last.
 
     pushed = push_release(lake, directory, "s3://company/releases/tutor")
-    pushed = push_release(lake, directory, "hf://company/tutor")            # token: HF_TOKEN
+    pushed = push_release(lake, directory, "hf://company/tutor")            # token: HF_TOKEN; HF_ENDPOINT: another Hub
 
 What is pushed is a package (resources/releasing/packaging.py): release, target and drafter at their paths in a lake, with the
 signatures where there are any, so that its scripts work and verify.py verifies it. Whoever finds the manifest finds all of it.
 Files that are there already with the same content are not sent again, so a push that was stopped continues, and a second push
 sends nothing.
 
-A prefix of a bucket to which releases are pushed. Settings and errors are those of stores/s3.py.
+In a bucket (settings and errors of stores/s3.py) a file is there if its object has the same size and the ETag that this file
+gets: the MD5 of its content, or, of a file in several parts, of their MD5s. Stores that compute other ETags (encryption with
+keys of a KMS) get the file again.
 
-    prefix = S3Prefix.of("s3://company/releases/tutor")
-    prefix.send({path: file for path in prefix.missing(files)}, "weights")
-
-A file is there if its object has the same size and the ETag that this file gets: the MD5 of its content, or, of a file in
-several parts, of their MD5s. Stores that compute other ETags (encryption with keys of a KMS) get the file again.
-
-A repository of the Hugging Face Hub to which releases are pushed.
-
-    repository = HubRepository.of("hf://company/tutor")       # token: HF_TOKEN, and nowhere else; HF_ENDPOINT: another Hub
-    repository.send({path: file for path in repository.missing(files)}, "weights")
-
-A missing repository is created as a private one. Each call of `send` is one commit; large files are uploaded before it, one by
-one, and the Hub keeps those of a push that was stopped. Imports huggingface_hub, which transformers needs too, on first use.
+A missing repository of the Hub is created as a private one. Each call of `send` is one commit; large files are uploaded before
+it, one by one, and the Hub keeps those of a push that was stopped. huggingface_hub is imported on first use.
 """
 
 from __future__ import annotations

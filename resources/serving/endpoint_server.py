@@ -3,7 +3,7 @@
     serve(lake, "math-tutor", TrafficSettings(port=8000), settings, print, watch=True)
     serve(lake, "math-tutor", TrafficSettings(beside=("support",)), settings, print)      # adapters of both on one base
 
-A front takes the requests (resources/front/), so that releases can be switched behind one address. SIGINT and SIGTERM (as
+A front takes the requests (gateway/front.py), so that releases can be switched behind one address. SIGINT and SIGTERM (as
 KeyboardInterrupt) take no new connection, wait for requests in flight, and stop the servers.
 """
 
@@ -38,7 +38,7 @@ SWITCH_INTERVAL_S = 0.0005
 class TrafficSettings:
     """host, port: where clients find the front. alias: whose release answers. canary: a further alias, and its share of the
     sessions. drain_s: seconds that requests in flight have when their server is replaced or this process is stopped. capture:
-    how the traffic is written (resources/capture/). wait_s: seconds that a request waits while no server takes it. scrape_s:
+    how the traffic is written (gateway/capture.py). wait_s: seconds that a request waits while no server takes it. scrape_s:
     length of the windows of serving_metrics; 0: none are kept. beside: further workloads, whose adapters the same server
     answers for: its metrics are those of all of them, so none are kept."""
 

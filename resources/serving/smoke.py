@@ -1,12 +1,11 @@
-"""Prompts for the smoke set of a release: held-out rows of the dataset that its report was measured on.
+"""The smoke set of a release: prompts from held-out rows of its report's dataset, and scores by the target's own layers.
 
     rows = smoke_rows(lake, directory)
     rows.prompts, rows.with_schema         # empty lists where the dataset is gone; rows.missing says why
-
-Compares a server's answers with the target's own layers, in a child process: this one never loads a model.
-
     scores = own_layers(target)
-    scores(answers)                          # for model_ops.evaluation.smoke.text
+    scores(answers)                        # for model_ops.evaluation.smoke.text
+
+The layers run in a child process: this one never loads a model.
 """
 
 from __future__ import annotations

@@ -5,19 +5,16 @@
         for entries in ledger.portions(sources):                        # objects that wait to be read, in portions
             ledger.put([replace(entry, state="read") for entry in entries])
             ledger.save()                                               # one commit
+    moved = find_moved(connection, "gateway")     # inside a Ledger, after the source's whole listing was noticed
+    rename_rows(tables, moved, workloads)         # rows and decisions get the new uri
 
 An object is `found` until an ingest has committed all its rows, then `read`. An object that could not be read is `failed`,
 with the reason in `problem`, and is tried again. `days` are the days in its key, or else of its records. The rows are in
 DuckDB: a listing of any length is compared page by page, and an ingest sees one portion at a time.
 
-Recognises objects that were moved by their content, so that their records are not ingested again.
-
-    moved = find_moved(connection, "gateway")        # inside a Ledger, after the source's whole listing was noticed
-    rename_rows(tables, moved, workloads)            # rows and decisions get the new uri
-
 An object has moved if its source no longer lists its uri, and lists a new one with its size and content (sha256; in lakes
-without stored hashes, etag and name). Its rows, days and decisions stay. A copy that is listed together with its original has
-not moved: it is read, and its records are `repeated_record`.
+without stored hashes, etag and name). Its rows, days and decisions stay: its records are not ingested again. A copy that is
+listed together with its original has not moved: it is read, and its records are `repeated_record`.
 """
 
 from __future__ import annotations

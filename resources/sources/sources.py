@@ -4,8 +4,8 @@
     for item in objects_after("gateway", gateway): print(item.uri, item.bytes, item.etag, days_in(item.uri))
     with open_object(item) as file: file.read()
 
-A uri is a file, a directory (listed recursively), a glob, file://, s3:// (`s3.py`), or any URL that fsspec supports. Objects
-have one uri each, however the source's uri is written (`local_path.py`). Credentials come from the environment: a uri with
+A uri is a file, a directory (listed recursively), a glob, file://, s3:// (stores/s3.py), or any URL that fsspec knows. Objects
+have one uri each, however the source's uri is written (`local_paths.py`). Credentials come from the environment: a uri with
 credentials is refused, because uris are stored in tables and manifests.
 """
 

@@ -1,32 +1,21 @@
-"""Finds new log objects for a sensor, which looks every minute and nearly always finds none.
+"""Finds log objects that are new or changed: for a sensor every minute, or a page at a time.
 
     found = watched_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
     found.days, found.digest, found.cursor        # the next tick continues from the cursor
-
-Each tick lists two parts of a source, with one folder in memory, so its cost is bounded whatever the prefix's size: the end,
-where writers that name objects by time put new ones, and the next page of a walk over everything, which finds late and
-changed ones. Once most objects are known the page is small: a walk takes WALK_TICKS ticks, four hours at one a minute.
-Listed objects are compared with hashes of the ledger (known_objects.py), and only those that it lacks with the ledger itself.
-
-Which objects were read in their present state, as sorted hashes on disk: a sensor asks without reading the ledger.
-
+    found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)     # in key order; the next page, likewise
     known = KnownObjects.of(tables, "math-tutor")
     known.lacks(listed, sources)            # the objects that are new or changed; nearly always none
     known.ends["gateway"]                   # the uri after which the last END objects of a source come
-    len(known)                              # objects that were read
 
-The files <lake>/.remembered/known_objects/<workload>/<stamp>.npy and .json are made anew when a commit changes the workload's
-part of the ledger, and may be deleted. The hashes are mapped into memory, so a thousand workloads with 100,000 objects each
-cost little. What lacks here is looked up in the ledger itself; that two objects share a hash of 64 bits has a chance of one in
-10^14 at 100,000 objects.
+Each tick of a sensor lists two parts of a source, with one folder in memory, so its cost is bounded whatever the prefix's size:
+the end, where writers that name objects by time put new ones, and the next page of a walk over everything, which finds late and
+changed ones. Once most objects are known the page is small: a walk takes WALK_TICKS ticks, four hours at one a minute.
 
-Finds new log objects, a page at a time; watched_objects.py does so for a sensor, every minute.
-
-    found = new_objects(tables, "math-tutor", sources, cursor={}, limit=5000)
-    found.days, found.digest, found.cursor        # the next page continues from the cursor
-
-A directory is walked in key order with one folder in memory, so one page costs a bounded listing whatever the prefix's size.
-Nothing is written: the run that the sensor requests keeps the ledger.
+Listed objects are compared with KnownObjects, sorted hashes of what was read in its present state, and only those that it lacks
+with the ledger itself; that two objects share a hash of 64 bits has a chance of one in 10^14 at 100,000 objects. The files
+<lake>/.remembered/known_objects/<workload>/<stamp>.npy and .json are made anew when a commit changes the workload's part of the
+ledger, and may be deleted. The hashes are mapped into memory, so a thousand workloads with 100,000 objects each cost little.
+Nothing is written to the ledger: the run that the sensor requests keeps it.
 """
 
 from __future__ import annotations
@@ -116,7 +105,7 @@ class KnownObjects:
 
 
 def _hash(item: LogObject, read_as: str) -> int:
-    """As reading/ledger/known_hashes.sql makes it."""
+    """As the statement reading/ledger/known_hashes makes it."""
     text = f"{item.source}\n{item.uri}\n{item.etag}\n{item.bytes}\n{read_as}"
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[8:], "little")
 

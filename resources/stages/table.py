@@ -21,7 +21,7 @@ Group = Literal["traffic", "datasets", "models", "drafter", "release"]
 
 
 class Choices(Protocol):
-    """What a rule may ask about a recipe; ModelPolicy (releasing/model_policy.py) answers."""
+    """What a rule may ask about a recipe; ModelPolicy (model_policy.py) answers."""
 
     @property
     def disabled(self) -> Collection[str]: ...

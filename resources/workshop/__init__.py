@@ -1,8 +1,8 @@
 """What an asset uses to make its artefact. `Workshop` holds one workload's lake, registry, launcher and settings; `build` makes
 an artefact in this process, `train` in a worker, and both return the existing one if nothing changed. training_job.py says
 what enters the version of a training, tracking.py sends metrics to TensorBoard, W&B or MLflow, release_candidate.py puts the
-current models together as the next release. It knows no Dagster: assets/ turns its manifests into Dagster's results. Start
-with workshop.py.
+current models together as the next release. Of Dagster it uses only a step's context: assets/ turns manifests into results.
+Start with workshop.py.
 """
 
 from typing import TYPE_CHECKING

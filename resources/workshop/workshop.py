@@ -127,7 +127,7 @@ class Workshop:
         return external_input(place)
 
     def commit_to_import(self, model: str, branch: str, wanted: str | None) -> str | None:
-        """The commit of the Hub at which a base model is imported; None where there is none (base_commit.py)."""
+        """The commit of the Hub at which a base model is imported; None where there is none (training_job.py)."""
         return commit_to_import(self.registry, model, branch, wanted, self.hub_commit)
 
     def hub_commit(self, model: str, revision: str | None) -> str | None:

@@ -1,30 +1,22 @@
-"""Asks a chat model behind an OpenAI-compatible endpoint, within its limits, and says what became of each request.
+"""Asks a chat model behind an OpenAI-compatible endpoint, within limits of pace and cost, and says what became of each request.
 
     with TeacherEndpoint(settings) as endpoint:
-        reply = endpoint.ask(messages, tools, extra, bill)     # TeacherReply(message, failure, finish_reason, prompt_tokens,
-        ...)
-
-A busy server, a broken connection and a reply that is no chat completion are tried again after growing pauses or the time in
-Retry-After, which holds back all threads. Keys, addresses and models that are refused end the stage (TeacherError).
-
-Keeps requests of several threads within limits of requests and tokens per minute.
-
-    pace = RateLimiter(requests_per_minute=60, tokens_per_minute=90_000)
+        reply = endpoint.ask(endpoint.body(messages, tools, extra), bill)    # TeacherReply(message, failure, ...)
+    pace = RateLimiter(requests_per_minute=60, tokens_per_minute=90_000)     # for several threads
     pace.wait(tokens=2_100)          # returns when a request of at most so many tokens may be sent
     pace.correct(tokens=-1_500)      # it took fewer
     pace.hold(seconds=20)            # Retry-After: nobody sends before
-
-A request of t tokens moves the time of the next one by the larger of 60 / requests_per_minute and 60 t / tokens_per_minute, so
-no minute holds more than the limits and the one request that began before it.
-
-Counts the cost of answers and stops before a limit is passed.
-
     budget = Budget(price, max_cost=5.0, spent=1.20)
     with budget.reserved(prompt_bytes=900, max_tokens=2_048) as bill:      # BudgetError if it could pass the limit
         bill.usage(prompt_tokens=310, answer_tokens=650)                   # what it was
 
-Before a request its largest cost is reserved: a token is at least one byte, so a prompt has at most as many tokens as its
-request has bytes. Reservations of requests on their way count as spent, so no order of replies passes the limit.
+A busy server, a broken connection and a reply that is no chat completion are tried again after growing pauses or the time in
+Retry-After, which holds back all threads. Keys, addresses and models that are refused end the stage (TeacherError).
+
+A request of t tokens moves the time of the next one by the larger of 60 / requests_per_minute and 60 t / tokens_per_minute, so
+no minute holds more than the limits and the one request that began before it. Before a request its largest cost is reserved: a
+token is at least one byte, so a prompt has at most as many tokens as its request has bytes. Reservations of requests on their
+way count as spent, so no order of replies passes the limit.
 """
 
 from __future__ import annotations

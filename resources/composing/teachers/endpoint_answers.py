@@ -2,7 +2,7 @@
 
 with EndpointAnswers(settings, kept) as source:
     source.begin(asked)                 # every request of the dataset, for what earlier answers have cost
-    source.answers({asked.key: asked})  # {key: KeptAnswer}
+    source.answers({asked.key: asked})  # {key: StoredAnswer}
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers that were paid for, kept in the lake by the hash of their request: a later run asks for none of them again.
 
     with AnswerStore(lake.root / "answers" / "tutor.jsonl") as kept:
-        kept.find(key)                      # KeptAnswer or None
+        kept.find(key)                      # StoredAnswer or None
         kept.keep(key, answer)              # on the disk when this returns
 
 key = request_key(...): sha256 over model, messages, tools and sampling, but not the address. The file only grows, a JSON line

@@ -1,15 +1,12 @@
-"""Scores answers, to keep the best of several and to reject what is wrong (rejection sampling).
+"""Scores answers, to reject what is wrong and to keep the best of several (rejection sampling).
 
     verifier = Verifier(settings.verify, judge)          # judge: JudgeSettings, for kind judge
     verifier.score(row, message)                         # 0 to 1; of a judge 1 to 10; None: this row has nothing to verify with
+    chosen = choose(candidates, settings, seed=0, row_id="row-7")    # place of the best, ties by seed; None: all too low
+    pairs(candidates, chosen, settings)                  # places of rejected answers to learn preferences from
 
-The checks are those of evaluation suites (model_ops.evaluation.tasks). What is right comes from the row: the logged answer
-(number, exact, function_call), or the schema that its request asked for (json_schema).
-
-Chooses one of several answers to a prompt: the best by score; ties by seed; none where all are below the least score.
-
-    chosen = choose(candidates, settings, seed_text="row-7")       # the place of the kept one, or None
-    pairs(candidates, chosen, settings)                             # places of rejected answers to learn preferences from
+The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
+exact, function_call), or the schema that its request asked for (json_schema).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Finds personal data and secrets in messages, and replaces them by typed placeholders."""

@@ -1,14 +1,8 @@
-"""Alerts about releases, from the endpoint's log: one waits for a person, one missed its gates, the watch rolled one back.
+"""Alerts about releases, drift, the budget of retraining, and runs that failed.
 
-    release_alerts(lake, "math-tutor")
-
-Alerts about drift and about the budget of retraining, from the lake's tables.
-
+    release_alerts(lake, "math-tutor")    # by the endpoint's log: waits for a person, missed its gates, was rolled back
     drift_alerts(tables, "math-tutor", release="3f2a")
     budget_alerts(tables, "math-tutor")
-
-Alerts about runs that failed, from what Dagster's history says of them.
-
     failed_run_alerts("math-tutor", [FailedRun(run_id, "train", at, ["sft_model"], ["ManifestError"])])
 
 An error's message may hold what a library read, so the alert names the step and the kind of error, and where to read the rest.

@@ -2,6 +2,7 @@
 
     evidence(surprises, slots)            # if the mean is no worse, it ever reaches 1 / alpha with probability alpha at most
     upper_mean(shares, alpha)             # a bound on the mean of shares, from a reference
+    WatchSignal(...)                      # what one signal of a new champion says, in numbers and in words
 
 A bet against the claim "given the past, the mean surprise is at most 0": a stake s turns evidence E into E (1 + s surprise). If
 the claim is true, E is a supermartingale, so by Ville's inequality it ever reaches 1 / alpha with probability alpha at most,
@@ -9,8 +10,6 @@ whatever the distribution and the dependence between observations (Waudby-Smith 
 several bets is a bet, too: over stakes, since the best stake is not known, and over the slots of time in which a fall may
 begin, so that good hours before a fall do not pay for it (e-detectors: Shin, Ramdas and Rinaldo, arXiv 2203.03532; here the
 weights add up to 1, which bounds the probability of any false alarm).
-
-What one signal of a new champion says, in numbers and in words.
 """
 
 from __future__ import annotations

@@ -4,17 +4,13 @@
         scraper.begins("http://127.0.0.1:41233", "3f2a91c0d4e5")      # from now on; what it counted before is not ours
         scraper.tick()                                                 # when `scraper.next_s` is over
         scraper.ends("http://127.0.0.1:41233")                         # its last window, before it is stopped
-
-A server that does not answer keeps counting: the next window that can be read begins where the last one ended. Only a server
-that ends takes its counts since the last reading with it. Methods may be called from several threads.
-
-Windows on their way into the table serving_metrics, and what was read last: kept on disk until the table has them.
-
     with WindowStore(lake, "math-tutor", "http://127.0.0.1:8000") as kept:     # one process per address and lake
         kept.keep([row], {"...": last})      # on the disk first, then in the table; rows that fail wait for the next call
         kept.last                             # what `keep` was given last, also by a process before this one
 
-Each window is in the table once: rows that may have been committed before (a lost reply, a killed process) are looked up first.
+A server that does not answer keeps counting: the next window that can be read begins where the last one ended. Only a server
+that ends takes its counts since the last reading with it. Methods may be called from several threads. Each window is in the
+table once: rows that may have been committed before (a lost reply, a killed process) are looked up first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What vLLM and SGLang call the numbers that are kept, and a reading of them.
+"""What vLLM and SGLang call the numbers that are kept, and a reading of them from Prometheus' text format at /metrics.
 
-    reading = reading_of(samples_of(text))         # None: these are not the metrics of vLLM or SGLang
+    samples = samples_of('vllm:num_requests_running{engine="0"} 2.0')
+    samples["vllm:num_requests_running"]           # [Sample({"engine": "0"}, 2.0)]
+    reading = reading_of(samples)                  # None: these are not the metrics of vLLM or SGLang
     reading.counters["drafts"]                     # since the server's start, summed over its engines
 
 Names of vLLM 0.32 (vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py) and of SGLang 0.5
@@ -9,11 +11,6 @@ Names of vLLM 0.32 (vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py) 
 SGLang counts finished requests, their tokens and their verifications, but no drafted and no accepted tokens. The first token of
 an answer comes from the prompt's pass, and each verification emits its accepted tokens and one more, so
 accepted tokens = generated tokens - requests - verifications.
-
-Reads Prometheus' text format, which inference servers answer at /metrics.
-
-    samples = samples_of('vllm:num_requests_running{engine="0"} 2.0\n')
-    samples["vllm:num_requests_running"]         # [Sample({"engine": "0"}, 2.0)]
 
 Format: https://prometheus.io/docs/instrumenting/exposition_formats/. Lines that are no sample are skipped.
 """

@@ -1,16 +1,12 @@
-"""Decompresses a log object in chunks; everything before a damaged end is still returned.
+"""Decompresses a log object in chunks, and decodes UTF-16; everything before a damaged end is still returned.
 
-    for chunk in decompressed(file): ...
+    for chunk in utf8(decompressed(file)): ...      # UTF-8 bytes
 
 gzip and zstd are recognised by their first bytes, not by name; several members or frames in one file are all read. Python's
 own gzip reader drops what it has decompressed when a file ends early, so this module has its own.
 
-Decodes UTF-16 text in a stream; other content stays as it is.
-
-    for chunk in utf8(chunks): ...      # UTF-8 bytes
-
 UTF-16 is recognised by its byte order mark, or without one by the zero bytes of its ASCII letters. A mark that UTF-8 text
-follows is damage: the first bytes of a broken line. A lone surrogate becomes U+FFFD.
+follows is damage: the first bytes of a broken line. A lone surrogate becomes U+FFFD. Other content stays as it is.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Splits a log object into records: lines of JSONL, elements of a JSON array, or whole JSON objects.
 
     for part in read_records(chunks):
-        part.rows, part.raw        # Arrow: 1-based line or element, and its text; or a Problem
-
-Lines are split on Arrow buffers, not one by one in Python. A line that cannot be text becomes a Problem; reading goes on.
-
-Splits a text into lines while it is read, for containers whose records are not JSON lines.
-
+        part.rows, part.raw        # Arrow: 1-based line or element, and its text; or a RecordProblem
     damage = []
-    for line in text_lines(chunks, damage): ...      # with their ends; afterwards damage has the DamagedError, if any
+    for line in text_lines(chunks, damage): ...      # for containers whose records are not JSON lines, with line ends
 
-Bytes that are not UTF-8 become surrogates. A line longer than RECORD_BYTES comes in pieces; a line that damage cuts off is left
-out.
+Lines are split on Arrow buffers, not one by one in Python. A line that cannot be text becomes a RecordProblem; reading goes on.
+In `text_lines`, bytes that are not UTF-8 become surrogates, a line longer than RECORD_BYTES comes in pieces, a line that damage
+cuts off is left out, and `damage` gets the DamagedError, if any.
 """
 
 from __future__ import annotations
@@ -228,7 +224,7 @@ def _not_blank(octets: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _texts(rows: np.ndarray, raw: pa.LargeBinaryArray, kept: np.ndarray, what: str):
-    """(rows, texts) of the usable records, and a Problem for each that is too long or not UTF-8."""
+    """(rows, texts) of the usable records, and a RecordProblem for each that is too long or not UTF-8."""
     problems = []
     lengths = np.diff(np.frombuffer(raw.buffers()[1], np.int64, len(raw) + 1, raw.offset * 8))
     for index in np.flatnonzero(lengths > RECORD_BYTES):

@@ -3,15 +3,12 @@
     turn = Turn("assistant")
     turn.think("hm"); turn.say("Let me look."); turn.call("t1", "weather", {"city": "Oslo"})
     turn.messages()       # [{"role": "assistant", "content": "Let me look.", "tool_calls": [...], "reasoning_content": "hm"}]
+    request, response = bodies(record)      # of a logged call; {} for what is missing or no object
 
 In these APIs a tool's result is a block of the user's turn; in OpenAI's it is a message of role tool, right after the calls.
 What such a message cannot hold is named in `left_out`; `UnknownBlock` is raised for what no rule knows.
 
-Request and response of a logged call of a provider.
-
-    request, response = bodies(record)      # {} for what is missing or no object
-
-{request, response}, or full_request and full_response as Vertex AI logs them to BigQuery. A body may be JSON in a text.
+A record has {request, response}, or full_request and full_response as Vertex AI logs them to BigQuery, perhaps as JSON texts.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Turns a call of OpenAI's Responses API into chat messages: its input items become the request, its output items one answer.
+"""Turns a call of OpenAI's Responses API into chat messages, and joins the events of a streamed one into its response.
 
     chat_of('{"input": [...], "instructions": "...", "response": {"output": [...]}}')
     # '{"messages": [...], "message": {...}, "finish_reason": "stop"}'
-
-Items as in openai-python's types/responses. Adjacent calls become one message with several tool calls. Calls of tools that the
-provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It never raises:
-for a record that is not such a call, the result lacks messages or a message.
-
-Joins the events of a streamed call of OpenAI's Responses API into the response that the same call gives without streaming.
-
     joined_response([{"type": "response.output_text.delta", ...}, ..., {"type": "response.completed", "response": {...}}])
 
+Input items become the request, output items one answer. Adjacent calls become one message with several tool calls. Calls of
+tools that the provider runs (web_search_call and similar) are left out: their results are in the answer. DuckDB calls it. It
+never raises: for a record that is not such a call, the result lacks messages or a message.
+
 The response of the last event (completed, incomplete, failed) counts; where its output is missing or empty, the items of
-response.output_item.done, else the pieces of the deltas. Events as in openai-python's types/responses
-(response_stream_event.py). A stream without its last event was cut: it has an `error`, as in `streams`.
+response.output_item.done, else the pieces of the deltas. A stream without its last event was cut: it has an `error`, as in
+`streams`. Items and events as in openai-python's types/responses.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     with_joined_events(record)      # a log record whose response is a list of stream events, or the text of its events
 
 Events: Anthropic's message_start, content_block_delta, ...; ConverseStream's messageStart, contentBlockDelta, ...; chunks of
-Gemini's streamGenerateContent, each a GenerateContentResponse; those of the Responses API are joined by `responses_stream`. The
+Gemini's streamGenerateContent, each a GenerateContentResponse; those of the Responses API are joined by responses_api.py. The
 response is at `response`, `full_response` (Vertex AI), or `output.outputBodyJson` (Bedrock's log). A stream without its end was
 cut: it has an `error`, as in `streams`.
 """
