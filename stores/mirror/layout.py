@@ -15,7 +15,7 @@ from stores.s3 import ObjectEntry
 HOME = ".mirror"
 MANIFEST = "manifest.json"
 MANIFEST_ALONE = "elsewhere.json"
-"""Beside a manifest whose files another lake has (resources/copying/)."""
+"""Beside a manifest whose files another lake has (pipelines/rebuilding/)."""
 ARTEFACTS = {"datasets": 4, "models": 4, "releases": 3}
 """Folders of artefacts, and the number of parts of a version's path."""
 ANSWERS = "answers"
