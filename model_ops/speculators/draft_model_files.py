@@ -1,8 +1,6 @@
-"""Writes a drafter's directory: model.safetensors and config.json.
+"""Writes a drafter's directory: model.safetensors, and config.json for servers with transformers 4 and 5.
 
-Fields of a drafter's config.json for its decoder layers, for servers with transformers 4 and 5.
-
-    {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}
+    {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}      # fields of its decoder layers
 """
 
 from __future__ import annotations

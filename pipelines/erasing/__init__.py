@@ -1,4 +1,4 @@
-"""What `millrace forget` prints before and after an erasure. The erasure is in resources/erasing."""
+"""What `millrace forget` prints before and after an erasure (`retain`: pipelines/commands/erase.py). Erasing is in resources/."""
 
 from typing import TYPE_CHECKING
 

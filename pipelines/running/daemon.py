@@ -3,17 +3,15 @@ retries that were lost.
 
     python -m pipelines.running.daemon WORKSPACE.yaml          # with DAGSTER_HOME and MILLRACE_LAKE
 
+    again = LostRetries()
+    again.look(instance)          # ids of the runs that are now tried again
+
 Dagster's own launcher cannot say whether a run's process lives: after a crash of the code server its runs would be STARTED
 for ever. Failed that way, they are started again from the failed step (run_retries in dagster.yaml). `millrace up` and
 `millrace ui` run this, one on each instance (pipelines/keeping/daemon_lock.py).
 
-Runs that the daemon was to start again and could not, because their code location was being loaded at that moment.
-
-    again = LostRetries()
-    again.look(instance)          # ids of the runs that are now tried again
-
-Dagster's daemon then writes `Failed to retry run` into the run's history and never comes back to it. A further event of its
-failure makes the daemon look at the run once more.
+If a run's code location is being loaded at the moment of its retry, Dagster's daemon writes `Failed to retry run` into the
+run's history and never comes back to it. A further event of its failure makes the daemon look at the run once more.
 """
 
 from __future__ import annotations
