@@ -1,4 +1,4 @@
-"""What `millrace forget` prints before and after an erasure (`retain`: pipelines/commands/erase.py). Erasing is in resources/."""
+"""What `millrace forget` prints before and after it erases; `retain` prints in commands/erase.py. Work: resources/erasing."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Jobs of one step with a form, for a person's decisions in the Dagster UI: approve, reject, rollback, retrain, withdraw_request.
+"""Jobs of one step with a form, for decisions in the Dagster UI: approve, reject, rollback, retrain, withdraw_request.
 
     form_job("approve", approving, ApproveForm, "Approves a release ...")
     with in_one_sentence((ReleaseError,)): ...         # a refusal fails the run with its sentence, without a traceback

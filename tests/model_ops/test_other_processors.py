@@ -24,7 +24,11 @@ FILES = (
     "training/test_golden_losses.py",
     "speculators/test_chain_loss.py",
 )
-KEEP = "import sys; from model_ops import precision; precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"
+KEEP = """
+import sys
+from model_ops.machine import precision
+precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))
+"""
 
 
 @pytest.mark.slow

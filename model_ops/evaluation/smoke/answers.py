@@ -3,6 +3,8 @@
     findings, answers = ask_prompts(asking, prompts)         # answers: for the comparison with the target's own layers
     check_stop(asking, answers)
     check_long_prompt(asking, longest=4096)
+
+Each check gives findings: its result, in one sentence where it failed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ from safetensors.torch import load_file, save_file
 from tiny_models import write_dataset, write_target
 from benchmarks.parallel import on_processes
 from model_ops.speculators.registry import speculator_settings
-from model_ops.operations import generate, speculator
+from model_ops.operations import generate
+from model_ops.speculators import operation as speculator
 from model_ops.jobs.errors import ModelError
 from model_ops.parallel.world import World
 from model_ops.jobs.progress import Progress, Stopped
