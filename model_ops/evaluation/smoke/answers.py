@@ -2,9 +2,9 @@
 
     findings, answers = ask_prompts(asking, prompts)         # answers: for the comparison with the target's own layers
     check_stop(asking, answers)
-    check_long_prompt(asking, longest=4096)
+    check_long_prompt(asking, 4096, answers)
 
-Each check gives findings: its result, in one sentence where it failed.
+Each check gives a `SmokeResult`.
 """
 
 from __future__ import annotations
