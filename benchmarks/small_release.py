@@ -29,7 +29,7 @@ def small_release(
     weights_mib: int = 0,
 ) -> Path:
     """Finishes a release with its report, target and (drafts) drafter, and returns its directory. What is finished already is
-    left as it is. recovery: what its one gate measured; policy: its resources.releases.release.Policy."""
+    left as it is. recovery: what its one gate measured; policy: its resources.releases.release.ReleasePolicy."""
     registry = Registry(lake, workload)
 
     finished = partial(finished_artefact, registry)

@@ -2,7 +2,7 @@
 
     # model_ops/models/__init__.py
     if TYPE_CHECKING:
-        from model_ops.models.loading import load_model
+        from model_ops.models.model_directory import load_model
     __getattr__, __dir__, __all__ = door(__name__, __file__)
 
     from model_ops.models import load_model          # in any other room

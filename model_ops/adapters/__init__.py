@@ -1,8 +1,8 @@
 """LoRA adapters: where they sit in a model, their scale, how they are merged, and their directory in the format of PEFT.
 
-`lora.py` is the place where an adapter's product is scaled and added, and where it is merged into the base.
-`lora_settings.py` has the recipe's keys, `nf4.py` the 4-bit base of QLoRA, `adapter_directory.py` saving. `adapter_base.py`
-finds the base of an adapter directory without torch. Training them is in `training`.
+`lora.py` scales, adds and merges the adapter of a linear layer; `lora_parameters.py` does so for experts stored as one
+three-dimensional weight. `lora_settings.py` has the recipe's keys and the scale, `nf4.py` the 4-bit base of QLoRA,
+`adapter_directory.py` saves, `adapter_base.py` finds an adapter's base without torch. Training is in `training`.
 """
 
 from typing import TYPE_CHECKING

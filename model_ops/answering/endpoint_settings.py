@@ -1,7 +1,4 @@
-"""Settings of requests to an OpenAI-compatible server: address, model, key, connections. Imports no torch.
-
-Checks addresses of HTTP servers in recipes and commands.
-"""
+"""Settings of requests to an OpenAI-compatible server: address (checked), model, key, connections. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,18 +1,15 @@
-"""Logged answers: their sampling parameters, and their exact token ids if this target generated them.
+"""Answers that need not be generated again: those of the logs, and those of an earlier version of a drafter's dataset.
 
     served = ServedAnswers.read(folder / "served.parquet", target, served_as=["tutor-8b"])
     served.sampling("interaction id")      # the request's sampling parameters
     served.exact("interaction id")         # (prompt ids, answer ids); None if another model generated them
+    earlier = EarlierAnswers.read(directory, target)            # directory None, or of another target: there are none
+    earlier.reply(row_id, turn, prompt_ids, sampling)           # Reply, or None
 
 served.parquet (resources/composing/served_answers.py): interaction_id, model, served_model_digest, params (JSON text),
 finish_reason, prompt_token_ids, completion_token_ids (null where personal data was redacted from the row).
 Token ids count as the target's own if the log names the digest of its weights, or a model name that the recipe lists in
 `served_as`.
-
-Answers that an earlier version of a drafter's dataset has of the same target, so that only new prompts are asked.
-
-    earlier = EarlierAnswers.read(directory, target)            # directory None, or of another target: there are none
-    earlier.reply(row_id, turn, prompt_ids, sampling)           # Reply, or None
 """
 
 from __future__ import annotations

@@ -1,22 +1,18 @@
-"""`quantize.scheme: auto`: which layers get which scheme, within a budget of bytes.
+"""`quantize.scheme: auto`: chooses each layer's scheme for the least divergence from the float model within a budget of bytes.
 
     plan = AutoPlan.of(layers, headers, options, budget=0.4)          # ModelError if nothing fits, before rows are read
     schemes, told = plan.choose(model, documents, folder, progress)   # layer -> Scheme; layers that stay bfloat16 are absent
 
-The budget is the share of the released weights' bytes, embeddings and all that is not quantized included, of the bytes that the
-same tensors take in bfloat16.
-
-A scheme for each layer, chosen by what it costs: the model is to say what its float form says, within a size.
-
     units = units_of(layers)                                         # layers that servers join have one scheme
     costs = unit_costs(model, layers, units, options, taught)        # [units, options], nats per target token
-    chosen = cheapest(sizes, costs, room)                                   # an option for each unit
+    chosen = cheapest(sizes, costs, room)                            # an option for each unit
 
-Cost of an option is the divergence of the model with only this unit rounded so, to the nearest, from the float model on
-calibration rows. Costs of units add up where errors are small, so the chosen options minimise the sum. `cheapest` takes the
-smallest option everywhere and then, as long as there is room, the step that saves most divergence per byte, among the steps on
-the lower convex hull of each unit's options: no other choice of as many bytes is better, but for what the last step that does
-not fit leaves free.
+The budget is the share of the released weights' bytes, embeddings and everything unquantized included, of the bytes that the
+same tensors take in bfloat16. The cost of an option is the divergence from the float model, on calibration rows, of the model
+with only this unit rounded to the nearest. Costs of units add up where errors are small, so the chosen options minimise the
+sum. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most divergence per
+byte, among the steps on the lower convex hull of each unit's options. Apart from the room that the last step does not fill, no
+other choice of as many bytes is better.
 """
 
 from __future__ import annotations

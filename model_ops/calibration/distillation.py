@@ -1,18 +1,15 @@
-"""Quantization-aware distillation: trains a model's matrices so that, rounded, they say what the float model does.
+"""Quantization-aware distillation: trains a model's matrices so that, rounded, they predict as the float model does.
 
     found, told = distil_rounding(job, settings, scheme, layers, progress)      # Calibrated, metrics
-
-Teacher is the model itself, unrounded; the student has its weights, rounded in every forward pass as the scheme stores them,
-activations included (model_ops.quantization.straight_through). Minimised is KL(float || rounded) at assistant tokens of the
-training rows. Only matrices that are rounded are trained, so embeddings, norms and the head stay those of the model, and the
-codes are exactly those that the last step computed with. Experts that are stored as matrices of their own are not trained.
-
-method full trains every weight of the matrices; lora trains adapters, rounds W + scaling B A, and shares the frozen weights
-between teacher and student.
-
-Adapters that are added to a weight before it is rounded: LoRA (arXiv 2106.09685) through straight-through rounding.
-
     compute_rounded_sums(model, ["model.layers.0.mlp.up_proj"], scheme, LoraSettings(rank=16))      # in place; only A, B learn
+
+The teacher is the model itself, unrounded; the student has its weights, rounded in every forward pass as the scheme stores
+them, activations included (model_ops.quantization.straight_through). The loss is KL(float || rounded) at assistant tokens of
+the training rows. Only matrices that are rounded are trained, so embeddings, norms and the head stay those of the model, and
+the codes are exactly those that the last step computed with. Experts that are stored as matrices of their own are not trained.
+
+Method full trains every weight of the matrices. Method lora trains adapters (arXiv 2106.09685), rounds W + scaling B A, and
+shares the frozen weights between teacher and student.
 """
 
 from __future__ import annotations

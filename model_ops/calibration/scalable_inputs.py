@@ -1,22 +1,19 @@
-"""Inputs of a block's Linear layers that can be scaled without a change of what the block computes.
+"""Scales inputs of a block's Linear layers so that rounding costs less (AWQ, SmoothQuant) and the block computes the same.
 
     for group in scalable_inputs(block):
         group.readers                        # layers that read one tensor x; columns of their weights are multiplied by s
         group.source                         # what makes x: its weights are divided by s
+    scales = awq_scales(group, weight, found, 128)        # int4 weights; per output of the source; None: no scales are best
+    scales = smooth_scales(group, weight, found)          # int8 activations
     group.fold(block, weights, scales)
 
 x is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP, of v_proj in attention,
 where query heads that share a value head share scales. What a norm does with its weight (w, or 1 + w) and which Linear layer
-the readers depend on linearly is found by trial: the group is scaled by random powers of two, and the block has to say what it
-said before. So a router or a second branch that reads the same tensor rules a group out, whatever the family.
+the readers depend on linearly is found by trial: the group is scaled by random powers of two, and the block's output must not
+change. So a router or a second branch that reads the same tensor rules a group out, whatever the family.
 
-Scales of a layer's inputs that make its rounding cost less: AWQ's for int4 weights, SmoothQuant's for int8 activations.
-
-    scales = awq_scales(group, weight, found, 128)        # per output of the group's source; None: no scales are best
-    scales = smooth_scales(group, weight, found)
-
-With inputs x / s and weights W s the layer computes the same, and rounds something else. Both methods take s from statistics,
-s = x^r / w^(1 - r), with the power r searched on a grid for the least error of the layer's outputs on calibration rows:
+Both methods take s = x^r / w^(1 - r), with the power r searched on a grid for the least error of the layer's outputs on
+calibration rows:
 
     AWQ (Lin et al., arXiv 2306.00978)             x: root mean square of an input, w: mean size of its weights
     SmoothQuant (Xiao et al., arXiv 2211.10438)    x: largest input, w: largest weight

@@ -1,21 +1,15 @@
-"""Base of the runners that call a transformers model's own forward: embedding, head, final norm and captured states.
+"""Runners that decode with a transformers model's own forward; `model_ops.decoding.runner` chooses one.
 
-Decodes any transformers model in which attention is all that connects tokens: its own blocks, attention over a ragged cache.
+    runner = RaggedModel(model)          # attention is all that connects tokens: attention over a ragged cache
+    runner = StatefulModel(model)        # a linear recurrence or a convolution: transformers' own cache, row after row
 
-    runner = RaggedModel(model)          # `model_ops.decoding.runner` chooses it
+`RaggedModel` runs the model as in training, with transformers' attention interface, so norms, experts, soft caps, sinks,
+windows, latent attention and RoPE are the model's own code. Rows of different lengths share a batch, and drafts are taken back
+by the lengths of the cache, as with `IncrementalModel`.
 
-The model runs as in training, with transformers' attention interface, so norms, experts, soft caps, sinks, windows, latent
-attention and RoPE are the model's own code. Rows of different lengths share a batch, and drafts are taken back by the lengths
-of the cache, as with `IncrementalModel`.
-
-Decodes a model with a state besides keys and values (a linear recurrence, a convolution): transformers' own cache, one row
-after the other.
-
-    runner = StatefulModel(model)        # `model_ops.decoding.runner` chooses it
-
-A state has no entries by position that could be left out, so a row whose drafts are taken back continues from a copy of its
-cache that was made before them, and runs the accepted tokens again. After a row's first tokens the model gets one token at a
-time, which every implementation of such layers supports.
+A state has no entries by position that could be left out, so in `StatefulModel` a row whose drafts are taken back continues
+from a copy of its cache that was made before them, and runs the accepted tokens again. After a row's first tokens the model
+gets one token at a time, which every implementation of such layers supports.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
-"""Tokenizes the rows of a dataset into documents to learn.
+"""Tokenizes the rows of a dataset into documents to learn, and joins contexts of a row that begin alike.
 
     rows = read_rows(dataset, "train")                              # Parquet: row_id, messages, tools, ...
     documents, counts = tokenize(rows, tokenizer, max_length=2048)  # for model_ops.documents.packing
+    for document in join_contexts(documents, most_tokens=4_096): ...
 
 What is learnt of a conversation is what the model has to say after the server's own prompts (model_ops.rendering). A
 conversation is one document if the chat template keeps earlier turns as they were; else it is a document for each different
 context. An assistant message with `"weight": 0` is context, not a target. A row that the template refuses is left out and
 counted by reason; if more than a stated share is refused, that is an error.
 
-Joins contexts of a row that begin alike into one document, so that a training step computes their beginning once.
-
-    for document in join_contexts(documents, most_tokens=4_096): ...
-
 A chat template that rewrites earlier turns (Qwen3, gpt-oss, DeepSeek) gives every answer of a conversation a context of its
-own, and each holds the conversation so far: n answers cost n / 2 conversations. Here the longest context is the trunk of a
-document, and every other context is a branch: only what follows the tokens that it has in common with the trunk. A branch
-attends to that beginning and has its positions, so hidden states, losses and gradients are those of the separate contexts (to
-rounding). Attention itself is computed for each context; everything else once.
+own, and each holds the conversation so far: n answers cost n / 2 conversations. `join_contexts` makes the longest context the
+trunk of a document, and every other context a branch: only what follows the tokens that it has in common with the trunk. A
+branch attends to that beginning and has its positions, so hidden states, losses and gradients are those of the separate
+contexts (to rounding). Attention is computed for each context; everything else once.
 """
 
 from __future__ import annotations

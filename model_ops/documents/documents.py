@@ -1,15 +1,13 @@
-"""Tokenized documents: a single one, many in compact arrays, and their concatenation into a batch.
+"""Tokenized documents: a single one, many in compact arrays, their batch, and whether two tokenizers read them alike.
 
     documents = Documents.gather([Document("row-1", input_ids, targets), ...])
     documents.lengths, documents[0], len(documents)
     batch = to_batch(documents[3:5])
-
-Whether a student with a tokenizer of its own reads a dataset as its teacher does.
-
     different = first_difference(teacher_tokenizer, student_tokenizer, of_teacher, of_student)
     different            # None; or "token id 17 is another token", "row 5 is rendered as other tokens"
 
-The two may have different numbers of tokens: an embedding padded to a round number, or added tokens that no row holds.
+The two tokenizers may have different numbers of tokens: an embedding padded to a round number, or added tokens that no row
+holds.
 """
 
 from __future__ import annotations

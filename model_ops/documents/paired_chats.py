@@ -4,17 +4,14 @@
     paired.documents             # of the student, with the answers' tokens as targets
     paired.of_teacher            # documents of the teacher
     paired.groups[0]             # of the student's document 0: [groups, 5], with the index of the teacher's document third
+    groups = aligned(student_ids, teacher_ids, student_bytes, teacher_bytes)
+    groups                       # [groups, 4]: first and last token of the student's, first and last of the teacher's
 
 A template that rewrites earlier turns gives each answer a context of its own; the two models may differ in that, too.
 
-Aligns two tokenisations of one answer: groups of tokens that stand for the same bytes.
-
-    groups = aligned(student_ids, teacher_ids, student_bytes, teacher_bytes)
-    groups          # [groups, 4]: first and last token of the student's, first and last of the teacher's
-
-A group ends where a token of both ends at the same byte. Special tokens are matched one to one, in order, whatever their
-names. Where the texts differ (a tool call that two templates write in different ways), the bytes before are aligned, and the
-end of turn.
+A group is tokens of both that stand for the same bytes; it ends where a token of both ends at the same byte. Special tokens are
+matched one to one, in order, whatever their names. Where the texts differ (a tool call that two templates write in different
+ways), the bytes before are aligned, and the end of turn.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Rate:
     tokens_per_second: float
     p99_s: float
     """99th percentile of the latency of whole answers, in seconds; of fewer than 500 requests a lower quantile
-    (latency_tail.py)."""
+    (evaluation/served_forms.py)."""
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,12 @@
 """Acceptance of every drafter over held-out prompts, at each temperature and as the traffic is sampled.
 
     found = acceptances(job, settings, progress)          # writes acceptance.parquet
-
-n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. The drafter of the
-release that is served now (`champion_speculator`) is measured as the traffic is sampled, on the same prompts.
-
-The draft length at which a drafter without training does best, searched on held-out answers of the validation split.
-
     found = search(past_answers, texts, 3)    # {"ngram": LookupLength(5, 1.31, 60, {...}), "suffix": LookupLength(12, ...)}
 
-n-gram and suffix lookups draft for free, but a server verifies every draft. tau grows with the length K until matches end, so
-the shortest K that reaches NEARLY_BEST of the best tau is taken.
+n-gram and suffix lookups are measured at the draft length that suits them best on the validation split. They draft for free,
+but a server verifies every draft: tau grows with the length K until matches end, so `search` takes the shortest K that reaches
+NEARLY_BEST of the best tau. The drafter of the release that is served now (`champion_speculator`) is measured as the traffic is
+sampled, on the same prompts.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""95 % confidence intervals of the difference of two losses, and of recovery, over the choice of test rows.
+"""95 % confidence intervals over the choice of test rows or items: of loss differences, of recovery, and of mean scores.
 
     low, high = recovery_interval(reference_rows, served_rows)           # None for a single row
     low, high = loss_increase_interval(base_rows, served_rows)           # of served loss - base loss
+    low, high = mean_interval(differences)                               # one number per item; None for a single item
 
 recovery = exp(reference loss - served loss), losses per target token. Both models read the same rows and are compared row by
 row: the difficulty of a row cancels out, and the difference between the models remains. Intervals are by Student's t: a
 bootstrap of 5 rows misses one end in 9 to 13 % of cases instead of 2.5 %, and of 30 rows in 5 %.
 
-95 % intervals of mean scores, and of the mean difference of two models' scores on the same items.
-
-    low, high = mean_interval(differences)         # one number per item; None for a single item
-
-Student's t over items. If all numbers are equal, there is no spread, although other items might differ: then the rule of three
-gives 3 / n as the largest share of items that differ (Hanley and Lippman-Hand 1983, JAMA 249).
+If the numbers of all items are equal, there is no spread, although other items might differ: then the rule of three gives 3 / n
+as the largest share of items that differ (Hanley and Lippman-Hand 1983, JAMA 249).
 """
 
 from __future__ import annotations

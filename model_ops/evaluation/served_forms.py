@@ -2,18 +2,15 @@
 
     for form in [*forms(job, settings), *drafting_forms(job, settings, lookups)]:
         served = serve(job, settings, form, texts, progress)     # JSON values: log-probabilities, answers, tokens/s, memory
+    tail_s([0.41, 0.44, 0.43, 2.10, ...])                        # the tail of latencies, in seconds
 
 Forms are the unquantized model, the model to be served, that model with its drafter, if the server runs such drafters, and that
 model with each other drafting that a release may choose. Each is started with the words of the release's scripts and
 `evaluation.server.arguments`.
 
-The tail of the latencies of a number of requests, as far up as so many can tell it.
-
-    tail_s([0.41, 0.44, 0.43, 2.10, ...])          # seconds
-
 The 99th percentile of 64 requests is nearly the slowest of them: one slow request on a busy machine, and not the tail. So at
-least ABOVE requests lie above the quantile that is taken, and it is at least the median: of 500 requests and more it is the
-99th percentile, of 64 the 92nd, of 8 the median.
+least ABOVE requests lie above the quantile that `tail_s` takes, and it is at least the median: of 500 requests and more it is
+the 99th percentile, of 64 the 92nd, of 8 the median.
 """
 
 from __future__ import annotations

@@ -2,22 +2,17 @@
 
     found = student_drafts(job, settings, progress)           # writes student_acceptance.parquet
     found.summary, found.speed                                # for report.json and speed.json
-
-A student has its teacher's tokenizer, so a server can let it draft for the teacher as it is (vLLM's method `draft_model`,
-SGLang's STANDALONE), without training a drafter. Acceptance is measured as that of every drafter, with the teacher as the
-target, at each temperature and as the traffic is sampled. The speed-up is an estimate (`draft_speed_up`).
-
-The cost of a token is counted in the weights that it is multiplied with, student's over teacher's, which is what a server at a
-small batch waits for; it does not depend on the machine. The measured tokens/s of both models are a record of the run, in
-speed.json.
-
-How much faster a target answers with a draft model: Leviathan's estimate from acceptance and cost. Imports no torch.
-
     alpha = acceptance_chance(drafts=100, accepted_at=[80, 60, 45])
     best = best_length(alpha, cost=0.2, longest=8)            # BestLength(num_speculative_tokens=4, speed_up=2.0...)
 
-Leviathan et al. 2023 (arXiv 2211.17192), theorem 3.8. It assumes that every draft is accepted with the same chance,
-independent of the others, and that the target verifies all drafts in the time of one token.
+A student has its teacher's tokenizer, so a server can let it draft for the teacher as it is (vLLM's method `draft_model`,
+SGLang's STANDALONE), without training a drafter. Acceptance is measured as that of every drafter, with the teacher as the
+target, at each temperature and as the traffic is sampled.
+
+The speed-up is an estimate: Leviathan et al. 2023 (arXiv 2211.17192), theorem 3.8, which assumes that every draft is accepted
+with the same chance, independent of the others, and that the target verifies all drafts in the time of one token. The cost of a
+token is counted in the weights that it is multiplied with, student's over teacher's, which is what a server at a small batch
+waits for; it does not depend on the machine. The measured tokens/s of both models are a record of the run, in speed.json.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Scores of the served model, its unquantized form, its base and the champion on the items of `evals`, and their differences.
 
-    found = task_scores(job, settings, progress)       # reads tasks/tasks.jsonl; writes task_scores.parquet
-
-A suite, a model or a judge that cannot be measured is named in `not_measured` with the reason, and the others go on.
-
-How much of the unquantized model's score the served model keeps: the ratio of both on the same items, with its interval.
-
+    found = task_scores(job, settings, progress)         # reads tasks/tasks.jsonl; writes task_scores.parquet
     kept = AccuracyKept({"calls": (own, reference)})     # scores by item, for each suite
     kept.of("calls"), kept.average()                     # AccuracyRatio(value, low, high, items); None without a right answer
 
-The 95 % interval is Student's t over pairs of scores: both models answered the same items. If no item differs, the rule of
-three bounds how many could.
+A suite, a model or a judge that cannot be measured is named in `not_measured` with the reason, and the others go on.
+
+`AccuracyKept` is how much of the unquantized model's score the served model keeps, as a ratio on the same items. Its 95 %
+interval is Student's t over pairs of scores. If no item differs, the rule of three bounds how many could.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""Scores each target token with a model: its log-probability, and the lead of the likeliest token.
+"""Scores each target token with a model, and finds where greedy answers with and without drafting first differ.
 
-    scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}
-
-The model of a directory as evaluation scores it.
-
-Finds the first token at which greedy answers with and without drafting differ, and whether the two tokens are a tie.
-
+    scores = token_scores(model, documents)        # {row_id: TokenScores(logprobs, gaps, logits)}; gap: the likeliest's lead
     found = first_differences(model, alone, drafted)      # {row_id: (prompt ids, answer ids)} of both
     found[0].gap, found[0].bound, found[0].is_tie
 

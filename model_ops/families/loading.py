@@ -1,7 +1,4 @@
-"""How a family's models are loaded: the attention for decoding, and tensors that stay float32.
-
-Finds the decoder layers of a model.
-"""
+"""How a family's models are loaded: the decoder layers, the attention for decoding, and tensors that stay float32."""
 
 from __future__ import annotations
 

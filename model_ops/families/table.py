@@ -1,13 +1,9 @@
-"""The table of model families. Importing it imports no torch.
+"""The table of model families: what operations must know of each, names of routers included. Importing it imports no torch.
 
     FAMILIES["qwen3"].fast, FAMILIES["lfm2"].rows
 
-A family that is not in the table is tried before anything is spent (`model_ops.families.trial`). `millrace models` prints what
-each family can do; a slow test runs every operation on every family here.
-
-What the operations must know of a model family.
-
-Names of routers.
+A family that is not in the table is tried before anything is spent (model_ops/planning/unknown_family.py). `millrace models`
+prints what each family can do; a slow test runs every operation on every family here.
 """
 
 from __future__ import annotations

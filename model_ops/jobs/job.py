@@ -1,11 +1,9 @@
-"""A job for a worker: operation, input directories, output directory, settings.
+"""A job for a worker (operation, input directories, output directory, settings), and the base class of all settings models.
 
     Job(operation="sft", output=folder, inputs={"model": base, "dataset": rows}, settings={"steps": 3})
 
 A job is a JSON file: assets write it, `python -m model_ops.worker JOB.json` runs it. Importing this file imports no torch
 and no operation, because the code digest of an operation must not cover the settings of the others.
-
-Base class of all settings models. Importing this file imports no torch.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
     model = load_model(directory, attention="packed")
     model(input_ids[None], position_ids=position_ids[None], use_cache=False, document_lengths=[120, 64, 200])
+    if takes_varlen_kernel(...):                                   # on CUDA: one kernel call per layer, no copies or padding
+        output = varlen_attention(query, key, value, lengths, scaling, window=128, sinks=module.sinks)
 
 transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
 similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
@@ -11,16 +13,11 @@ of another one of its row (model_ops.documents.conversations): it attends to tho
 On a CPU short documents are computed with two batched matrix products and a softmax, in bfloat16 two to five times as fast as
 torch's fused kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window
 shorter than a document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with
-windows and sinks (model_ops.models.attention), where that kernel supports the heads and their dtype.
-
-Attention of a packed row on CUDA in one kernel call per layer: documents, sliding windows and sinks, no copies or padding.
-
-    if takes_varlen_kernel(...):
-        output = varlen_attention(query, key, value, lengths, scaling, window=128, sinks=module.sinks)
+windows and sinks, where that kernel supports the heads and their dtype; it has no soft caps.
 
 A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
     L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)
-and the kernel's backward pass with L and O gives the other gradients. The kernel has no soft caps; block_attention does.
+and the kernel's backward pass with L and O gives the other gradients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model as one GGUF file with Q8_0 weights, for llama.cpp: int8 with a float16 scale for each 32 inputs.
+"""Writes a model and its tokenizer as one GGUF file with Q8_0 weights (int8, a float16 scale for each 32 inputs) for llama.cpp.
 
     check_gguf(directory)                                   # one sentence if llama.cpp has no code for the model
     write_gguf(directory, output / "model-q8_0.gguf")
@@ -7,10 +7,9 @@ Names, metadata and the order of rotary pairs are those of llama.cpp's convert_h
 of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does not
 divide are float16, vectors float32.
 
-Writes a tokenizer into a GGUF file, as llama.cpp reads it: byte-level BPE with one of the splits that llama.cpp knows.
-
-llama.cpp has the regular expressions that cut text before BPE compiled in, and a file names one of them (`tokenizer.ggml.pre`).
-A tokenizer with another split is refused: it would be read, and text would become other tokens than the model learnt.
+The tokenizer is byte-level BPE. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file names
+one of them (`tokenizer.ggml.pre`). A tokenizer with another split is refused: it would be read, and text would become other
+tokens than the model learnt.
 """
 
 from __future__ import annotations

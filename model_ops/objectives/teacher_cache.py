@@ -1,6 +1,7 @@
-"""A teacher's distributions, computed once: some tokens at every target, kept on disk for all passes of a run.
+"""A teacher's distributions, computed once or told by an endpoint: some tokens at every target, on disk for a whole run.
 
     cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16", drawn=16)
+    cache = write_told(folder, chats.documents, told, vocabulary)       # what an endpoint told about its answers; none drawn
     plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
 
 A target takes 2 bytes for each log-probability (float16) and 2 or 4 for each token id: 192 bytes with 32 tokens of a vocabulary
@@ -12,11 +13,7 @@ which spreads them over the tail). Without, the tail is one bucket in teacher an
 divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if the student
 spreads its tail as the teacher does. The student then learns nothing about the tail but its mass.
 
-A teacher's cache of what an endpoint told about its answers, for the training documents that learn them.
-
-    cache = write_told(folder, chats.documents, told, vocabulary)       # a TeacherCache, without drawn tokens
-
-A target without a distribution has all mass on its label, so its loss is that of the label.
+A target for which an endpoint told no distribution has all mass on its label, so its loss is that of the label.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Operation `merge`: models of one shape in, one model out: soups, slerp, task arithmetic, TIES, DARE.
+"""Operation `merge`: models of one shape in, one out: soups, slerp, task arithmetic, TIES, DARE, weights given or searched.
 
     python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
-
-Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), and for a search of
-weights `dataset`. Directories that settings.models lists are read in place. Tensors are merged one by one in float32
-(`model_ops.merging`), so memory holds one tensor of each model; the merge has the dtype, config and tokenizer of `model`.
-
-Finds the weights of a merge by the loss of held-out rows.
 
     found = search_weights(form, models, settings, documents, scratch, progress)
     found.weights, found.scale, found.loss, found.tried
 
-Every candidate of the grid is written to a scratch directory, loaded and measured: memory of one model, and one merge and one
-pass over the rows for each. Losses are kept after each candidate, so a stopped search continues. Ties go to the earlier one.
+Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), and for a search of
+weights `dataset`. Directories that settings.models lists are read in place. Tensors are merged one by one in float32
+(`model_ops.operations.merging`), so memory holds one tensor of each model; the merge has the dtype, config and tokenizer of
+`model`.
+
+A search measures the loss of held-out rows: every candidate of the grid is written to a scratch directory and loaded, so it
+takes the memory of one model, and one merge and one pass over the rows for each. Losses are kept after each candidate, so a
+stopped search continues. Ties go to the earlier candidate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Shards a model over a mesh: FSDP2, HSDP, tensor, sequence and expert parallelism by logical axes and rules.
+"""Shards a model over a mesh by logical axes and rules: FSDP2, HSDP, tensor, sequence and expert parallelism, or one FSDP unit.
 
     task = place(model, mesh, "bfloat16", device)     # the model's parameters are now DTensors
     total, count, metrics = task(loss, model, batch)
+
+    task = place_single_unit(drafter, mesh)           # a small model, gathered once for each step
+    total, count, metrics, counts = task(loss, drafter, batch)
 
 First matrices and experts are sharded (tensor_parallel). Then FSDP2's fully_shard takes every block, the experts under ep, and
 the rest; it gathers a block before computing it and frees it afterwards. Gradients are SUMMED over processes, not averaged: the
@@ -11,16 +14,10 @@ Only the first process needs values. The others may have the model on the meta d
 block is sharded and freed before the next one. So only the first process holds the whole model, in main memory; devices and
 other processes hold at most one block, the embedding and the head unsharded.
 
-Shards a small model (a drafter) over a mesh as a single FSDP unit, which is gathered once for each step.
-
-    task = place_single_unit(drafter, mesh)          # its trained parameters are now DTensors
-    total, count, metrics, counts = task(loss, drafter, batch)
-
 A drafter has one block or a few, and training code reads its layers from outside their forwards, so FSDP cannot gather and free
-single blocks. Logical axes and rules choose the sharded dimension (model_ops.parallel.sharding); only dp_replicate and dp_shard
-are supported. Frozen parameters, such as the target's embedding, are not sharded, because they would be gathered for every step
-anyway. Communication is in float32, so a step computes the same as one process; only autocast rounds. Gradients are summed; the
-trainer divides once, by the tokens of all processes.
+single blocks. `place_single_unit` supports only dp_replicate and dp_shard. Frozen parameters, such as the target's embedding,
+are not sharded, because they would be gathered for every step anyway. Communication is in float32, so a step computes the same
+as one process; only autocast rounds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Sharding rules from logical axes to mesh axes, and the sharding of every parameter by them. No torch.
+"""Sharding rules from logical axes to mesh axes, and the axes and sharding of every parameter by its name. No torch.
 
+    axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
     plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
     plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
 
@@ -11,15 +12,11 @@ Otherwise it is replicated, and `notes` says so.
 dimension that no other rule took and that it divides; for a parameter under `ep`, fsdp is dp_shard and cp. dp_replicate
 replicates everything.
 
-Logical axes of each dimension of a parameter, by the parameter's name, for sharding rules.
-
-    axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
-
-vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp: inner width of a
-feed-forward layer. expert: experts of a mixture. router: outputs of a router. norm: weights of a norm. None: rank of an
-adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit. Parameter
-names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss add
-their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
+Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp:
+inner width of a feed-forward layer. expert: experts of a mixture. router: outputs of a router. norm: weights of a norm. None:
+rank of an adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit.
+Parameter names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss
+add their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
 """
 
 from __future__ import annotations

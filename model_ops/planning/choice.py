@@ -1,7 +1,7 @@
-"""Chooses the fastest training setup whose predicted memory fits the devices.
+"""Chooses the fastest training setup whose predicted memory fits the devices, and explains it. Imports no torch.
 
     plan = choose(needs, count=8, device=DEVICES["h100"])
-    plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons
+    plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons      # a short sentence for each choice
 
 Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed
 (memory_plan); the fastest one that fits is chosen, with two rules:
@@ -12,9 +12,6 @@ Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpoint
 
 If nothing fits, NothingFits gives the missing memory and the alternatives that fit: a cheaper method, more devices, shorter
 rows.
-Imports no torch.
-
-Explains a chosen setup, one short sentence for each choice. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Estimates the speed of a training setup. Imports no torch.
 
-    speed_of(needs, Setup(Mesh(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
+    speed_of(needs, Setup(MeshSizes(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
     tokens_per_second(needs, setup, device)
 
 The estimate multiplies needed operations, an assumed utilisation and the factors below. Use it to compare setups, not as a

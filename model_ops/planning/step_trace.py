@@ -3,9 +3,14 @@
     memory = trace_micro_batch(config, TraceSettings(tokens=8_192, head_rows=5_000, checkpointing="full"))
     memory.peak(layers=32, accumulating=True)
 
-Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage; live bytes are counted
-(live_bytes). So there is no table of bytes per token that could differ from the code. Two models are run, with two and with
-three blocks; every further block adds as much as the third one:
+    with LiveBytes() as live:
+        loss = step(model, batch); loss.backward()
+    live.peak, live.now
+
+Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage
+(model_ops.tensors.torch_internals.FakeTensorMode). So there is no table of bytes per token that could differ from the code.
+`LiveBytes` counts storages that are allocated inside the block, on any device, each once for all tensors that share it, until
+the last of these is freed. Two models are run, with two and with three blocks; every further block adds as much as the third:
 
     forward   peak before the head                                      grows by `kept`, the activations that a block saves
     head      peak while the loss is computed                           grows by `kept`
@@ -15,15 +20,6 @@ three blocks; every further block adds as much as the third one:
 Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Attention is the fused
 kernel of an accelerator (saves query, key, value, output, log-sum-exp), or on a CPU this project's attention for packed
 documents.
-
-Counts bytes of live tensors and their peak, on any device and also for fake tensors without storage.
-
-    with LiveBytes() as live:
-        loss = step(model, batch); loss.backward()
-    live.peak, live.now
-
-Counts storages that are allocated inside the block, each once for all tensors that share it, until the last of these is
-freed. With fake tensors (model_ops.tensors.torch_internals.FakeTensorMode) this measures a step that is never computed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A Linear layer with quantized weights: the base class of every scheme's layer.
+"""Linear layers with quantized weights: the base class of every scheme's layer, and one that computes in floats.
 
-A Linear layer whose weights are turned back into floats, in the activations' dtype, before each product: what servers
-compute for weight-only schemes.
+The second turns its weights back into floats, in the activations' dtype, before each product: what servers compute for
+weight-only schemes.
 """
 
 from __future__ import annotations

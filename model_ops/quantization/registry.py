@@ -1,11 +1,9 @@
-"""Finds a quantization scheme by name or by a directory's config.json. Importing this module imports no torch.
+"""Finds a quantization scheme by name or by a directory's config.json, and writes that config. Imports no torch.
 
     quantization = quantization_of(config)               # None for float weights
     quantization.scheme_of("model.layers.0.mlp.up_proj")      # its Scheme; None: not quantized
 
-`schemes/__init__.py` lists the schemes.
-
-Writes what a quantized directory's config.json says of its weights, through the compressed-tensors library.
+`schemes/__init__.py` lists the schemes. What config.json says of the weights is written by the compressed-tensors library.
 """
 
 from __future__ import annotations

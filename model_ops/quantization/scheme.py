@@ -74,7 +74,7 @@ class Scheme:
     load_layer: Callable[[], type[QuantizedLinear]]
     """Imports the layer that encodes a weight and computes what a server computes."""
     calibrated: bool = False
-    """Whether codes of weights are chosen from the layers' inputs (GPTQ); the layer then has `encode_for`."""
+    """Whether codes of weights are chosen from the layers' inputs (GPTQ)."""
     shares_range: bool = False
     """Layers that servers join into one (`fused_layers`) must have one global scale; the layer's `encode` then takes the
     largest absolute weight of them."""

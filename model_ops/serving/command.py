@@ -1,15 +1,12 @@
-"""Command lines of inference servers: what serves a target, with its drafter if the server runs that kind.
+"""Command lines and programs of inference servers: what serves a target, with its drafter if the server runs that kind.
 
     words_of("vllm", "models/tutor", "tutor", drafter="models/drafter", serving=DrafterServing(...), num_speculative_tokens=3)
     words_of("vllm", "models/tutor", "tutor", None, None, 0, Drafting(method="ngram", num_speculative_tokens=5))
     speculative_config(VllmOptions("eagle3"), "<directory>", 3)      # vLLM's --speculative-config
-
-A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
-
-Which program starts a server.
-
     program_of("vllm", python=None)                        # [sys.executable, "-m", "vllm...", "serve"], or the command vllm
     program_of("vllm", python="./venvs/vllm/bin/python")   # of another environment
+
+A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
 """
 
 from __future__ import annotations

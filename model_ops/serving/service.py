@@ -3,18 +3,14 @@
     service = Service(fingerprint=fingerprint("3f2a91c0d4e5", "<digest of the target>"), zero_retention=True)
     service_words("vllm", service)                # --fingerprint-mode custom --fingerprint-value ... --shutdown-timeout 120
     service_environment("vllm", service, "...")   # {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", ...}
+    tool_parser_of(template)                      # "hermes"; None for a chat template whose form is not known here
 
 The fingerprint names the release and its target. vLLM writes it into `system_fingerprint`, SGLang into
-`metadata.weight_version`; the ingest of logs reads the target's digest from it (sql/reading/macros.sql).
+`metadata.weight_version`; the ingest of logs reads the target's digest from it (sql/reading/macros.sql). Without a tool parser
+vLLM 0.32 refuses requests that ask for a tool by name, or for any tool.
 
 Flags of vLLM 0.32 (vllm/entrypoints/openai/cli_args.py, vllm/engine/arg_utils.py) and SGLang 0.5.23
 (sglang/srt/server_args.py). Importing this file imports no torch.
-
-Which parser of vLLM reads a model's tool calls, by its chat template.
-
-    tool_parser_of(template)          # "hermes"; None for a template whose form is not known here
-
-Without a parser vLLM 0.32 refuses requests that ask for a tool by name, or for any tool.
 """
 
 from __future__ import annotations

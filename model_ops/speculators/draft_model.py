@@ -1,4 +1,4 @@
-"""The interface of every drafter: training forward, decoding, saving and loading.
+"""The interface of every drafter: batches of documents, training forward, decoding, saving and loading.
 
     model = new_draft_model(settings, target, target_ids)         # weights begin from the target's
     outputs = model.unroll(documents, steps)                      # training: what each draft step's head reads
@@ -12,8 +12,6 @@ predicts x[j+2+k]. A server hands over the same after each verification: the sta
 sampled from the last one.
 
 `model_ops.speculators.registry` lists the architectures.
-
-A batch of documents for a drafter's training forward.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes a drafter's directory: model.safetensors and config.json.
-
-Fields of a drafter's config.json for its decoder layers, for servers with transformers 4 and 5.
+"""Writes a drafter's directory: model.safetensors, and config.json for servers with transformers 4 and 5.
 
     {**decoder_fields(config, torch.bfloat16), "model_type": "llama", "mlp_bias": False}
+
+Braces hold the fields of the drafter's decoder layers (`decoder_fields`); an export adds its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fields that every evaluation item has.
+"""Fields that every evaluation item has, and the item of task `judge`: a judge model says which of two answers is better.
 
-Task `judge`: a judge model says which of two answers is better. Its comparison is in pairwise_judge.py.
+The comparison of answers is in model_ops/evaluation/pairwise_judge.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     read_items(suite / "tasks.jsonl")        # [NumberItem(...), ...]
 
-Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (sandbox.py), judge by a server (pairwise_judge.py).
+Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (pairwise_judge.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Locks this process down and runs one Python program. Started by sandbox.py as `python -I -S -B`; a file of its own.
+"""Locks this process down and runs one Python program. Started by unit_tests.py as `python -I -S -B`; a file of its own.
 
     python sandbox_child.py PROGRAM FOLDER SECONDS MEMORY_BYTES STATUS_FD
 

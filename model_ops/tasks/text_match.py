@@ -1,17 +1,13 @@
-"""Tasks `exact` and `regex`: the answer equals a text, or contains a match of a pattern.
+"""Tasks that look for a text in the answer: `exact`, `regex` and `number`.
 
     score_exact(item, " Paris ")         # white space at the ends is no difference
-
-Task `number`: the answer's final number equals the item's, as GSM8K is scored.
-
     score_number(item, "... so 18 eggs. #### 18")       # 1.0
-
-The final number is the one after the last `####`, else the last number of the text (Cobbe et al. 2021, arXiv 2110.14168).
-
-Searches for a pattern in a text for a bounded time, because a pattern of a file may backtrack without end.
-
     pattern_problem(r"(a+")          # "missing ), unterminated subpattern": why it is no pattern; None if it is one
     matches(r"(a+)+$", text)         # False after SECONDS
+
+`number` compares the answer's final number with the item's, as GSM8K is scored: the number after the last `####`, else the last
+number of the text (Cobbe et al. 2021, arXiv 2110.14168). Searches are bounded in time, because a pattern of a file may
+backtrack without end.
 """
 
 from __future__ import annotations

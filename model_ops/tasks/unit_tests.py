@@ -1,19 +1,16 @@
 """Task `unit_tests`: the answer's Python code passes the item's tests, as in HumanEval (Chen et al. 2021, arXiv 2107.03374).
 
-    program = program_of(item, answer)        # source text for sandbox.run_program
+    program = program_of(item, answer)        # source text for run_program
+    outcome = run_program(source, seconds=10, memory_mb=512)     # SandboxResult(passed=True, isolation="namespaces, landlock,
+    ...")
 
 The code is the last fenced block of the answer, else the whole answer. If it defines the function itself it stands alone, else
 it continues the item's prompt. HumanEval's tests define `check`, which is called with the function; other tests run by
 themselves (assert statements).
 
-Runs a program of unit tests in a locked-down subprocess.
-
-    outcome = run_program(source, seconds=10, memory_mb=512)     # SandboxResult(passed=True, isolation="namespaces, landlock,
-    ...")
-
-The subprocess has an empty environment, a temporary folder of its own, no standard input, and limits of time, memory, files and
-processes; sandbox_child.py lists its layers. The network is cut off by a network namespace where the kernel allows one to an
-unprivileged process, and by refused sockets everywhere. The program's output is not read.
+The program runs in a locked-down subprocess with an empty environment, a temporary folder of its own, no standard input, and
+limits of time, memory, files and processes; sandbox_child.py lists its layers. The network is cut off by a network namespace
+where the kernel allows one to an unprivileged process, and by refused sockets everywhere. The program's output is not read.
 """
 
 from __future__ import annotations

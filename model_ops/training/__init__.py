@@ -2,8 +2,8 @@
 
 It takes a model, a plan of batches and a loss from `objectives`, and divides once by the global count of target tokens. A
 killed run continues from its checkpoint and ends with the same weights. Start with `trainer.py`, then `step.py` (one
-optimizer step) and `settings.py` (what a recipe can set). `tuning.py` loads a model for full, LoRA or QLoRA training and
-saves it.
+optimizer step), `schedules.py` (the learning rate of each step) and `settings.py` (what a recipe can set). `tuning.py` loads
+a model for full, LoRA or QLoRA training and saves it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,21 +1,15 @@
-"""How much a measurement rises with each doubling of what a model was trained on, with the error of that estimate.
+"""How much a measurement rises with each doubling of the tokens, and whether a further interval of training pays.
 
     found = rise_a_doubling([(4_096, 1.42), (8_192, 1.55), (16_384, 1.66)])      # Rise(value=0.12, error=0.003, n=3)
     found.low, found.high
 
-Measurements on held-out rows are nearly linear in the logarithm of the tokens over the last doublings of a training. Beyond the
-measured range it is an extrapolation. Imports no torch.
-
-Quantiles of Student's t, for the error of a mean of few values.
-
-    upper_quantile(2)           # 2.920: a one-sided 95 % interval of a mean of three values ends 2.920 standard errors away
-
-Imports no torch.
-
-Whether a further interval of a training is worth its device time: a pure function of the learning curve so far.
-
     found = further(points, more_tokens=65_536, costs_s=900, worth=DecodingWorth(40, 14, at_tau=2.1), rises=True)
     found.pays, found.gain, found.gain_high, found.saves_s, found.costs_s
+
+    upper_quantile(2)           # 2.920, Student's t: a one-sided 95 % interval of a mean of three ends so many errors away
+
+Measurements on held-out rows are nearly linear in the logarithm of the tokens over the last doublings of a training. Beyond the
+measured range it is an extrapolation. Imports no torch.
 
 With the measurement m after n tokens, the slope b of the last WINDOW of the points on log2(n) by least squares, and its upper
 bound b+ (one-sided 95 %), a further interval of d tokens is predicted to bring
@@ -31,7 +25,7 @@ bound b+ (one-sided 95 %), a further interval of d tokens is predicted to bring
 
 An interval pays if saves > costs. The upper bound counts, so noise does not end a training; one that no longer gains ends
 because its upper bound falls with each interval. While a curve is linear in log2(n), gain falls with n and costs do not, so the
-first interval that does not pay is followed by none that does. Imports no torch.
+first interval that does not pay is followed by none that does.
 """
 
 from __future__ import annotations

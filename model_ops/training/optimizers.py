@@ -1,20 +1,17 @@
-"""Builds the optimizer of a run from its settings, with parameter groups and weight decay.
+"""Builds the optimizer of a run from its settings, with parameter groups and weight decay: AdamW, 8-bit AdamW, or Muon.
 
     optimizer = build_optimizer(model, settings)
+    optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
 
 - adamw: torch's fused AdamW.
 - adamw_8bit: AdamW with both moments in 8 bits, quantized by block (bitsandbytes, arXiv 2110.02861): 2 bytes per weight instead
   of 8. Tensors below 4,096 elements, and embeddings, whose rows are updated at very different rates, have 32-bit moments.
-- muon: Muon (model_ops.training.optimizers) for the matrices of the blocks, including routers, adapters and single experts;
-  AdamW for embeddings, head, norms, biases and all other parameters.
+- muon: Muon for the matrices of the blocks, including routers, adapters and single experts; AdamW for embeddings, head, norms,
+  biases and all other parameters.
 
 Norms, biases and embeddings have no weight decay; neither has a head that is tied to the embedding.
 
-Optimizer with Muon for matrices and AdamW for all other parameters.
-
-    optimizer = Muon([{"params": matrices, "matrices": True, "weight_decay": 0.1}, {"params": rest}], lr=2e-5)
-
-The update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
+Muon's update of a matrix is the semi-orthogonal matrix nearest to its momentum (Keller Jordan 2024,
 kellerjordan.github.io/posts/muon; Newton-Schulz iterations in the dtype `products`), scaled by 0.2 sqrt(max(rows, columns)) to
 the size of AdamW's updates (Moonlight, arXiv 2502.16982), so that Muon and AdamW can share learning rate and weight decay. It
 equals torch.optim.Muon with adjust_lr_fn="match_rms_adamw", and also takes stacks of matrices [experts, rows, columns].

@@ -1,4 +1,4 @@
-"""Measures each step for metrics.jsonl: tokens, speed, MFU, waiting time, memory.
+"""Measures each step for metrics.jsonl: tokens, speed, MFU, waiting time, peak memory.
 
     meter = StepMeter(model, world, precision="bfloat16")
     numbers = meter.numbers(data, seconds)
@@ -9,8 +9,6 @@ mfu                      model FLOPs utilisation: needed operations (model_ops.t
                          do in that time; only where the device's peak is known and products are bfloat16
 data_wait_share          share of the step's time spent waiting for batches
 peak_memory_mb           of this process so far
-
-Peak memory of a run.
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
 """The training loop, independent of the objective: a source gives the batches of a step, a loss computes what to minimise.
 
     result = train(model, plan, loss, settings, work=output / ".work", progress=progress, phase="sft")
-
-- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a
-  pure function of the step's index, or its state is part of the checkpoint (model_ops.tensors.batch.StatefulSource).
-- A loss returns named terms, each with its own sum and count (model_ops.tensors.loss). Both are added over all micro-batches of
-  a step before the division, so the gradient does not depend on the number of micro-batches.
-- Master weights, gradients and optimizer are float32; products run in `settings.precision`.
-- metrics.jsonl (next to the work folder) gets one line per step; checkpoints are under `work`.
-
-Writes metrics.jsonl: one JSON line per optimizer step, in the directory of the weights.
-
-Deterministic kernels on CUDA, so that two runs of the same steps end with the same weights, bit for bit.
-
     with deterministic_kernels(settings.deterministic, device):
         ...
 
-By default some CUDA kernels add in the order in which threads happen to finish (gradients of flash attention, of embeddings and
-of gathered rows), so a repeated or continued run differs in rounding. On a CPU this does nothing: runs repeat there anyway.
+- A killed run continues and ends with bit-identical weights, on CUDA with `settings.deterministic`: a source of batches is a
+  pure function of the step's index, or its state is part of the checkpoint (model_ops.tensors.batch.StatefulSource). By default
+  some CUDA kernels add in the order in which threads happen to finish (gradients of flash attention, of embeddings and of
+  gathered rows), so a repeated or continued run differs in rounding. On a CPU runs repeat anyway.
+- A loss returns named terms, each with its own sum and count (model_ops.tensors.loss). Both are added over all micro-batches of
+  a step before the division, so the gradient does not depend on the number of micro-batches.
+- Master weights, gradients and optimizer are float32; products run in `settings.precision`.
+- metrics.jsonl, in the directory of the weights (next to the work folder), gets one line per optimizer step; checkpoints are
+  under `work`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,14 @@
-"""Runs a function with a time limit; Ctrl-C also stops it, even inside a library call that checks neither.
-
-    bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
-
-`stop` is called, again and again, until the work gives up.
-
-Limits this process's memory, including what no library counts.
-
-    with at_most(gib=5): ...     # an allocation beyond fails, and with it the work instead of the machine
-
-DuckDB counts its tables and sorts, but not a string of 3 GB that a function of the query makes. Linux only: elsewhere nothing
-is bounded. Several blocks may be open at once, in threads: each adds its room to the limit.
-
-Asks one query with limits on time and memory: what `millrace sql` and `millrace.open(lake).sql` share.
+"""Limits on time and memory for one query: what `millrace sql` and `millrace.open(lake).sql` share.
 
     bounded_question(lake, "from decisions", None, Bounds(seconds=300), lambda answer: print_rows(answer, "csv", console))
+    bounded(work, stop, seconds=300)     # the result of work(), which runs in a thread of its own
+    with at_most(gib=5): ...             # an allocation beyond fails, and with it the work instead of the machine
 
-Memory: DuckDB's own limit, and on Linux a limit of the process, because DuckDB does not count a text of 3 GB that a function of
-the query makes.
+Time: `stop` is called, again and again, until the work gives up; Ctrl-C also stops it, even inside a library call that checks
+neither.
+
+Memory: DuckDB's own limit, and on Linux a limit of the process, because DuckDB counts its tables and sorts, but not a text of
+3 GB that a function of the query makes. Several blocks may be open at once, in threads: each adds its room to the limit.
 """
 
 from __future__ import annotations

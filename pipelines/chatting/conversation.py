@@ -1,6 +1,6 @@
 """`millrace chat` in a terminal: asks, prints answers as they grow, takes thumbs.
 
-    converse(console, lake, [talk, other], system, sampling, draft=True)      # until the input ends (Ctrl-D)
+    TerminalChat(console, lake, [talk, other], system, sampling, draft=True).run()      # until the input ends (Ctrl-D)
 
 Ctrl-C stops an answer, and not the conversation; a second one before the answer has stopped ends it. With two speakers both
 answer, one after the other, each with its own history. Tokens that the drafter proposed and the model accepted are green. What

@@ -1,8 +1,6 @@
-"""The keys of a recipe: the fields of each section, and values derived from them.
+"""The keys of a recipe: the fields of each section, values derived from them, and the check of cron schedules.
 
 `RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
-
-Checks cron schedules; the error says what is wrong.
 """
 
 from __future__ import annotations

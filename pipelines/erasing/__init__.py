@@ -1,4 +1,4 @@
-"""What `millrace forget` prints before and after an erasure. The erasure is in resources/erasing."""
+"""What `millrace forget` prints before and after it erases; `retain` prints in commands/erase.py. Work: resources/erasing."""
 
 from typing import TYPE_CHECKING
 

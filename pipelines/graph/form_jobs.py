@@ -1,18 +1,12 @@
-"""Jobs of one step with a form, for what a person decides in the Dagster UI.
+"""Jobs of one step with a form, for decisions in the Dagster UI: approve, reject, rollback, retrain, withdraw_request.
 
     form_job("approve", approving, ApproveForm, "Approves a release ...")
     with in_one_sentence((ReleaseError,)): ...         # a refusal fails the run with its sentence, without a traceback
 
-The jobs `approve`, `reject` and `rollback`: a person's decision on the endpoint, taken in the Dagster UI.
-
-Each is one step with a form. It calls what the commands of the same names call, so policies, re-checks, keys and the entry in
-the endpoint's log are the same. The name in the form is what the person typed: whoever can open the UI can type any name. Where
-keys are trusted, the key of the process that runs the job signs the entry, as it does for a command.
-
-The jobs `retrain` and `withdraw_request`: a person asks for a retraining in the Dagster UI, with a form, or takes that back.
-
-They do what `millrace retrain` does: the request is kept, and the sensor `decide` decides it at its next tick. The name in the
-form is what the person typed: whoever can open the UI can type any name.
+Each calls what the command for it calls, so policies, re-checks, keys and the entry in the endpoint's log are the
+same. A retraining is asked for, and the sensor `decide` decides it at its next tick. The name in a form is what the person
+typed: whoever can open the UI can type any name. Where keys are trusted, the key of the process that runs the job signs the
+entry, as it does for a command.
 """
 
 from collections.abc import Iterator

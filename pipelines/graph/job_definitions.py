@@ -1,11 +1,10 @@
 """The two jobs: `logs` by day, and `train` once over all days. One job for both would train once per day of a backfill.
 
-Says in one sentence, in the run's own log, why a step failed: Dagster shows the whole chain of errors instead.
-
     dg.define_asset_job("train", ..., hooks={failure_in_one_sentence})
 
-The sentence is that of the project's own error, as `millrace run` prints it. Of an error that is not meant for a
-person (a bug), the kind alone is named, since its message may hold what it read.
+The hook says in the run's own log why a step failed: Dagster shows the whole chain of errors instead. The sentence is that of
+the project's own error, as `millrace run` prints it. Of an error that is not meant for a person (a bug), the kind alone is
+named, since its message may hold what it read.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class DaemonLock:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """Descriptors for the processes that end with the daemon. KeptProcess passes them on."""
+        """Descriptors for the processes that end with the daemon. ManagedProcess passes them on."""
         return (self._file.fileno(),)
 
     def why_not(self) -> str:

@@ -1,20 +1,15 @@
 """Files that start `millrace up` with a machine: systemd units and a compose file, for one set of recipes and options.
 
     write_deployment(Path("deploy"), settings)          # the paths written
+    compose_file(deployment)                            # a dictionary, as compose.yaml has it
 
     DIR/millrace-NAME.service           systemd, for the machine
     DIR/user/millrace-NAME.service      systemd, for one user
     DIR/compose.yaml, DIR/Dockerfile    Docker, with a Postgres for Dagster's history
     DIR/millrace.env, DIR/README.md     names of secrets; what to do
 
-Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written.
-
-The compose file of `millrace deploy`: `millrace up` and a Postgres for its history, in containers.
-
-    compose_file(deployment)          # a dictionary, as compose.yaml has it
-
-The lake, the recipes and the files that they name have the same paths in the container as outside, so the lake's records of
-them hold in both.
+Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written. The lake, the
+recipes and the files that they name have the same paths in the container as outside, so the lake's records hold in both.
 """
 
 from __future__ import annotations

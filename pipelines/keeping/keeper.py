@@ -45,7 +45,7 @@ class Server:
     stop_s: float = 20.0
     """Seconds that it has to end."""
     held: Sequence[int] = ()
-    """Locks, as KeptProcess."""
+    """Locks, as ManagedProcess."""
     ends_first: Callable[[int, Callable[[], bool]], object] | None = None
     """Called before the server is stopped, with its process and a function that says whether it has to be quick."""
     may_run: Callable[[], str] = lambda: ""

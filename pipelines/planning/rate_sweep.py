@@ -8,8 +8,6 @@ repeated, stopped ones continue. They are not artefacts.
 
 The best rate has the lowest final held-out loss. Each rate is tried once, with one seed; the change of held-out loss between
 the last two validations is the only known noise, so rates closer than that count as equal. Seeds may differ more.
-
-Prints the report of `millrace sweep`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Predicts the seconds of each stage on this machine from the measured speed of its matrix products. Imports no torch.
+"""Predicts the seconds of each stage on this machine from measured speed and estimated sizes of models. Imports no torch.
 
     speed = speed_of(recipe)                                        # measured (model_ops.machine.precision)
     seconds = stage_seconds(recipe, speed.gflops, TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
+    sizes = model_sizes(recipe, look_at_base(recipe.base_model))    # from the recipe and the base model's config
+    sizes.base, sizes.student, sizes.served, sizes.drafter          # parameters; 0 where unknown or switched off
 
-A stage takes fixed seconds (a process that starts, files that are read), its operations at the share of the measured speed that
-such products reached, and overhead for each pass through a layer, which decides where models are small. The constants are those
-of the demo's two sizes on 2 cores with AVX2 and with AVX-512; predictions are for planning a day, not a minute.
-
-Sizes of the models that a recipe makes, estimated from its settings and the base model's config. Imports no torch.
-
-    sizes = model_sizes(recipe, look_at_base(recipe.base_model))
-    sizes.base, sizes.student, sizes.served, sizes.drafter        # parameters; 0 where unknown or switched off
+A stage takes fixed seconds (a process that starts, files that are read), its operations at the share of the measured speed of
+matrix products that such products reached, and overhead for each pass through a layer, which decides where models are small.
+The constants are those of the demo's two sizes on 2 cores with AVX2 and with AVX-512; predictions are for planning a day, not a
+minute.
 """
 
 from __future__ import annotations

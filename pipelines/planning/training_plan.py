@@ -2,14 +2,11 @@
 
     plan = plan_recipe(recipe, "8xH100", stage="sft")
     print_plan(plan, recipe, "sft", console)
+    dataset_tokens(lake, "shop")        # about 54_000, for plans of epochs; None without a lake or an sft_dataset
 
 Only the model's config is read, no weights: of a directory, of `tiny`, or of a Hub id in the local cache, else in the table of
 common models (model_ops/families/known_models.json). The table shows one device; the YAML below it can be pasted into the
 recipe.
-
-How many tokens a workload's current dataset has for training, for plans of epochs.
-
-    dataset_tokens(lake, "shop")        # about 54_000; None where there is no lake or no sft_dataset yet
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes an artefact again from its manifest, in a side lake, and compares it file by file.
+"""`millrace rebuild`: makes an artefact again from its manifest, in a side lake, and compares it file by file.
 
     rebuilt = rebuild(lake, "math-tutor/sft_dataset", None, Path("/tmp/again"))
     rebuilt.matches                     # whether every file has the bytes of the first time
@@ -7,8 +7,6 @@
 The recipe's stage is run on the inputs that the manifest names, with the same code as a run. Its settings come from the recipe.
 If code, settings or an input differ from those of the manifest, it would be another version, and nothing is made: the error
 says which of them differ.
-
-Prints what `millrace rebuild` found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Lists releases: `millrace releases`.
-
-Prints what differs between two releases: `millrace compare`.
-"""
+"""Lists releases and prints what differs between two: `millrace releases`, `millrace compare`."""
 
 from __future__ import annotations
 

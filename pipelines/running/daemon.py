@@ -3,6 +3,9 @@ retries that were lost.
 
     python -m pipelines.running.daemon WORKSPACE.yaml          # with DAGSTER_HOME and MILLRACE_LAKE
 
+    again = LostRetries()
+    again.look(instance)          # ids of the runs that are now tried again
+
 Dagster's own launcher cannot say whether a run's process lives: after a crash of the code server its runs would be STARTED
 for ever. Failed that way, they are started again from the failed step (run_retries in dagster.yaml). `millrace up` and
 `millrace ui` run this, one on each instance (pipelines/keeping/daemon_lock.py).

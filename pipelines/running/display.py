@@ -2,11 +2,6 @@
 
     outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
 
-The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
-workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
-
-Progress of the current step: a bar on a terminal, an occasional line when output goes to a file.
-
     with StepProgress(console) as shown:
         shown.begin("sft_model")
         shown.waits_for("loading the model and its data")
@@ -14,7 +9,11 @@ Progress of the current step: a bar on a terminal, an occasional line when outpu
         shown.look()                         # call often: without a terminal, prints a line when one is due
         shown.end()
 
-A log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes.
+The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
+workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
+
+Progress is a bar on a terminal; a log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at
+most 10 minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`millrace status`: which artefacts are current or stale and why, which runs are active, what an endpoint waits for.
 
-    status = status_of(Lake.open("lake", create=False), recipe)         # recipe: or None
+    status = status_of(LakeLayout.open("lake", create=False), recipe)         # recipe: or None
     status.as_json()                                                     # stable keys, for monitors
 
 Nothing is written and no lock is taken, so it works during a run and on a read-only lake. Tables of more than COMPARED_ROWS

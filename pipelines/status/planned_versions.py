@@ -1,6 +1,6 @@
 """The version that each stage of a recipe would have if it were made now, without making anything.
 
-    planned = planned_versions(recipe, lake, digest_of_slice)      # {"sft_model": PlannedVersion(version, op, config, inputs),
+    planned = planned_versions(recipe, lake, slice_digest)      # {"sft_model": PlannedVersion(version, op, config, inputs),
     ...}
 
 Each asset runs up to the point where it would build, with a workshop that only computes the version, so the version comes from

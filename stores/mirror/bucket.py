@@ -2,7 +2,7 @@
 
     bucket = Bucket("s3://company/lakes/tutor")
     etag = bucket.put("endpoints/tutor.json", b"...", was=None)      # None: there must be no such object yet
-    bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Changed if somebody replaced it meanwhile
+    bucket.put("endpoints/tutor.json", b"...", was=etag)             # raises Conflict if somebody replaced it meanwhile
     bucket.get("endpoints/tutor.json")                               # (content, etag), or None
 
 Paths are relative to the lake. Settings and errors are those of stores/s3.py.
@@ -68,7 +68,7 @@ class Bucket:
         return s3.asked(ask, self.uri(path))
 
     def put(self, path: str, content: bytes, was: str | None) -> str:
-        """Writes a small object if its etag is `was`; None: if there is none. Returns its etag. Raises Changed.
+        """Writes a small object if its etag is `was`; None: if there is none. Returns its etag. Raises Conflict.
 
         A write whose answer was lost is repeated and refused: the object has this content by then, which counts as written.
         """

@@ -1,7 +1,7 @@
 """Leases in a bucket: who works on a lake, from any machine.
 
     with shared(bucket, "work"): ...                  # many at a time
-    with exclusive(bucket, "work"): ...               # raises Taken while anybody works
+    with exclusive(bucket, "work"): ...               # raises LeaseHeld while anybody works
     with exclusive(bucket, "ingest", wait=said): ...  # waits; said(sentence) is called once
     require_held(bucket)                            # before each write: raises LakeError if a lease of this process was lost
 
@@ -110,7 +110,7 @@ def shared(bucket: Bucket, name: str, wait: Callable[[str], None]) -> Iterator[N
 
 @contextmanager
 def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Holds a lease alone. Raises Taken while anybody else holds it; `wait`: waits instead, and gets a sentence first."""
+    """Holds a lease alone. Raises LeaseHeld while anybody else holds it; `wait`: waits instead, and gets a sentence first."""
     said = False
     while True:
         with ExitStack() as stack:
@@ -139,7 +139,7 @@ def exclusive(bucket: Bucket, name: str, wait: Callable[[str], None] | None = No
 
 @contextmanager
 def _held(bucket: Bucket, path: str) -> Iterator[_Lease]:
-    """Writes a lease and renews it until the block ends. Raises Taken if another process holds this lease."""
+    """Writes a lease and renews it until the block ends. Raises LeaseHeld if another process holds this lease."""
     content = json.dumps({"host": socket.gethostname(), "process": os.getpid(), "lease": secrets.token_hex(8)}).encode()
     lease, ended = _Lease(bucket, path, content), threading.Event()
 

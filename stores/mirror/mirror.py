@@ -4,7 +4,7 @@
     mirror.pull()                              # manifests, pointers, endpoints, reports: small files; removes what is gone
     mirror.fetch(root / "models/tutor/sft_model/1a2b...")         # all of it, before it is read
     mirror.publish_version(directory)          # an artefact: its manifest last
-    mirror.publish(root / "endpoints/tutor.json")                 # one file; raises Changed if somebody was faster
+    mirror.publish(root / "endpoints/tutor.json")                 # one file; raises Conflict if somebody was faster
     mirror.push()                              # what else was written here: answers, rewritten datasets
     mirror.remove(directory)                   # from the bucket too
 
@@ -86,7 +86,7 @@ class Mirror(MirrorReader):
         return shared(self.bucket, "work", wait)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Holds the lake alone. Raises Taken while a run of any machine is at work."""
+        """Holds the lake alone. Raises LeaseHeld while a run of any machine is at work."""
         self.may_write()
         return exclusive(self.bucket, "work")
 
@@ -154,7 +154,7 @@ class Mirror(MirrorReader):
         self.known.used(names)
 
     def publish(self, path: Path) -> None:
-        """Writes one small file to the bucket. Raises Changed if the object is not the one that this machine saw last."""
+        """Writes one small file to the bucket. Raises Conflict if the object is not the one that this machine saw last."""
         self.may_write()
         name, found, content = self._name(path), path.stat(), path.read_bytes()
         known = self.known.get(name)
@@ -164,7 +164,7 @@ class Mirror(MirrorReader):
     def publish_version(self, directory: Path, wait: Callable[[str], None]) -> None:
         """Uploads a finished artefact, its manifest last. What an interrupted upload has sent is not sent again.
 
-        Raises Changed if another machine finished the same version. `wait` is called if one is uploading it now.
+        Raises Conflict if another machine finished the same version. `wait` is called if one is uploading it now.
         """
         name = self._name(directory)
         manifest = self.known.get(manifest_of(name))
@@ -213,7 +213,7 @@ class Mirror(MirrorReader):
         self._answers.without(path, lines)
 
     def push(self) -> None:
-        """Publishes everything else that was written here. Raises Changed if somebody else wrote the same file: the other one's
+        """Publishes everything else that was written here. Raises Conflict if somebody else wrote the same file: the other's
         counts, and replaces the file here."""
         for version in self.unpublished():  # another machine may have finished the version since
             try:

@@ -1,5 +1,5 @@
 """`millrace.open(lake).sql` reads the lake's own rows and nothing else, writes nothing, and stays within its bounds: attacked
-in more than 40 ways. resources/catalog/test_locked_catalog.py attacks the lock itself; `millrace sql` asks through the same
+in more than 40 ways. tests/resources/catalog/test_locked_catalog.py attacks the lock itself; `millrace sql` asks through the same
 function."""
 
 import hashlib

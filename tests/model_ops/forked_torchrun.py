@@ -3,7 +3,7 @@
     outcome = forked_torchrun(main, arguments, restarts=1, folder=folder)      # exit code, stdout, stderr
 
 The agent, its rendezvous, its restarts and its error reports are torchrun's own (`torch.distributed.run`); only the start of
-a process is another. tests/resources/test_launcher_processes.py starts torchrun by its command.
+a process is another. tests/resources/launching/test_launcher_processes.py starts torchrun by its command.
 
 An agent that starts processes again has threads by then, and a fork of it may wait for ever for a lock that one of them held.
 So an agent that does not end within LONGEST_S is killed with its processes and started once more; a second time is an error.

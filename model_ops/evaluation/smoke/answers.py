@@ -1,10 +1,10 @@
-"""Checks of the smoke set that need nothing but text: answers, streams, stop texts, long prompts.
+"""Checks of the smoke set that need nothing but text (answers, streams, stop texts, long prompts), and a check's result.
 
     findings, answers = ask_prompts(asking, prompts)         # answers: for the comparison with the target's own layers
     check_stop(asking, answers)
-    check_long_prompt(asking, longest=4096)
+    check_long_prompt(asking, 4096, answers)
 
-Result of one check of the smoke set.
+Each check gives a `SmokeResult`.
 """
 
 from __future__ import annotations

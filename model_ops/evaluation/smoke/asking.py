@@ -58,7 +58,7 @@ class SmokeClient:
         self._api.close()
 
     def chat(self, prompt: SmokePrompt, **more: Any) -> dict[str, Any]:
-        """The first choice of the answer, and `prompt_token_ids` beside it. Raises NotAnswered."""
+        """The first choice of the answer, and `prompt_token_ids` beside it. Raises NoAnswerError."""
         said = self._json("/v1/chat/completions", self._body(prompt, more))
         try:
             choice = said["choices"][0]
@@ -70,7 +70,7 @@ class SmokeClient:
         return {**choice, "prompt_token_ids": said.get("prompt_token_ids")}
 
     def stream(self, prompt: SmokePrompt, **more: Any) -> tuple[str, str | None, bool]:
-        """The text of a streamed answer, its finish_reason, and whether the stream ended as it should. Raises NotAnswered."""
+        """The text of a streamed answer, its finish_reason, and whether the stream ended as it should. Raises NoAnswerError."""
         content = self._content("/v1/chat/completions", {**self._body(prompt, more), "stream": True})
         text, reason, ended = "", None, False
         try:
@@ -89,7 +89,7 @@ class SmokeClient:
         return text, reason, ended
 
     def completion(self, ids: list[int], **more: Any) -> dict[str, Any]:
-        """The first choice of a completion of token ids. Raises NotAnswered."""
+        """The first choice of a completion of token ids. Raises NoAnswerError."""
         said = self._json("/v1/completions", {"model": self.model, "prompt": ids, **more})
         try:
             return dict(said["choices"][0])
@@ -97,7 +97,7 @@ class SmokeClient:
             raise NoAnswerError("its answer is no completion") from error
 
     def status(self, path: str, body: dict[str, Any] | None = None) -> int:
-        """The HTTP status of a request. Raises NotAnswered if there is no answer at all."""
+        """The HTTP status of a request. Raises NoAnswerError if there is no answer at all."""
         return self._response("GET" if body is None else "POST", path, body).status
 
     def _body(self, prompt: SmokePrompt, more: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,8 @@
     findings = run_smoke_set(server, prompts, schema_rows, scores)
     failed(findings)                    # one sentence each; a check that could not be made is no failure
 
-Takes a few dozen short requests. Importing this file imports no torch.
-
-Whether a server that was started with a drafter drafts: its counters moved while it was asked.
+Takes a few dozen short requests. A server that was started with a drafter must draft: its counters move while it is asked.
+Importing this file imports no torch.
 """
 
 from __future__ import annotations

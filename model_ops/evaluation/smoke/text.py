@@ -1,17 +1,14 @@
-"""Whether what a server says is what the target says: its greedy answers under the target's own layers.
+"""Compares a server's greedy answers with the target's own layers, or with the server's own reading of them.
 
     compare_text(asking, answers, scores)  # scores: of model_ops.evaluation.smoke.own_layers, run by the caller
+    read_scores(asking, answers)         # {"tokens", "agreed", "nll"}; raises NoAnswerError
 
 A server may be fast, answer every request, and say nonsense: a wrong kernel, a drafter whose tokens are not verified, another
-model's weights. Greedy tokens of the right model are ranked first by its own layers, up to ties of 16-bit arithmetic. Where the
-target cannot be loaded beside its server, the server reads its own answers instead.
+model's weights. Greedy tokens of the right model are ranked first by its own layers, up to ties of 16-bit arithmetic.
 
-Log-probabilities of a server's own answers, read back as prompts: for targets too large to be loaded a second time.
-
-    read_scores(asking, answers)         # {"tokens", "agreed", "nll"}; raises NotAnswered
-
-Reading uses neither the drafter nor the cache that decoding fills, so drafted tokens that were not verified, and wrong decoding
-kernels, show. Wrong weights do not.
+Where the target is too large to be loaded beside its server, the server reads its own answers as prompts and gives their
+log-probabilities. Reading uses neither the drafter nor the cache that decoding fills, so drafted tokens that were not verified,
+and wrong decoding kernels, show. Wrong weights do not.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""Turns the settings of a merge into the function that merges one tensor, and into the candidates of a search.
+"""Merges tensors of models that have the same shapes, and turns the settings of a merge into candidates of a search.
 
     weights, scale = given_weights(settings)
     merge = tensor_merge(settings, weights, scale)        # (name, values of every model) -> merged values
     candidates(settings)                                  # [(weights, scale), ...] that a search tries
 
-Merges tensors of models that have the same shapes. Pure functions; every result is float32.
-
     linear([a, b], [0.7, 0.3])                            # weighted mean, a model soup
     slerp(a, b, t=0.3)                                    # along the arc from a to b
     from_base(base, [a, b], weights=[1.0, 1.0], trim=partial(largest, density=0.5), elect=True, normalize=True)    # TIES
 
-Definitions follow mergekit (Goddard et al., arXiv 2403.13257), with one difference: DARE scales the values that it keeps by
-1 / density, as its paper does (Yu et al., arXiv 2311.03099, equation 3), so that the expected result is task arithmetic;
-mergekit scales each tensor to its L1 norm.
+Merges are pure functions; every result is float32. Definitions follow mergekit (Goddard et al., arXiv 2403.13257), with one
+difference: DARE scales the values that it keeps by 1 / density, as its paper does (Yu et al., arXiv 2311.03099, equation 3), so
+that the expected result is task arithmetic; mergekit scales each tensor to its L1 norm.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Decoder layers of drafters: the common interface, and the layers of EAGLE-3 and P-EAGLE.
+"""Decoder layers of drafters, and the interface of drafters that repeat them on their own output: EAGLE-3, P-EAGLE, MTP.
 
     layer = DraftLayer(config, first=True)
     x = layer.reads(hidden, embedding)                             # input of attention's projections
     hidden = layer.finish(hidden, attended)
-
-The first layer reads embedding and hidden state, each normalised, so the inputs of its projections are twice as wide. Further
-layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or layers.0), the others
-layers.1 and so on.
-
-Interface of drafters that run the same layers for each draft, on their own output: EAGLE-3, P-EAGLE, MTP.
 
     hidden = model.fuse(captured)                                   # step 0 reads the target's hidden states
     hidden = model.fed_back(hidden)                                 # later steps read the output of the step before
@@ -16,7 +10,9 @@ Interface of drafters that run the same layers for each draft, on their own outp
         ...
     logits = model.logits(hidden)
 
-`unrolled_draft_steps` trains them and `eagle3_drafter` decodes with them; both use only this interface.
+The first layer of EAGLE-3 and P-EAGLE reads embedding and hidden state, each normalised, so the inputs of its projections are
+twice as wide. Further layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or
+layers.0), the others layers.1 and so on.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""MEDUSA: several heads on the target's last hidden state."""

@@ -1,25 +1,20 @@
 """MEDUSA draft model (Cai et al. 2024, arXiv 2401.10774): K heads on the target's last state. Tensor names as in vLLM.
 
     model = Medusa(MedusaConfig(hidden_size=256, vocab_size=8_192, draft_vocab_size=2_000, num_heads=3))
+    drafter = load_draft_model(directory).drafter()
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
     x = h; x = x + silu(W_i x) for each residual layer i; logits = lm_head(x)
 
 h is the target's state after its final norm at index j, from which its head drew x[j+1]. Head k predicts x[j+2+k] only from h:
-it reads neither x[j+1] nor the drafts of other heads. So all heads run at once, and later heads are much less accurate. The
-drafter needs no cache.
+it reads neither x[j+1] nor the drafts of other heads. So all heads run at once, and later heads are much less accurate. After
+verification a server passes h of the last accepted token, as in training; only this state is kept between rounds, without a
+cache.
 
 All heads share one output matrix (`shared_head`, vLLM's original_lm_head); separate matrices, as in the paper, have K times the
 target's vocabulary. The format allows a draft vocabulary (`token_map`, absolute ids, with a shared matrix only). Heads of other
 tools with one can be read, but vLLM 0.32 refuses to load them (its loader takes token_map for a missing weight), so none is
 written here. Residual layers begin as the identity, output matrices as the target's rows.
-
-Decoding with MEDUSA: every head drafts from the target's last hidden state.
-
-    drafter = load_draft_model(directory).drafter()
-    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
-
-After verification a server passes the final state of the last accepted token, as in training (index j). Only this state is kept
-between rounds; there is no cache.
 """
 
 from __future__ import annotations

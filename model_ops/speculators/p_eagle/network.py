@@ -1,6 +1,8 @@
 """P-EAGLE draft model (AWS 2026, arXiv 2602.01469): EAGLE-3's body with all K drafts in one pass.
 
     model = PEagle(PEagleConfig.for_target(target.config, 2_000, num_layers=4, mask_token_id=8_191, num_depths=5))
+    drafter = load_draft_model(directory).drafter()
+    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
 
 Draft 0 is EAGLE-3's: the body reads the target's states and the last drawn token. EAGLE-3 would wait for each draft's token
 and output; here the entries of drafts 1..K-1 read two learnt values instead: the embedding of a mask token, and `mask_hidden`,
@@ -9,17 +11,12 @@ the entries up to j and the mask entries before it, and predicts x[j+2+d]. So a 
 the time of one entry on a GPU. No draft depends on the tokens of earlier drafts, so later drafts are less accurate than
 EAGLE-3's.
 
+As with EAGLE-3, only cache entries from the target's own states stay visible. Mask entries of a round come after them, and the
+next entries from the target's states overwrite them.
+
 vLLM 0.32 runs it with method eagle3 and "parallel_drafting": true (v1/spec_decode/llm_base_proposer.py). It reads the mask
 token's embedding from the drafter's embedding table, so one id loses its own embedding; choose one that texts do not hold
 (`model_ops.speculators.states.draft_vocabulary.unused_token`).
-
-Decoding with P-EAGLE: all drafts of a round in one pass over mask entries.
-
-    drafter = load_draft_model(directory).drafter()
-    decode(runner, prompts, ..., drafter=drafter, num_speculative_tokens=3)
-
-As with EAGLE-3, only cache entries from the target's own states stay visible. Mask entries of a round come after them, and the
-next entries from the target's states overwrite them.
 """
 
 from __future__ import annotations

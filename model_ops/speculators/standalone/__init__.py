@@ -1,0 +1,1 @@
+"""A small language model with the target's tokenizer as the drafter."""

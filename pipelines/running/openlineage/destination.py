@@ -1,18 +1,16 @@
 """Sends OpenLineage events to a collector or appends them to a file, without ever failing or delaying a run.
 
+    settings = OpenLineageSettings.of(os.environ)     # None: no events
     with destination(settings, say) as send: send(event)
 
 A thread of its own sends events in order. A collector that is away costs no time; when the run has ended, the thread has a few
 seconds to finish. `say` is called once with a sentence if events were lost.
 
-Where OpenLineage events go: the environment variables that OpenLineage's own clients read.
-
-    settings = OpenLineageSettings.of(os.environ)     # None: no events
-    OPENLINEAGE_URL=http://marquez:5000               # a collector, or file:///srv/events.ndjson, or a path: a line per event
+Settings are the environment variables that OpenLineage's own clients read:
 
 | variable | meaning |
 |---|---|
-| OPENLINEAGE_URL | the collector, or a file; not set: no events |
+| OPENLINEAGE_URL | the collector (http://marquez:5000), or a file (file:///srv/events.ndjson, or a path); not set: no events |
 | OPENLINEAGE_ENDPOINT | path at the collector, by default api/v1/lineage |
 | OPENLINEAGE_API_KEY | sent as a bearer token; never logged |
 | OPENLINEAGE_NAMESPACE | namespace of the jobs, by default millrace |

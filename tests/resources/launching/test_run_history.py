@@ -110,7 +110,7 @@ def test_what_dagster_itself_writes_is_read_as_dagster_reads_it(tmp_path):
 
 
 def test_dagster_s_private_modules_are_imported_by_no_file():
-    """What cannot be had from Dagster's public names is read from its files, in resources/run_history.py alone."""
+    """What cannot be had from Dagster's public names is read from its files, in resources/launching/run_history.py alone."""
     from tests.conftest import PROJECT
 
     for package in PACKAGES:
