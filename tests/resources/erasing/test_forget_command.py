@@ -4,7 +4,7 @@ import json
 from datetime import date
 
 import pyarrow as pa
-from filled_lake import Lake, Tables, rebuild
+from filled_lake import LakeLayout, Tables, rebuild
 
 from resources.digests.user_hash import keyed_hash
 from resources.lake.lake_use import at_work
@@ -26,7 +26,7 @@ def row(number, user):
 
 
 def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     tables = Tables(lake)
     tables.append("interactions", pa.Table.from_pylist([row(1, "ann"), row(2, "bob")], schema=SCHEMAS["interactions"]))
     rebuild(lake)

@@ -3,7 +3,7 @@
 from datetime import date
 
 import pyarrow as pa
-from filled_lake import Lake, Tables
+from filled_lake import LakeLayout, Tables
 
 from model_ops.files.atomic_files import write_text
 from resources.lake.tables import SCHEMAS
@@ -15,7 +15,7 @@ def row(workload, day):
 
 
 def test_rows_of_workloads_that_a_source_is_mapped_to_are_named_and_stay(tmp_path):
-    lake = Lake.open(tmp_path / "lake")
+    lake = LakeLayout.open(tmp_path / "lake")
     rows = [row("tutor", 1), row("tutor", 2), row("sales", 1)]
     Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     recipe = tmp_path / "tutor.yaml"

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_formats import pair, read
 from test_span_events import span, traces
 
 from resources.reading import batches as staging
 from resources.records import extraction
 from resources.records.extraction import LINES, in_calls
+from tests.resources.records.test_formats import pair, read
 
 
 def long_pair(number, characters):

@@ -4,13 +4,13 @@ import json
 import shutil
 
 import pytest
-from test_formats import pair, read
 
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingest_notes import notes_on
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
+from tests.resources.records.test_formats import pair, read
 
 ID = "resp_67ccd2bed1ec8190b14f964abc054267"
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from test_openai_batch import read, request, response
+
+from tests.resources.records.test_openai_batch import read, request, response
 
 OPENAI = [request("a", "openai a"), request("b", "openai b")], [response("b", "o-b"), response("a", "o-a")]
 ANTHROPIC = (

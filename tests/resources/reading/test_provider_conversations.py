@@ -5,11 +5,11 @@ import json
 
 import pyarrow as pa
 import pytest
-from test_formats import litellm, read
 
 from resources.composing.seeds import SEEDS
 from resources.curating.cleaning import MACROS
 from resources.lake.sql_files import run, workbench
+from tests.resources.records.test_formats import litellm, read
 
 QUESTION, MORE = "Which city is warmer?", "And Rome?"
 CALLS = [("c1", "weather", {"city": "Oslo", "days": 1}), ("c2", "weather", {"city": "Bergen", "days": 2.0})]

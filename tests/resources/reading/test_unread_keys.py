@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from test_formats import read
 
 from resources.digests.user_hash import keyed_hash
 from resources.erasing import raw_keys
@@ -16,6 +15,7 @@ from resources.reading.ingest_notes import notes_on
 from resources.reading.unread_keys import UnreadKey, unread_in, unread_text
 from resources.records.extraction import keys_read, looks_beside
 from resources.records.formats import FORMATS
+from tests.resources.records.test_formats import read
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hello there"}]}
 SAID = {

@@ -96,7 +96,7 @@ def test_no_other_file_lists_the_models():
 
 
 LINE = '    Stage("preference_model", "model", "models", "sft", role="preference", takes_model_as="model", reads=rows_it_learns),\n'
-BEFORE = '    Stage("student_model"'
+BEFORE = '    Stage(\n        "student_model"'
 FIELD_BEFORE = "    student: StudentSettings = Field("
 SCRIPT = """
 import json
