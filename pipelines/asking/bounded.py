@@ -137,8 +137,6 @@ def _limit() -> None:
         _BEFORE.clear()
 
 
-QueryT = TypeVar("T")
-
 DEFAULT_SECONDS = 300.0
 SPARE_GIB = 1.0
 """Memory, in GiB, that the process may use beyond DuckDB's limit: strings made by functions, rows being printed."""
@@ -156,16 +154,14 @@ class StuckQuestion(CatalogError):
     """The time limit passed, and a function of the query keeps computing: only ending the process stops it at once."""
 
 
-def bounded_question(
-    lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], QueryT]
-) -> QueryT:
+def bounded_question(lake: LakeLayout, sql: str, parameters: Parameters, bounds: Bounds, use: Callable[[QueryResult], T]) -> T:
     """The result of `use` on the query's answer. `use` reads the rows, in a thread of its own.
 
     Raises CatalogError; StuckQuestion and bounded.Interrupted if the query cannot be stopped.
     """
     connections: list[duckdb.DuckDBPyConnection] = []
 
-    def work(spill: Path) -> QueryT:
+    def work(spill: Path) -> T:
         def opened(connection: duckdb.DuckDBPyConnection) -> None:
             connections.append(connection)
             stack.enter_context(at_most(memory_gib(connection) + SPARE_GIB))

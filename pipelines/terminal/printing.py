@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import pyarrow as pa
 from rich.console import Console
@@ -30,7 +30,7 @@ EXPLAINED = ["explain_key", "explain_value"]
 """Columns of `explain`'s result, a drawing of many lines, which is printed as it is."""
 
 
-Rows = pa.Table | QueryResult | Page
+Rows: TypeAlias = pa.Table | QueryResult | Page
 
 
 def print_rows(rows: Rows, format: str, console: Console, width: int | None = None, vertical: bool = False) -> int:
