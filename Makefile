@@ -46,6 +46,7 @@ docs: .venv/installed  ## The pages as a site in build/site, with every link che
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: $(if $(ROOM),.venv/installed,check)  ## Checks and fast tests; ROOM=resources/drifting: the fast tests of one room alone
+	@test -e tests/$(ROOM) || { echo "there is no tests/$(ROOM): name a folder or file below tests/, such as ROOM=$(firstword $(subst /, ,$(ROOM)))"; exit 2; }
 	$(BIN)/pytest -m "not slow and not thorough" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ROOM))
 
 test-slow: .venv/installed  ## The whole graph, real servers, kills
