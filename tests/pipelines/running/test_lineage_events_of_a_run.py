@@ -2,13 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.conftest import PROJECT
-
-SCHEMA = json.loads((PROJECT / "tests" / "resources" / "lineage_events" / "run_event.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parent / "openlineage" / "run_event.schema.json").read_text())
 
 
 @pytest.mark.slow
