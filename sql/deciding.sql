@@ -1,6 +1,7 @@
 -- name: clean_rows_by_day
--- Rows of each day that cleaning kept: those that the grouping pass reads.
-select dt, count(*) as rows from cleaned_interactions where status = 'ok' group by dt
+-- Rows of each day that cleaning kept: those that the grouping pass reads. traffic: without answers of `millrace chat` ($chats).
+select dt, count(*) as rows, count(*) filter (source is distinct from $chats) as traffic
+from cleaned_interactions where status = 'ok' group by dt
 
 -- name: drift_rows
 -- Values of the tests on the traffic of a release, oldest day first. $release empty: before there was a release.
@@ -26,9 +27,11 @@ order by day
 
 -- name: daily_tokens
 -- Requests and answer tokens of some days of the traffic. A row without a count of tokens counts as the mean of the others.
+-- Answers of `millrace chat` ($chats) do not count.
 select
     count(*) as requests, coalesce(avg(completion_tokens) * count(*), 0.0)::double as answer_tokens
 from interactions
+where source is distinct from $chats
 
 -- name: decisions
 -- A workload's decisions about retraining, oldest first; of a decision that was written twice, the settled row.

@@ -75,6 +75,7 @@ read as (
         case when contains(completion, '"tool_calls"') then try_cast(completion as json) end as calling,
         case when length(completion) < 2000 then try_cast(completion as json) ->> '$.content' end as short_answer
     from cleaned_interactions
+    where source is distinct from $chats
 )
 select
     read.dt, interaction_id, content_sha256,
@@ -159,12 +160,12 @@ select dt, value, bound, settings from drift where release = $release and test =
 -- Drafts and accepted tokens of a release by hour, of captured requests whose server reported them. $release null: of the release
 -- that answered last.
 with chosen as (
-    select coalesce($release, arg_max(release, ts)) as release from interactions where drafts > 0
+    select coalesce($release, arg_max(release, ts)) as release from interactions where drafts > 0 and source is distinct from $chats
 )
 select date_trunc('hour', ts) as hour, sum(drafts)::bigint as drafts, sum(accepted_tokens)::bigint as accepted_tokens
 from interactions
 join chosen on interactions.release is not distinct from chosen.release
-where drafts > 0 and accepted_tokens between 0 and draft_tokens
+where source is distinct from $chats and drafts > 0 and accepted_tokens between 0 and draft_tokens
 group by hour
 order by hour
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,9 +137,12 @@ def print_made(made: NewRecipe, console: Console) -> None:
         ("run", "from logs to a release"),
         ("ui", "the graph and its history in a browser"),
     )
+    lake = "" if os.environ.get("MILLRACE_LAKE") else " --lake ./lake"
     for word, what in nexts:
-        command = f"millrace {word} {recipe} --lake ./lake".ljust(len(f"millrace check {recipe} --lake ./lake"))
+        command = f"millrace {word} {recipe}{lake}".ljust(len(f"millrace check {recipe}{lake}"))
         console.print(Text(f"  {command}  ").append(f"# {what}", style="dim"), soft_wrap=True, highlight=False)
+    if not lake:
+        console.print(Text(f"The lake is {os.environ['MILLRACE_LAKE']} (MILLRACE_LAKE)."), soft_wrap=True, highlight=False)
 
 
 def _short(path: Path) -> str:

@@ -216,7 +216,7 @@ COLUMNS = {
     "sha256": "sha256",
     "share": "share of the item's own words (those that no other item of the suite has) that were found, 0 to 1",
     "signature": "MinHash signature: a stamp of its settings, then one hash per band",
-    "source": "the source's name in the recipe",
+    "source": "the source's name in the recipe; millrace_chat: answers that people rated in `millrace chat`, no traffic",
     "source_format": "log format that read it",
     "source_row": "line in the object, from 1; 0 is the object as a whole",
     "source_uri": "log object it was read from",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ from resources.endpoints import Endpoint, EndpointError, EndpointLogError, appro
 from resources.lake import LakeLayout, Tables, attach_slice, rows, workbench
 from resources.launching import seconds_of_steps
 from resources.manifests import Manifest, ManifestError, read_manifest
+from resources.reading import CHATS_SOURCE
 from resources.releases import ReleaseError, read_choice, read_release
 from resources.signing import KeyProblemError
 from resources.stages import STAGES
@@ -51,7 +52,7 @@ def gather(
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
     tables = Tables(lake)
-    by_day = _rows_by_day(tables, facts.workload, now)
+    by_day, traffic_days = _rows_by_day(tables, facts.workload, now)
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
     then, base_now = _base(lake, manifests.get("base_model"), facts, now)
@@ -67,7 +68,7 @@ def gather(
         episodes=tuple(_episodes(tables, facts.workload, release)),
         **_tau(report, facts),
         **served,
-        **_traffic(tables, facts.workload, by_day, settings, now),
+        **_traffic(tables, facts.workload, traffic_days, settings, now),
         drafter_tau=_number(manifests.get("speculator"), "validation_expected_tau"),
         base_then=then,
         base_now=base_now,
@@ -91,15 +92,16 @@ def _base(lake: LakeLayout, made: Manifest | None, facts: RecipeFacts, now: date
 def traffic(lake: LakeLayout, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:
     """requests_a_day and answer_tokens_a_request of the last days that are over, as far as they are known."""
     tables = Tables(lake)
-    return _traffic(tables, workload, _rows_by_day(tables, workload, now), settings, now)
+    return _traffic(tables, workload, _rows_by_day(tables, workload, now)[1], settings, now)
 
 
-def _rows_by_day(tables: Tables, workload: str, now: datetime) -> dict[date, int]:
-    """Rows that cleaning kept. A day in the future is left out: a clock is wrong."""
+def _rows_by_day(tables: Tables, workload: str, now: datetime) -> tuple[dict[date, int], set[date]]:
+    """Rows that cleaning kept, and the days with traffic. A day in the future is left out: a clock is wrong."""
     with workbench() as connection:
         attach_slice(connection, tables, "cleaned_interactions", workload)
-        found = rows(connection, "deciding/clean_rows_by_day").to_pylist()
-    return {row["dt"]: row["rows"] for row in found if row["dt"] <= now.date()}
+        found = rows(connection, "deciding/clean_rows_by_day", chats=CHATS_SOURCE).to_pylist()
+    past = [row for row in found if row["dt"] <= now.date()]
+    return {row["dt"]: row["rows"] for row in past}, {row["dt"] for row in past if row["traffic"]}
 
 
 def _endpoint(lake: LakeLayout, workload: str, manifests: Mapping[str, Manifest]) -> tuple[str, str, Manifest | None]:
@@ -186,19 +188,17 @@ def _tau(report: Manifest | None, facts: RecipeFacts) -> dict[str, Any]:
     return {"tau_released": float(metrics[name]), "tau_released_low": metrics.get(f"{name}_low")} if name else {}
 
 
-def _traffic(
-    tables: Tables, workload: str, by_day: Mapping[date, int], settings: DecideSettings, now: datetime
-) -> dict[str, Any]:
+def _traffic(tables: Tables, workload: str, traffic_days: Set[date], settings: DecideSettings, now: datetime) -> dict[str, Any]:
     """Requests a day and tokens of an answer over the TRAFFIC_DAYS up to the newest day of the logs that is over; where none is
     over, up to the newest. A day in between without rows is one without requests."""
-    newest = max((day for day in by_day if day < now.date()), default=max(by_day, default=None))
+    newest = max((day for day in traffic_days if day < now.date()), default=max(traffic_days, default=None))
     if newest is None:
         return {"requests_a_day": settings.requests_per_day}
-    first = max(min(by_day), newest - timedelta(TRAFFIC_DAYS - 1))
+    first = max(min(traffic_days), newest - timedelta(TRAFFIC_DAYS - 1))
     days = [first + timedelta(place) for place in range((newest - first).days + 1)]
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
-        [found] = rows(connection, "deciding/daily_tokens").to_pylist()
+        [found] = rows(connection, "deciding/daily_tokens", chats=CHATS_SOURCE).to_pylist()
     if not found["requests"]:
         return {"requests_a_day": settings.requests_per_day}
     return {

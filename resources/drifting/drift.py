@@ -32,6 +32,7 @@ from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import EMBEDDED, TESTS, SessionCounts, TestInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
+from resources.reading import CHATS_SOURCE
 
 ACCEPTANCE = "acceptance"
 DAYS_A_COMMIT = 32
@@ -303,7 +304,7 @@ class DriftRun:
             hours = rows(connection, "drifting/served_hours", release=release).to_pylist()
             if not hours and tables.holds("interactions", workload, "drafts"):
                 attach_slice(connection, tables, "interactions", workload)
-                hours = rows(connection, "drifting/captured_hours", release=release).to_pylist()
+                hours = rows(connection, "drifting/captured_hours", release=release, chats=CHATS_SOURCE).to_pylist()
         for count, what, why in (
             (backwards, "an end before the beginning", "a clock went backwards, of the server or of what reads its metrics"),
             (too_many, "more accepted than drafted tokens", "the server was restarted within, or its counters are mixed up"),

@@ -38,6 +38,7 @@ from resources.drifting.permutation import Columns, Kind
 from resources.drifting.prompt_vectors import PromptVectors
 from resources.drifting.settings import DriftSettings
 from resources.lake import Tables, attach_slice, rows, run, workbench
+from resources.reading import CHATS_SOURCE
 
 TENTHS = [str(place) for place in range(10)]
 TESTS: dict[str, tuple[Kind, list[str]]] = {
@@ -208,6 +209,7 @@ class SessionCounts:
                 prompt_sha256=judge.prompt_sha256 if judge else None,
                 names=list(self._seen.least),
                 least=list(self._seen.least.values()),
+                chats=CHATS_SOURCE,
             )
             yield connection
 

@@ -31,6 +31,7 @@ from resources.records import (
     mapped_format,
     read_object,
     record_of,
+    wrapped_fields,
 )
 from resources.sources import LogObject, SourceSettings, days_in, objects_after, open_object
 
@@ -155,6 +156,8 @@ def _count(part: Records, named: Format | None, fields: FieldMapping | None, loo
     look.has_users = look.has_users or any(map(_USER.search, texts))
     look.workloads.update(found.group(1) for text in texts if (found := _WORKLOAD.search(text)))
     look.with_system += sum(_SYSTEM.search(text) is not None for text in texts)
+    if named is fields is None:
+        fields = next(filter(None, map(wrapped_fields, records)), None)
     first = named or detect(part.sample or records) or detect(records)
     unknown = []
     for record in records:

@@ -29,6 +29,7 @@ from resources.records import (
     detect,
     read_object,
     record_of,
+    wrapped_fields,
 )
 from resources.sources import DigestReader, LedgerEntry, Opened, SourceSettings, prefetched
 
@@ -115,6 +116,8 @@ class ObjectRouter:
 
     def _others(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         """Sorts records that are not chunks of a stream."""
+        if self._first is self._named is self._fields is None:
+            self._fields = next(filter(None, map(wrapped_fields, part.sample)), None)
         if self._fields:
             yield from self._by_fields(part)
             return

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from resources.records.formats.capture_note import CAPTURE_NOTE_KEY
     from resources.records.formats.format import Format
     from resources.records.json_paths import path_of, steps_of, structure_in, value_at
-    from resources.records.mapped_records import by_fields, mapped_format
+    from resources.records.mapped_records import by_fields, mapped_format, wrapped_fields
     from resources.records.moments import is_moment
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
     from resources.records.objects.object_reader import read_object
     from resources.records.plain_text import escaped_json, finalize, visible
     from resources.records.providers.anthropic_api import user_of
+    from resources.records.providers.otlp import shown_attributes
     from resources.records.streams import CUT, StreamFold, events, joined
     from resources.records.synonyms import column_of, shown_leaves
     from resources.records.valid_json import json_text, whole

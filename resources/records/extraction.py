@@ -36,6 +36,7 @@ from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
 from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
+from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.providers.responses_api import chat_of
@@ -150,14 +151,14 @@ class Extraction:
         if "interactions" in form.fills:
             self._stage_interactions(form)
         else:
-            self._look_beside(form)
+            self._look_beside(form, looks=False)
         if form.paired:
             run(self._connection, f"reading/formats/{form.name}/pair_sides")
         self._check_feedback(form)
         rerouted = self._reroute_faulty(form, route)
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
-        run(self._connection, "reading/extraction/count_unread")
+        self._count_unread(form)
         if "feedback" in form.fills or looks_beside(form):
             run(self._connection, "reading/feedback/stage_feedback")
             run(self._connection, "reading/feedback/quarantine_feedback")
@@ -172,6 +173,7 @@ class Extraction:
             self._attach(some)
             self._stage_interactions(form)
             run(self._connection, "reading/extraction/quarantine_checked")
+            self._count_unread(form)
             self._connection.unregister("lines")
 
     def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
@@ -180,6 +182,7 @@ class Extraction:
         run(self._connection, "reading/spans/joined_calls")
         self._stage_interactions(form)
         self._check_feedback(form)
+        self._count_unread(form)
         for query in ("spans/quarantine_joined", "feedback/stage_feedback", "feedback/quarantine_feedback"):
             run(self._connection, f"reading/{query}")
         self._connection.unregister("lines")
@@ -198,21 +201,25 @@ class Extraction:
                 fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         try:
-            return json_text(reader.of(json.loads(raw)))
+            record = json.loads(raw)
+            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record))  # it is a project
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
-    def _look_beside(self, form: Format) -> None:
+    def _look_beside(self, form: Format, looks: bool = True) -> None:
         fielded = [] if form.name.startswith("fields:") else list(self._fields)
         run(
             self._connection,
             "reading/extraction/beside",
             form=form.name,
-            looks=looks_beside(form),
+            looks=looks and looks_beside(form),
             read=sorted(keys_read(form)),
             fielded=fielded,
             without=WITHOUT,
         )
+
+    def _count_unread(self, form: Format) -> None:
+        run(self._connection, "reading/formats/otlp/count_unread" if form.spans else "reading/extraction/count_unread")
 
     def _stage_interactions(self, form: Format) -> None:
         self._look_beside(form)
@@ -313,14 +320,9 @@ _APART = frozenset(
         "oasst",
         "trajectories",
         "preferences",
-        "openai_batch",
-        "anthropic_batch",
-        "gemini_batch",
-        "langsmith",
     )
 )
-"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py), runs
-whose session is a project."""
+"""Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
 _OWN = {
     "stored_completions": frozenset(
         (
@@ -343,6 +345,7 @@ _OWN = {
     "sglang": frozenset(("obj",)),
     "messages": frozenset(("parallel_tool_calls",)),
     "anthropic": frozenset(("request.metadata.user_id",)),
+    "langsmith": LANGSMITH,
 }
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))
@@ -351,13 +354,13 @@ WITHOUT = json.dumps({**_BODY, "request": _BODY, "response": _BODY})
 
 
 def looks_beside(form: Format) -> bool:
-    return "interactions" in form.fills and (form.rows_as or form.name) not in _APART
+    return ("interactions" in form.fills or form.paired) and _APART.isdisjoint((form.name, form.rows_as))
 
 
 @lru_cache(maxsize=256)
 def keys_read(form: Format) -> frozenset[str]:
     """Dotted paths that the format reads; what is below a path is read too, and `request` stands for a body."""
-    if "interactions" not in form.fills:
+    if not looks_beside(form):
         return frozenset()
     name = form.rows_as or form.name
     text = sql_text(f"reading/formats/{name}/interactions")

@@ -16,16 +16,16 @@ import base64
 import json
 import re
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from resources.records.json_paths import Steps, steps_of, structure_in, value_at
+from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.records.providers.streams import joined
 from resources.records.streams import CHUNK, is_chunk
-from resources.records.synonyms import BESIDE, measured
+from resources.records.synonyms import BESIDE, measured, words_of
 
 ROLES = {
     "human": "user",
@@ -366,6 +366,33 @@ def _begun(text: str) -> Any:
 
 def _objects(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+
+
+_ASKED, _SAID = (
+    re.compile(rf"((raw|full|llm|openai|chat|api|model|http)_)*({names})(_(body|json|payload|data|raw))*")
+    for names in ("req|requests?|inputs?|prompt|query|question", "res|resp|responses?|outputs?|completion|reply|answer|result")
+)
+
+
+@lru_cache(maxsize=4096)
+def _side_named(key: str) -> str:
+    words = "_".join(words_of((key,)))
+    return "request" if _ASKED.fullmatch(words) else "response" if _SAID.fullmatch(words) else ""
+
+
+def wrapped_pair(record: dict[str, Any], with_texts: bool = False) -> dict[str, str] | None:
+    """The keys of a request's body and of its response, as `fields` names them, where they have other names than a format's,
+    such as `req` and `resp`; None without both. with_texts: the request may also be a text."""
+    keys: dict[str, str] = {}
+    for key, value in record.items():
+        side = _side_named(key)
+        if side == "request":
+            body = structure_in(value) if isinstance(value, str) else value
+            is_text = with_texts and isinstance(value, str) and body is None
+            side *= is_text or request_in(body) is not None or (isinstance(body, dict) and "contents" in body)
+        if side:
+            keys.setdefault(side, key)
+    return {side: path_of((key,)) for side, key in keys.items()} if len(keys) == 2 else None
 
 
 def request_in(value: Any) -> dict[str, Any] | None:

@@ -8,11 +8,13 @@ name is read by them even where a known format would recognise it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 
-from resources.records.field_mapping import FieldMapping
+from resources.records.field_mapping import FieldMapping, wrapped_pair
 from resources.records.formats import FORMATS, MAPPED
 from resources.records.formats.format import Format
 from resources.records.objects.log_reader import RAW_BYTES, RecordProblem, Records, record_of
@@ -37,6 +39,20 @@ def by_fields(part: Records, fields: FieldMapping) -> Iterator[tuple[Format | No
         yield form, Records(pa.array(rows, pa.int64()), pa.array(texts, pa.large_string()), [])
 
 
+@lru_cache(maxsize=256)
+def _with_pair(fields: str, request: str, response: str) -> FieldMapping:
+    return FieldMapping(**json.loads(fields), request=request, response=response)
+
+
+def wrapped_fields(record: dict, fields: FieldMapping | None = None) -> FieldMapping | None:
+    """The fields that read a record of no known format whose request and response have other names, such as `req` and `resp`,
+    with the columns that `fields` adds; None for any other record."""
+    pair = wrapped_pair(record)
+    if pair is None or any(form.recognises(record) for form in FORMATS.values()):
+        return None
+    return _with_pair(json.dumps(fields.given if fields else {}), **pair)
+
+
 def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | str:
     """The format that a mapped record is read by, and the record in its keys; or what the record lacks."""
     if (
@@ -45,6 +61,8 @@ def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | s
         and ("interactions" in form.fills)
     ):
         return form, record
+    if fields.adds:
+        fields = wrapped_fields(record, fields) or fields
     if (logged := fields.as_logged(record)) is not None:
         form = next((form for form in FORMATS.values() if form.recognises(logged)), None)
         if form is not None and form is not PAIRS and f"fields:{form.name}" in MAPPED:

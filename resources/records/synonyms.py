@@ -521,16 +521,6 @@ def column_of(path: Path) -> tuple[str, int, str] | None:
     return None
 
 
-def columns_in(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that the keys of a flat object name, such as a span's attributes."""
-    columns: dict[str, tuple[int, Any]] = {}
-    for key, value in attributes.items():
-        match = column_of((key,)) if key != "thread.id" else None
-        if match and (result := COLUMNS[match[0]].shape(match[2], value)) is not None:
-            columns[match[0]] = min(columns.get(match[0], (match[1], result)), (match[1], result), key=lambda each: each[0])
-    return {column: result for column, (_, result) in columns.items()}
-
-
 @lru_cache(maxsize=4096)
 def _may_be(path: Path) -> tuple[str, ...]:
     """The columns that the words of an unread path may mean."""

@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from model_ops.files import write_text
 from resources.catalog import open_catalog
 from resources.lake import SCHEMAS, LakeLayout, rows, sql_text
+from resources.reading import CHATS_SOURCE
 from resources.records import finalize
 from resources.reporting.statistics import column_statistics, short
 
@@ -43,7 +44,7 @@ def write_data_report(lake: LakeLayout, path: Path, previews: bool = True) -> No
     with open_catalog(lake) as connection:
         tables = ["decisions_history" if name == "decisions" else name for name in SCHEMAS]
         listed = rows(connection, "catalog/queries/described_relations", tables=tables).to_pylist()
-        traffic = rows(connection, "catalog/queries/traffic_by_day").to_pylist()
+        traffic = rows(connection, "catalog/queries/traffic_by_day", chats=CHATS_SOURCE).to_pylist()
         page = (
             _environment()
             .get_template("data.html.j2")

@@ -112,9 +112,9 @@ json_transform(
         "model": "VARCHAR", "provider": "VARCHAR", "fingerprint": "VARCHAR", "tools": "JSON", "params": "JSON", "messages": "JSON",
         "choices": [{"message": "JSON", "finish_reason": "VARCHAR"}], "prompt_tokens": "BIGINT",
         "completion_tokens": "BIGINT", "cached_tokens": "BIGINT", "reasoning_tokens": "BIGINT",
-        "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"],
-        "side": "VARCHAR", "span": "VARCHAR", "moment": "BIGINT",
-        "evaluations": [{"name": "VARCHAR", "value": "DOUBLE", "label": "VARCHAR", "comment": "VARCHAR",
+        "latency_ms": "DOUBLE", "ttft_ms": "DOUBLE", "cost": "DOUBLE", "error": "VARCHAR", "finish_reasons": ["VARCHAR"],
+        "unread": ["VARCHAR"], "side": "VARCHAR", "span": "VARCHAR", "moment": "BIGINT",
+        "evaluations": [{"name": "VARCHAR", "value": "DOUBLE", "label": "VARCHAR", "comment": "VARCHAR", "source": "VARCHAR",
                          "response_id": "VARCHAR", "written_ts": "VARCHAR"}]
     }'
 )

@@ -1,20 +1,30 @@
 """Feedback of people or graders: a value or a label, and the id of what it is about.
 
 {response_id | request_id | trace_id | session_id, name, value | score | rating | reward | label, comment | text, source,
-timestamp}. up, down, true, false, like, dislike and similar words become 1 and -1; numbers stay as they are.
+timestamp}. up, down, true, false, like, dislike and similar words become 1 and -1; numbers stay as they are. A record that
+holds a chat of its own is no feedback, but a chat with feedback.
 """
 
 from __future__ import annotations
 
+from resources.records.field_mapping import wrapped_pair
 from resources.records.formats.format import Format
 
-TARGETS = ("response_id", "request_id", "interaction_id", "completion_id", "trace_id", "session_id", "conversation_id")
+SESSIONS = ("session_id", "conversation_id")
+TARGETS = ("response_id", "request_id", "interaction_id", "completion_id", "trace_id", *SESSIONS)
 VALUES = ("value", "score", "rating", "thumb", "thumbs", "label", "feedback", "reward")
 
 
+def _is_about_something(record: dict) -> bool:
+    return any(key in record for key in TARGETS) and any(key in record for key in VALUES)
+
+
 def recognises(record: dict) -> bool:
-    about = any(key in record for key in TARGETS)
-    return about and any(key in record for key in VALUES) and not {"messages", "request"} & record.keys()
+    if not _is_about_something(record) or {"messages", "request"} & record.keys():
+        return False
+    names_answer = any(key in record for key in TARGETS if key not in SESSIONS)  # its texts are copies of a logged call
+    places = (record, *(value for value in record.values() if isinstance(value, dict)))
+    return not any(wrapped_pair(place, with_texts=not names_answer) for place in places)
 
 
-FORMAT = Format("feedback", recognises, fills=("feedback",))
+FORMAT = Format("feedback", recognises, fills=("feedback",), when_named=_is_about_something)

@@ -12,7 +12,7 @@ from resources.records.formats.format import Format
 
 
 def recognises(record: dict) -> bool:
-    if "prompt" in record:
+    if "prompt" in record and not isinstance(record["prompt"], dict):  # an object is a request's body
         return "completion" in record or "response" in record or isinstance(record["prompt"], list)
     return "question" in record and "answer" in record
 

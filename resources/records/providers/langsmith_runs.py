@@ -7,6 +7,8 @@ Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` 
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta
 from typing import Any
 
 from resources.records.providers.blocks import body, finish_reason, mapping, objects
@@ -22,6 +24,23 @@ ROLES = {
     "ToolMessage": "tool",
     "FunctionMessage": "tool",
 }
+KEYS = frozenset(
+    re.split(
+        r"\s+",
+        """
+    run_type name status serialized dotted_order parent_run_id parent_run_ids child_runs child_run_ids direct_child_run_ids
+    reference_example_id reference_dataset_id session_id session_name app_path manifest_id manifest_s3_id end_time
+    first_token_time total_tokens prompt_cost completion_cost prompt_token_details completion_token_details
+    prompt_cost_details completion_cost_details price_model_id in_dataset execution_order s3_urls inputs_s3_urls
+    outputs_s3_urls inputs_preview outputs_preview last_queued_at share_token attachments tenant_id is_root trace_tier
+    ttl_seconds extra.invocation_params extra.runtime extra.batch_size extra.options extra.metadata.ls_provider
+    extra.metadata.ls_model_name extra.metadata.ls_model_type extra.metadata.ls_temperature extra.metadata.ls_max_tokens
+    extra.metadata.ls_stop extra.metadata.ls_method extra.metadata.ls_run_depth extra.metadata.ls_integration
+    extra.metadata.revision_id
+""".strip(),
+    )
+)
+"""What every run has: read, or known and left."""
 SESSIONS = ("thread_id", "session_id", "conversation_id")
 
 
@@ -59,9 +78,18 @@ def chat(record: dict[str, Any]) -> dict[str, Any]:
         "error": record.get("error") or None,
         "model": _first(params.get("model"), params.get("model_name"), metadata.get("ls_model_name"), inputs.get("model")),
         "written_ts": record.get("start_time"),
+        "latency_ms": _milliseconds(record.get("start_time"), record.get("end_time")),
+        "ttft_ms": _milliseconds(record.get("start_time"), record.get("first_token_time")),
         "session_id": _first(*(metadata.get(name) for name in SESSIONS)),
         "metadata": {key: value for key, value in metadata.items() if key in ("user_id", "workload_id", "trace_id")},
     }
+
+
+def _milliseconds(begun: Any, ended: Any) -> float | None:
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(begun)) / timedelta(milliseconds=1)
+    except (TypeError, ValueError):  # without one of them, or with a zone in one alone
+        return None
 
 
 def _first(*values: Any) -> Any:

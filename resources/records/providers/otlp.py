@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from resources.records.inline_media import NEEDLES, referenced
 from resources.records.objects.log_reader import LONGEST_BYTES
 from resources.records.providers.otlp_messages import ROLE_OF_EVENT, content_of, structured, system_of, tools_of
-from resources.records.synonyms import columns_in
+from resources.records.synonyms import Reader, column_of, shown_leaves
 from resources.records.valid_json import json_text
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
@@ -38,6 +38,12 @@ PARAMETERS = {
 }
 DETAILS, EVALUATION = "gen_ai.client.inference.operation.details", "gen_ai.evaluation.result"
 CONTENTS = ("gen_ai.choice", "gen_ai.content.prompt", "gen_ai.content.completion")
+_CONVENTIONS = re.compile(
+    r"(gen_ai|llm|openinference|openai|traceloop\.(entity|workflow|span)|aws|az|azure|input|output|server|client|network|http|url|net|peer"
+    r"|rpc|error|exception|event|otel|telemetry|service|code|thread|process|host|tag)\b"
+)
+"""Attributes that conventions name: contents, and what the columns do not need."""
+_READER = Reader(frozenset())
 Event = tuple[Any, dict[str, Any], Any]
 """Name, attributes and time of an event."""
 
@@ -123,6 +129,8 @@ def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events:
     call["evaluations"] = [
         {**_evaluation(more, when), "response_id": call["request_id"]} for name, more, when in events if name == EVALUATION
     ]
+    if said := call.pop("feedback"):
+        call["evaluations"].append({**said, "source": "log", "response_id": call["request_id"]})
     return call
 
 
@@ -176,7 +184,13 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     def first(*names: str) -> Any:
         return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
-    beside = columns_in(attributes)
+    own = {
+        key: value
+        for key, value in attributes.items()
+        if not _CONVENTIONS.match(key) or (column_of((key,)) and key != "thread.id")
+    }
+    told = _READER.of(own)
+    beside = told["found"]
     begun, ended = _nanoseconds(item.get("startTimeUnixNano")), _nanoseconds(item.get("endTimeUnixNano"))
     when = begun or _nanoseconds(item.get("timeUnixNano")) or _nanoseconds(item.get("observedTimeUnixNano"))
     status = item.get("status") or {}
@@ -196,8 +210,11 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "session_id": first("gen_ai.conversation.id", "session.id", "traceloop.association.properties.session_id")
         or beside.get("session"),
         "user_id": first("enduser.id", "user.id", "traceloop.association.properties.user_id") or beside.get("user"),
-        "model": first("gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
-        "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system"),
+        "model": first("gen_ai.response.model", "gen_ai.request.model", "llm.model_name") or beside.get("model"),
+        "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system") or beside.get("provider"),
+        "cost": beside.get("cost"),
+        "feedback": {"name": beside["feedback_name"], "label": beside["feedback"]} if "feedback" in beside else None,
+        "unread": [each.partition("\t")[0] for each in told["unread"]],
         "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),
         "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},
@@ -220,6 +237,14 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "error": (status.get("message") or first("error.message", "error.type") or "error") if failed else None,
         "finish_reasons": first("gen_ai.response.finish_reasons"),
     }
+
+
+def shown_attributes(document: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of all spans and log records of a document, as unread keys are listed."""
+    for key, value in (
+        document.items() if isinstance(document, dict) else enumerate(document if isinstance(document, list) else [])
+    ):
+        yield from shown_leaves(_attributes(value)) if key == "attributes" else shown_attributes(value)
 
 
 def _span(item: dict[str, Any]) -> str | None:

@@ -52,7 +52,7 @@ select
     evaluation.name as name,
     coalesce(cast(evaluation.value as varchar), evaluation.label) as written_value,
     evaluation.label as label,
-    'evaluation' as source,
+    coalesce(evaluation.source, 'evaluation') as source,
     evaluation.comment as comment,
     evaluation.written_ts as written_ts
 from evaluations
@@ -113,6 +113,7 @@ select
     call.reasoning_tokens as reasoning_tokens,
     call.latency_ms as latency_ms,
     call.ttft_ms as ttft_ms,
+    call.cost as cost,
     case when call.error is null then 'success' else 'failure' end as status,
     case
         when call.kind = 'passed over' then 'skipped'
@@ -130,6 +131,17 @@ select
         else 'the span or event is not as OTLP JSON writes it'
     end as message
 from numbered
+
+-- name: count_unread
+-- Counts attributes of model calls that nothing reads.
+insert into unread_keys
+with told as (
+    select object, unnest(call.unread) as path from otlp_calls where call.kind = 'call'
+)
+
+select object, 'unread' as kind, path, '' as other, count(*) as records
+from told
+group by all
 
 -- name: sides
 -- Spans without content, and log records with the content of a span.

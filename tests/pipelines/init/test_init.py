@@ -3,13 +3,15 @@
 import json
 import shutil
 from datetime import date
+from io import StringIO
 
 import pytest
 import yaml
+from rich.console import Console
 
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
-from pipelines.init.questions import ask
+from pipelines.init.questions import ask, print_made
 from pipelines.init.recipe_file import InitError, RecipeWishes, check_name, check_uri, write_recipe
 from pipelines.init.recipe_text import place, plain, scalar
 from tests.thorough_cases import thorough_except
@@ -54,6 +56,23 @@ def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made
     ):
         assert words in text, words
     assert all(len(line) <= 128 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("lake", "said"),
+    [
+        (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
+        ("/data/lake", ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."]),
+    ],
+)
+def test_the_commands_that_it_ends_with_name_the_lake_that_they_would_take(made, monkeypatch, lake, said):
+    monkeypatch.chdir(made.path.parent)
+    monkeypatch.setenv("MILLRACE_LAKE", lake) if lake else monkeypatch.delenv("MILLRACE_LAKE", raising=False)
+    printed = StringIO()
+    print_made(made, Console(file=printed, width=120))
+    for words in said:
+        assert words in printed.getvalue()
+    assert ("--lake" in printed.getvalue()) is (lake is None)
 
 
 def test_it_never_replaces_a_recipe_without_being_told_to(made, traffic):

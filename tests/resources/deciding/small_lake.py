@@ -21,13 +21,13 @@ ANA = Actor("ana", "test", "looks right")
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model")
 
 
-def log_day(lake, day, rows):
+def log_day(lake, day, rows, source="gateway"):
     """A day of clean rows with 100 answer tokens each, in both tables."""
     ts = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     for name, more in (("interactions", {"completion_tokens": 100}), ("cleaned_interactions", {"status": "ok"})):
         table = [
             dict.fromkeys(SCHEMAS[name].names)
-            | {"workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, **more}
+            | {"workload": "shop", "dt": day, "interaction_id": f"{day}-{number}", "ts": ts, "source": source, **more}
             for number in range(rows)
         ]
         Tables(lake).replace(name, pa.Table.from_pylist(table, schema=SCHEMAS[name]), workload="shop", dt=[day])

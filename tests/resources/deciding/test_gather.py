@@ -115,6 +115,19 @@ def test_a_day_without_requests_counts_in_the_requests_a_day(tmp_path):
     assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 30
 
 
+def test_rated_answers_of_millrace_chat_are_no_requests_a_day(tmp_path):
+    lake = trained_lake(tmp_path, days=1, rows=70)  # 2026-06-01
+    before = gather(lake, FACTS, SETTINGS, NOW)[0]
+    log_day(lake, date(2026, 6, 8), 30, source="millrace_chat")
+    found = gather(lake, FACTS, SETTINGS, NOW)[0]
+    assert (
+        (found.requests_a_day, found.answer_tokens_a_request)
+        == (before.requests_a_day, before.answer_tokens_a_request)
+        == (70, 100)
+    )
+    assert found.rows == before.rows + 30  # they are rows to train on
+
+
 def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
     before = gather(lake, FACTS, SETTINGS, NOW)
     row = dict.fromkeys(SCHEMAS["drift"].names) | {

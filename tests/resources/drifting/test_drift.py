@@ -258,6 +258,17 @@ def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeyp
     assert not compare_traffic(tables, "tutor", settings, TestInputs(), ServedRelease("bbb"), now=NOW).rows
 
 
+def test_rated_answers_of_millrace_chat_are_no_traffic_that_drifts(tables):
+    rows = days_of_rows(12, generator(4))
+    chats = [cleaned(10**8 + place, END, f"chat {place}", shape="chat#1", source="millrace_chat") for place in range(60)]
+    found = []
+    for more in ([], chats):
+        store(tables, "cleaned_interactions", [*rows, *more])
+        shapes = by_test(compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW))["prompt_shapes"]
+        found.append((shapes["value"], shapes["sessions"], shapes["alarm"]))
+    assert found[0] == found[1]
+
+
 def test_the_page_shows_alarms_and_plots_and_no_text_of_users(tables):
     after = days_of_rows(1, generator(10), of=changed, first=END)
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(9)), *after])

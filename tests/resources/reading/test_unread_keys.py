@@ -74,6 +74,68 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
     assert list(named_in_logs(lake, "U9")) == []
 
 
+def attributes(**values):
+    return [{"key": key.replace("__", "."), "value": {"stringValue": value}} for key, value in values.items()]
+
+
+def test_attributes_of_spans(tmp_path):
+    asked, said = json.dumps(ASKED["messages"]), json.dumps([{"role": "assistant", "content": "hi"}])
+    own = {"cost_usd": "0.5", "thumb": "down", "actor__login": "bob", "metadata": '{"tier": "gold", "user_id": "U2"}'}
+    content = {
+        "gen_ai__input__messages": asked,
+        "gen_ai__output__messages": said,
+        "http__route": "/chat",
+        "thread__id": "main-7",
+    }
+    chat = {"gen_ai__operation__name": "chat", **content, **own}
+    times = {"startTimeUnixNano": "1780315200000000000", "endTimeUnixNano": "1780315201000000000"}
+    spans = [
+        {"traceId": "t" * 32, "spanId": "a" * 16, **times, "attributes": attributes(**chat)},
+        {"traceId": "t" * 32, "spanId": "b" * 16, **times, "attributes": attributes(region="eu")},  # no call
+    ]
+    (row,), bad, (thumb,), report = read(tmp_path, [{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}])
+    assert (row["cost"], row["user_hash"], row["session_id"]) == (0.5, keyed_hash("U2"), None) and not bad
+    assert (thumb["value"], thumb["name"], thumb["source"]) == (-1, "thumbs", "log")
+    assert [(key.path, key.field, key.records) for key in report.unread_keys["gateway"]] == [
+        ('["actor.login"]', "", 1),
+        ("metadata.tier", "", 1),
+    ]
+    [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob")
+    assert said.startswith('source gateway: this user stands under ["actor.login"] in 1 record (')
+
+
+def test_runs_of_langsmith_and_pairs_of_a_batch(tmp_path):
+    run = {
+        "id": "r1",
+        "run_type": "llm",
+        "session_id": "a-project",
+        "start_time": "2026-06-01T12:00:00",
+        "end_time": "2026-06-01T12:00:01.500000",
+        "first_token_time": "2026-06-01T12:00:00.250000",
+        "total_cost": 0.02,
+        "name": "ChatOpenAI",
+        "dotted_order": "20260601T120000Zr1",
+        "extra": {"metadata": {"user_id": "U2", "ls_provider": "openai", "tier": "gold"}, "runtime": {"sdk": "js"}},
+        "inputs": ASKED,
+        "outputs": SAID,
+    }
+    (row,), bad, _, report = read(tmp_path, [run, {**run, "id": "r2", "run_type": "chain", "crew": "x"}])
+    assert (row["user_hash"], row["session_id"], row["cost"]) == (keyed_hash("U2"), None, 0.02) and not bad
+    assert (row["latency_ms"], row["ttft_ms"]) == (1500, 250)
+    assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("extra.metadata.tier", 1)]
+    body = {**ASKED, "metadata": {"customerId": "U2", "tier": "gold"}}
+    request = {"custom_id": "c1", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    response = {
+        "id": "b1",
+        "custom_id": "c1",
+        "response": {"status_code": 200, "request_id": "q1", "body": SAID},
+        "error": None,
+    }
+    (row,), bad, _, report = read(tmp_path / "batch", [request, response])
+    assert row["user_hash"] == keyed_hash("U2") and not bad
+    assert [(key.path, key.records) for key in report.unread_keys["gateway"]] == [("request.metadata.tier", 1)]
+
+
 def test_fields_beside_a_known_format_and_names_beside_fields(tmp_path):
     record = {**OPENAI, "billing": {"amount": 0.5}, "actor": {"login": "bob"}}
     (row,), _, _, report = read(tmp_path, [record], fields={"cost": "billing.amount", "user": "actor.login"})

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from test_formats import read
 
 from resources.records.field_mapping import FieldMapping
+from resources.records.formats import FORMATS
 from resources.records.mapped_records import mapped_format
 from resources.sources.sources import SourceSettings
 
@@ -120,6 +121,51 @@ def test_feedback_alone(tmp_path):
     )
     assert [(row["request_id"], row["value"]) for row in found] == [("r1", 1)] and report.total.read == 2
     assert bad["source_row"] == 2 and "nothing at vote (fields: feedback)" in bad["message"]
+
+
+BESIDE = {"time": "2026-06-01T10:00:00Z", "thumb": "down", "conversation_id": "s1", "user": {"id": "U2"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ({"req": {"model": "m", "messages": ASKED}}, {"resp": ANSWER}),
+        ({"requestBody": json.dumps({"messages": ASKED})}, {"responseBody": json.dumps(ANSWER)}),
+        ({"prompt": {"messages": ASKED}}, {"completion": ANSWER}),
+        ({"input": ASKED}, {"output": {"role": "assistant", "content": "yes"}}),
+        (
+            {"req": {"model": "c", "max_tokens": 9, "messages": ASKED}},
+            {"res": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "yes"}]}},
+        ),
+        (
+            {"llm_request": {"contents": [{"role": "user", "parts": [{"text": "hé"}]}]}},
+            {"llm_response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "yes"}]}}]}},
+        ),
+    ],
+)
+def test_request_and_response_under_other_names_are_a_chat_with_its_columns(tmp_path, asked, answered):
+    given = {"request_id": "g1", "value": 1}
+    (row,), bad, thumbs, report = read(tmp_path, [{**BESIDE, **asked, **answered, "actor": {"login": "U9"}}, given])
+    assert (said(row), row["session_id"], str(row["ts"])[:10]) == (([("user", "hé")], "yes"), "s1", "2026-06-01")
+    assert row["user_hash"] and [thumb["value"] for thumb in thumbs] == [-1, 1] and not bad
+    assert [key.path for key in report.unread_keys["gateway"]] == ["actor.login"]
+    (named,), *_ = read(tmp_path / "named", [{**BESIDE, **asked, **answered}], fields={"session": "user.id"})
+    assert (said(named), named["session_id"]) == (said(row), "U2")
+
+
+@pytest.mark.parametrize(
+    ("record", "is_feedback"),
+    [
+        ({"session_id": "s", "thumb": 1}, True),
+        ({"session_id": "s", "thumb": 1, "input": "hé", "output": "yes"}, False),
+        ({"response_id": "r", "thumb": 1, "input": "hé", "output": "yes"}, True),  # about a call that is logged elsewhere
+        ({"session_id": "s", "thumb": 1, "payload": {"req": {"messages": ASKED}, "resp": ANSWER}}, False),
+        ({"session_id": "s", "score": 1, "input": {"ticket": 7}, "output": {"grade": 3}}, True),
+    ],
+)
+def test_a_chat_with_a_thumb_is_no_feedback(record, is_feedback):
+    assert FORMATS["feedback"].recognises(record) is is_feedback
+    assert FORMATS["feedback"].accepts(record)
 
 
 def test_records_without_what_fields_name_are_of_a_known_format_or_say_what_they_lack(tmp_path):

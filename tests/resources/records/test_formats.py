@@ -58,7 +58,7 @@ def _place(row):
 def read(tmp_path, content, name="log.jsonl", **source):
     """Interactions, quarantine, feedback and report of one file's content."""
     logs = tmp_path / "logs"
-    logs.mkdir(exist_ok=True)
+    logs.mkdir(parents=True, exist_ok=True)
     if not isinstance(content, bytes):
         content = "\n".join(json.dumps(record) for record in content).encode()
     (logs / name).write_bytes(content)

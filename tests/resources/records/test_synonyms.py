@@ -7,7 +7,7 @@ import pytest
 
 from resources.records.extraction import Extraction
 from resources.records.field_mapping import FieldMapping
-from resources.records.synonyms import COLUMNS, Reader, columns_in, markdown
+from resources.records.synonyms import COLUMNS, Reader, markdown
 
 READER = Reader(frozenset({"request", "response"}))
 PAGE = Path(__file__).parents[3] / "docs" / "data.md"
@@ -475,11 +475,6 @@ def test_what_a_business_says_of_itself_is_listed_and_not_read(container):
 def test_a_value_of_another_unit_is_neither_read_nor_proposed(record, columns, proposed):
     assert found(record) == columns
     assert [each.split("\t")[1] for each in READER.of(record)["unread"]] == ([] if proposed is None else [proposed])
-
-
-def test_attributes_of_a_span():
-    assert columns_in({"thread.id": 21}) == columns_in({"thread.id": "main-7"}) == {}
-    assert columns_in({"ai.telemetry.metadata.userId": "u1", "gen_ai.prompt": "hi", "user.id": "u1"}) == {"user": "u1"}
 
 
 def test_names_are_of_one_column_and_the_page_lists_them():

@@ -37,6 +37,7 @@ def lake(tmp_path_factory):
         }
         for n in range(4)
     ]
+    rows.append({**rows[0], "interaction_id": "chat", "source": "millrace_chat"})  # no traffic of the product
     Tables(lake).append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     rebuild(lake)
     return lake
@@ -48,7 +49,7 @@ def test_the_page_shows_statistics_and_escapes_logged_text(lake, tmp_path):
     assert "<script" not in page and "&lt;script&gt;" in page and "\u202e" not in page and "x" * MOST_CHARACTERS not in page
     assert not re.search(r"(?:src|href)=[\"'](?!#)", page) and "http://" not in page and "https://" not in page
     [tokens] = re.findall(r'<tr><td data-column="column">prompt_tokens</td>(.*?)</tr>', page)
-    assert re.findall(r">([^<]*)</td>", tokens) == ["BIGINT", "0.0", "4", "15", "0", "30"]
+    assert re.findall(r">([^<]*)</td>", tokens) == ["BIGINT", "0.0", "4", "12", "0", "30"]
     [day] = re.findall(r'<tr><td data-column="workload">tutor</td>(<td data-column="day">2026-06-01</td>.*)</tr>', page)
     assert re.findall(r'data-column="(\w+)"[^>]*>([^<]+)</td>', day)[:2] == [
         ("day", "2026-06-01"),
