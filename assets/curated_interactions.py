@@ -70,7 +70,9 @@ def curated_interactions(
         work=work,
     )
     counts = RecordCounts.of(manifest)
-    return shown(manifest, workshop, records_read=counts.read, kept=counts.kept, dropped=table(counts.as_rows()))
+    return shown(
+        manifest, workshop, first={"dropped": table(counts.as_rows()), "records_read": counts.read, "kept": counts.kept}
+    )
 
 
 @dg.asset_check(asset="curated_interactions", blocking=True)

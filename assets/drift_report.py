@@ -1,6 +1,8 @@
 """drift_report: each day's traffic compared with the reference window of the release that is served."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import Any
 
 import dagster as dg
 
@@ -8,9 +10,12 @@ from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of
 from assets.presentation import column_schema, embedded, table
 from assets.questions import about_table, as_metadata
+from assets.stories import listed
+from model_ops.jobs import counted
 from resources.curating import CurationSettings
 from resources.digests import source_digest
 from resources.drifting import (
+    DriftReport,
     DriftSettings,
     Embedder,
     TestInputs,
@@ -69,22 +74,38 @@ def drift_report(
     for day in days_of(context):
         alarms = [f"{row['test']} ({row['window_days']} d)" for row in shown if row["dt"] == day and row["alarm"]]
         context.add_asset_metadata({"alarms": ", ".join(alarms) or "none"}, asset_key=key, partition_key=day.isoformat())
-    newest = max((row["dt"] for row in shown), default=None)
+    newest, _ = _newest(shown)
     columns = ("test", "window_days", "value", "bound", "p", "alarm", "sessions", "problem")
     yield dg.MaterializeResult(
         asset_key=key,
         metadata={
+            **listed(_in_short(report, shown)),
+            "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
             "page": dg.MetadataValue.path(str(page)),
             "compared_days": len(report.days),
-            "notes": "; ".join(report.notes) or "none",
-            "reference": f"{report.reference.start} to {report.reference.end}" if report.reference else "none yet",
             "newest_day": newest.isoformat() if newest else "none",
-            "tests": table([{column: row[column] for column in columns} for row in shown if row["dt"] == newest]),
             "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"),
             "sql": as_metadata(about_table("drift", workload)),
             **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
         },
     )
+
+
+def _newest(shown: Sequence[Mapping[str, Any]]) -> tuple[date | None, list[str]]:
+    """The newest compared day and its alarms, in words."""
+    newest = max((row["dt"] for row in shown), default=None)
+    return newest, [f"{row['test']} over {row['window_days']} d" for row in shown if row["dt"] == newest and row["alarm"]]
+
+
+def _in_short(report: DriftReport, shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the newest compared day says, and what the report notes."""
+    newest, alarms = _newest(shown)
+    if newest is not None:
+        yield f"{newest}: {', '.join(alarms) + ' differ from the reference' if alarms else 'no test alarms'}"
+    if report.reference is not None:
+        days = counted(len(report.days), "day")
+        yield f"compared with {report.reference.start} to {report.reference.end}; {days} in this run"
+    yield from report.notes
 
 
 def _embedder(workshop: Workshop, settings: DriftSettings) -> Embedder | None:
@@ -100,8 +121,7 @@ def traffic_is_as_the_reference(workshop: dg.ResourceParam[Workshop]) -> dg.Asse
     """No test alarms on the newest compared day. A warning: an alarm says that traffic changed, not that it is worse."""
     release = served_release(workshop.lake, workshop.workload).name
     shown = recent_rows(workshop.tables, workshop.workload, release)
-    newest = max((row["dt"] for row in shown), default=None)
-    alarms = [f"{row['test']} over {row['window_days']} d" for row in shown if row["alarm"] and row["dt"] == newest]
+    newest, alarms = _newest(shown)
     return dg.AssetCheckResult(
         passed=not alarms,
         severity=dg.AssetCheckSeverity.WARN,

@@ -49,7 +49,7 @@ def evaluation_report(
     manifest = workshop.train(
         "evaluation_report", "evaluate", config.applied_to(evaluate_settings), inputs, context, kind="dataset", pinned=pinned
     )
-    return shown(manifest, workshop, worst_answers=_worst(workshop.directory(manifest)))
+    return shown(manifest, workshop, first={"worst_answers": _worst(workshop.directory(manifest))})
 
 
 def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[str, Manifest]:

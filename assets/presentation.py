@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.questions import about_artefact, as_metadata
+from assets.stories import in_short
 from resources.catalog import columns_of, comment_on
 from resources.lake import workbench
 from resources.manifests import SPLITS, Manifest
@@ -36,10 +37,13 @@ OF_ONE_RUN = ("seconds", "tokens_per_second", "peak_memory", "resumed_from")
 
 def shown(manifest: Manifest, workshop: Workshop, first: Mapping[str, Any] | None = None, **more: Any) -> dg.MaterializeResult:
     """The materialization of an artefact: its digest as the data version, metrics, tables and plots. first: what the asset's
-    page begins with, instead of metrics of the same names."""
+    page begins with after its story (stories.py), instead of metrics of the same names."""
     directory = workshop.directory(manifest)
+    has_curves = any(file.path == "metrics.jsonl" for file in manifest.files)
     metadata: dict[str, Any] = {
+        **in_short(manifest, directory),
         **(first or {}),
+        **({"training_curves": embedded(training_curves(directory / "metrics.jsonl"), "training")} if has_curves else {}),
         "path": dg.MetadataValue.path(str(directory)),
         "version": manifest.version,
         "size_mb": round(sum(file.bytes for file in manifest.files) / 1e6, 3),
@@ -54,8 +58,6 @@ def shown(manifest: Manifest, workshop: Workshop, first: Mapping[str, Any] | Non
         own_name = manifest.name.rpartition("/")[2]
         metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
         metadata |= _described_files(manifest, directory) | _counted_rows(manifest, directory)
-    if any(file.path == "metrics.jsonl" for file in manifest.files):
-        metadata["training_curves"] = embedded(training_curves(directory / "metrics.jsonl"), "training")
     for file in manifest.files:
         if file.path == "rendered.md":
             metadata["what_is_learnt"] = dg.MetadataValue.md(visible((directory / file.path).read_text(), lines=True))

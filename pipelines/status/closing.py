@@ -17,7 +17,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from model_ops.evaluation import AS_LOGGED, TARGET, Measurement, measurements_of
+from model_ops.evaluation import measurements_of
 from model_ops.jobs import counted
 from pipelines.contract import Recipe
 from pipelines.running import INTERRUPTED, Outcome
@@ -28,7 +28,7 @@ from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
 from resources.releases import GateResult, missed, read_release, verdict_of
-from resources.releasing import read_evaluation
+from resources.releasing import quality_sentences, read_evaluation
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {
@@ -38,7 +38,6 @@ SECTIONS = {
     "loss": "Models on held-out sessions",
 }
 """Section of the release's report that shows what a gate measured, by the first word of the gate's name."""
-MOST_SUITES = 3
 NAME = 12
 """Characters of the column of names."""
 
@@ -68,7 +67,7 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
     if "evaluation_report" in outcome.finished or reached:
         with suppress(ManifestError, OSError, ValueError, KeyError):
             report, _ = read_evaluation(registry.directory(registry.current("dataset", "evaluation_report")))
-            yield from _quality(measurements_of(report))
+            yield from (ClosingLine(*line) for line in quality_sentences(measurements_of(report)))
     if not reached or not registry.exists("release", "release"):
         yield from _unfinished(lake, recipe, path, outcome)
         return
@@ -87,40 +86,6 @@ def _rows(registry: Registry) -> ClosingLine:
         held_out = sum(count for split, count in rows.items() if split != "train")
         said += f"; dataset: {rows.get('train', 0):,} in training, {held_out:,} held out"
     return ClosingLine("rows", said)
-
-
-def _quality(found: list[Measurement]) -> Iterator[ClosingLine]:
-    """The served model against the base on held-out sessions and suites, and the drafters' acceptance as traffic is sampled."""
-    for each in found:
-        if (each.what, each.of, each.against) == ("loss_increase", TARGET, "base"):
-            yield ClosingLine(
-                "quality",
-                f"loss of held-out answers {_interval(each, '+z.4f')} nats per token against the base model "
-                f"({_told(each)}; {counted(each.n, 'row')})",
-            )
-    suites = [each for each in found if (each.what, each.of, each.against) == ("accuracy_gain", TARGET, "base")]
-    for each in suites[:MOST_SUITES]:
-        yield ClosingLine("", f"{each.on}: score {_interval(each, '+z.3f')} against the base model")
-    lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
-    if lengths:
-        best = max(lengths, key=lambda each: each.value)
-        rest = ", ".join(f"{each.of} {each.value:.2f}" for each in lengths if each is not best)
-        yield ClosingLine(
-            "acceptance",
-            f"{best.of}: {_interval(best, '.2f')} tokens per forward pass, sampled as logged{f'; {rest}' if rest else ''}",
-        )
-
-
-def _interval(found: Measurement, digits: str) -> str:
-    interval = "" if found.low is None else f" (95 %: {found.low:{digits}} to {found.high:{digits}})"
-    return f"{found.value:{digits}}{interval}"
-
-
-def _told(found: Measurement) -> str:
-    """What a difference of losses says about the model."""
-    if found.low is None or found.high is None:
-        return "no interval"
-    return "better" if found.high < 0 else "worse" if found.low > 0 else "no difference beyond chance"
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:

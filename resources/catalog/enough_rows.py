@@ -69,21 +69,29 @@ def count_records(lake: LakeLayout, workload: str, curate_version: str) -> Recor
 
 
 RUN = "nothing was made yet: millrace run RECIPE"
+FEEDBACK = "no source held feedback that was read (millrace inspect LOGS shows what a log has)"
 RELEASED = "no release was made yet: millrace run RECIPE makes one, and its gates are measured"
 FILLED_BY = {
     "objects": "no logs were looked for yet: millrace run RECIPE",
     "interactions": "no logs were read yet: millrace run RECIPE",
     "cleaned_interactions": "no logs were cleaned yet: millrace run RECIPE",
     "decisions": RUN,
+    "decisions_history": RUN,
     "artefacts": RUN,
     "models": RUN,
     "datasets": RUN,
     "metrics": RUN,
     "lineage": RUN,
+    "lineage_edges": RUN,
+    "lineage_nodes": RUN,
+    "weight_lineage": RUN,
+    "view_files": RUN,
+    "metrics_lines": RUN,
     "edges": RUN,
     "nodes": RUN,
     "dataset_rows": RUN,
-    "feedback": "no source held feedback that was read (millrace inspect LOGS shows what a log has)",
+    "feedback": FEEDBACK,
+    "feedback_records": FEEDBACK,
     "quarantine": "every log line could be read",
     "judgements": "no judge was asked (curation.judge in the recipe)",
     "contamination": "no evaluation suite was looked for in the traffic (evals in the recipe)",
@@ -91,15 +99,22 @@ FILLED_BY = {
     "erasures": "nobody was forgotten (millrace forget)",
     "releases": RELEASED,
     "gates": RELEASED,
-    "evaluations": RELEASED,
-    "measurements": RELEASED,
-    "acceptance": RELEASED,
-    "endpoints": RELEASED,
     "approvals": "no person decided on a release yet (millrace approve)",
+    "champions": "no release was approved yet (millrace approve)",
+    "tainted": "no artefact learnt a row that was erased since (millrace forget)",
     "serving_metrics": "no server was read yet: millrace serve does it, and millrace scrape reads one that runs",
-    "acceptance_by_shape": "no request was captured from a server that reports acceptance (millrace serve --capture)",
-    "drift": "days are compared with the traffic that a release learnt: there is no release yet, or no later day",
+    "acceptance_by_shape": "no request was captured from a server that reports acceptance (millrace serve --capture); what the "
+    "report of a release measured is in WORKLOAD_evaluation_report_acceptance",
+    "drift": "days are compared once the reference window is full (drift.reference_days in the recipe) and a later day is "
+    "over; drift/WORKLOAD.html in the lake says how many days there are",
     "retraining_decisions": "no retraining was decided on yet (automation.decide, or millrace retrain)",
+}
+FILLED_BY_ENDING = {
+    "_bad_lines": "every line of the seeds could be read",
+    "_contaminated_seeds": "no seed holds an item of an evaluation suite",
+    "_evaluation_report_task_scores": "no evaluation suite was asked (evals in the recipe)",
+    "_evaluation_report_acceptance": "no drafter was measured (speculator in the recipe)",
+    "_evaluation_report_student_acceptance": "no student was measured as a drafter",
 }
 _SOURCE = re.compile(r'\b(?:from|join)\s+"?([a-z_]\w*)', re.IGNORECASE)
 _FILTERS = re.compile(r"\b(?:where|having|qualify|limit|offset|join|sample)\b", re.IGNORECASE)
@@ -108,6 +123,8 @@ _FILTERS = re.compile(r"\b(?:where|having|qualify|limit|offset|join|sample)\b", 
 def why_empty(statement: str) -> str:
     """A sentence for a query without rows: why the relation has none, or that the query leaves none."""
     names = [name.lower() for name in _SOURCE.findall(statement)]
-    if _FILTERS.search(statement) is None and len(names) == 1 and names[0] in FILLED_BY:
-        return f"no rows in {names[0]}: {FILLED_BY[names[0]]}"
+    if _FILTERS.search(statement) is None and len(names) == 1:
+        name = names[0].removesuffix("_versions")
+        why = FILLED_BY.get(name) or next((why for ending, why in FILLED_BY_ENDING.items() if name.endswith(ending)), "")
+        return f"no rows in {names[0]}: {why}" if why else "no rows"
     return "no rows"

@@ -10,7 +10,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.drifting.dispersion import f_quantile
-    from resources.drifting.drift import compare_traffic
+    from resources.drifting.drift import DriftReport, compare_traffic
     from resources.drifting.page import plots, recent_rows, write_drift_page
     from resources.drifting.prompt_vectors import Embedder
     from resources.drifting.release_reference import served_release

@@ -1,14 +1,18 @@
 """What an asset's page tells: tags, freshness where there is a schedule, SQL to copy that has an answer, failures in one
 sentence."""
 
+import json
 import re
 from datetime import timedelta
+from types import SimpleNamespace
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
 from assets.questions import _OF_TABLES, about_endpoint, about_table
+from assets.stories import in_short
+from model_ops.evaluation.measurement import PAIRED
 from pipelines.graph.job_definitions import failure_in_one_sentence, sentence_of
 from pipelines.graph.staleness import longest_pause
 from resources.catalog.build import rebuild
@@ -71,6 +75,44 @@ def test_the_question_of_every_table_has_an_answer(tmp_path):
     for name in _OF_TABLES:
         assert query(lake, about_table(name, "o'tool")).num_rows == (0 if name == "drift" else 1), name
     assert query(lake, about_endpoint("o'tool")).num_rows == 0
+
+
+def story(name, kind="model", directory=None, config=None, **metrics):
+    manifest = SimpleNamespace(name=f"tutor/{name}", kind=kind, config=config or {}, metrics=metrics)
+    found = in_short(manifest, directory)
+    return found["in_short"].value.splitlines() if found else []
+
+
+def test_pages_of_the_main_assets_begin_with_their_story(tmp_path):
+    counts = {"read": 10, "kept": 7, "dropped": {"clean: error": 2}, "quarantined": {"ingest: wrong_type": 1}}
+    assert story("curated_interactions", "dataset", records=counts) == [
+        "- 10 records read: 7 kept (70%), 2 dropped, 1 in quarantine",
+        "- most often for error 2, wrong_type 1",
+    ]
+    trained = {"steps": 15, "tokens": 30_312, "tokens_per_second": 4_005.2, "rows": 214, "loss": 6.01, "cut_rows": 1}
+    assert story("sft_model", **trained, validation_loss=5.9, dropped_rows=0, config={"method": "lora"}) == [
+        "- lora: 15 steps over 30,312 tokens of 214 rows, 4,005 tokens/s",
+        "- loss 6.0100 in training, 5.9000 on validation rows (nats per token)",
+        "- 1 row cut at max_length",
+    ]
+    drafter = story("speculator", **trained, validation_expected_tau=2.144, config={"architecture": "eagle3"})
+    assert drafter[:2] == [
+        "- eagle3: 15 steps over 30,312 tokens of 214 rows, 4,005 tokens/s",
+        "- 2.14 tokens per forward pass expected on validation rows; evaluation_report measures it",
+    ]
+    against = {"what": "loss_increase", "of": "target", "n": 24, "counted": "rows", "unit": "nats per token", "method": PAIRED}
+    found = [
+        {**against, "against": "base", "value": -0.1, "low": -0.2, "high": -0.05},
+        {**against, "against": "champion", "value": 0.01, "low": -0.1, "high": 0.2},
+    ]
+    (tmp_path / "report.json").write_text(json.dumps({"measurements": found}))
+    (tmp_path / "speed.json").write_text("{}")
+    assert story("evaluation_report", "dataset", tmp_path) == [
+        "- quality: loss of held-out answers -0.1000 (95 %: -0.2000 to -0.0500) nats per token against the base model (better; 24 rows)",
+        "- loss of held-out answers +0.0100 (95 %: -0.1000 to +0.2000) nats per token against the champion "
+        "(no difference beyond chance; 24 rows)",
+    ]
+    assert story("base_model") == []
 
 
 def said(error):

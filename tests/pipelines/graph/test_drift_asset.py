@@ -77,6 +77,9 @@ def test_a_day_of_errors_is_warned_of_and_everything_is_in_the_catalog(lake):
     assert done.success
     shown = done.asset_materializations_for_node("drift_report")[-1].metadata
     assert "plot_errors" in shown and shown["newest_day"].value == "2026-06-05"
+    assert next(iter(shown)) == "in_short" and shown["in_short"].value.splitlines()[0] == (
+        "- 2026-06-05: errors over 1 d differ from the reference"
+    )
     [row] = query(lake, "select dt, test, alarm, sessions from drift where alarm").to_pylist()
     assert (row["dt"], row["test"], row["sessions"]) == (FIRST + timedelta(4), "errors", 30)
     assert (lake.root / "drift" / "tutor.html").read_text().count("errors") >= 2

@@ -62,7 +62,10 @@ def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made
     ("lake", "said"),
     [
         (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
-        ("/data/lake", ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."]),
+        (
+            "/data/lake",
+            ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."],
+        ),
     ],
 )
 def test_the_commands_that_it_ends_with_name_the_lake_that_they_would_take(made, monkeypatch, lake, said):

@@ -16,6 +16,7 @@ from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, verdict_of
 from resources.releases.release import ReleaseRef
+from resources.releasing.quality_text import quality_sentences
 
 RECIPE = SimpleNamespace(workload="tutor", disabled=[])
 FOUND = [
@@ -106,8 +107,8 @@ def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():
     assert [line.text for line in closing._gates(Path(), [held, empty])] == [verdict_of([held, empty]).sentence]
     assert "nothing to compare with yet: loss above champion" in verdict_of([held, empty]).sentence
     told = [
-        line.text
-        for line in closing._quality(
+        text
+        for _, text in quality_sentences(
             [found.model_copy(update={"value": -1e-9, "low": -1e-9, "high": 0.1}) for found in FOUND if found.against]
         )
     ]

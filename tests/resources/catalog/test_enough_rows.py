@@ -5,7 +5,8 @@ import json
 import pytest
 
 from resources.catalog.build import rebuild
-from resources.catalog.enough_rows import shortage
+from resources.catalog.catalog import open_catalog
+from resources.catalog.enough_rows import FILLED_BY, shortage, why_empty
 from resources.curating.record_counts import RecordCounts
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
@@ -70,3 +71,22 @@ def lake(tmp_path_factory):
 def test_what_stops_a_run(lake, counts, sources, seeds, said):
     found = shortage(lake, "shop", counts, sources, seeds)
     assert said in found if said else not found
+
+
+def test_every_relation_without_rows_says_why(tmp_path):
+    lake = LakeLayout.open(tmp_path / "lake")
+    rebuild(lake)
+    with open_catalog(lake) as connection:
+        listed = connection.execute("select relation from relations where kind <> 'macro'").fetchall()
+        empty = {name for (name,) in listed if not connection.execute(f"from {name} limit 1").fetchall()}
+    assert empty == FILLED_BY.keys()
+
+
+def test_a_dataset_s_view_without_rows_says_why_and_a_query_that_leaves_none_does_not():
+    assert why_empty("from shop_seed_examples_bad_lines_versions").endswith(": every line of the seeds could be read")
+    assert why_empty("select * from DRIFT").startswith("no rows in drift: days are compared once")
+    assert {
+        why_empty("from shop_seed_examples_rows"),
+        why_empty("from drift where alarm"),
+        why_empty("select 1 where false"),
+    } == {"no rows"}
