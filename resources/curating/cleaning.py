@@ -67,6 +67,9 @@ MACROS = tuple(
     for name in (
         "one_line",
         "one_spacing",
+        "grams_of",
+        "without_phrases",
+        "words_in",
         "message_text",
         "message_identity",
         "conversation_of",

@@ -17,6 +17,47 @@ create or replace temp macro one_spacing(line) as
         else line
     end
 
+-- name: grams_of
+-- All runs of $size characters of a text, in order.
+create or replace temp macro grams_of(text, size) as
+    list_transform(range(1, length(text) - size + 2), lambda place: text[place : place + size - 1])
+
+-- name: without_phrases
+-- A text in lower case without greetings and polite phrases of languages that set no words apart by spaces: each is a space.
+create or replace temp macro without_phrases(text) as
+    regexp_replace(text, concat(
+        '早上好|下午好|晚上好|你好|您好|请问|谢谢|麻烦|帮我|帮忙|我想要|我想|想要|我要|需要|我的|你们|我们|为什么|怎么样|怎么|怎样|如何|可不可以|可以|能不能|是不是|有没有',
+        '|什么|多少|哪里|这个|那个|一个|一下|没有|不能|问题|知道|告诉|吗|呢|吧|您|我|你|的|了',
+        '|お願い|教えて|下さい|何故|何処|私|안녕하세요|감사합니다|고맙습니다|어떻게|해주세요|싶어요|있나요|하나요|합니까|주세요',
+        '|สวัสดี|ขอบคุณ|ครับ|ค่ะ|คะ|ช่วย|หน่อย|ต้องการ|อยาก|ทำไม|อย่างไร|ยังไง|เมื่อไหร่|ที่ไหน|ได้ไหม|ไหม|ได้|ไม่|ที่|แล้ว|ของ|และ|ให้|ขอ'
+    ), ' ', 'g')
+
+-- name: words_in
+-- The words of a text in lower case that have 3 letters or more. Pieces stand for words that no spaces set apart: 2 characters of
+-- Chinese, 3 of Thai, Lao, Khmer and Burmese. Japanese: 2 characters of Chinese, and words in katakana; hiragana is mostly grammar.
+-- Korean: 2 characters of a word without its last one, which says its part in the sentence.
+create or replace temp macro words_in(text) as
+    case
+        when length(text) = strlen(text) then regexp_extract_all(text, '\pL{3,}')
+        else list_concat(
+            regexp_extract_all(regexp_replace(
+                text, '[\p{Han}\p{Hiragana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+', ' ', 'g'
+            ), '\pL{3,}|[\p{Katakana}ー]{2,}'),
+            flatten(list_transform(regexp_extract_all(without_phrases(text), '\p{Han}{2,}'), lambda run: grams_of(run, 2))),
+            flatten(list_transform(
+                regexp_extract_all(without_phrases(text), '\p{Hangul}{2,}'),
+                lambda run: grams_of(run[1 : greatest(length(run) - 1, 2)], 2)
+            )),
+            list_filter(
+                flatten(list_transform(
+                    regexp_extract_all(without_phrases(text), '[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{3,}'),
+                    lambda run: grams_of(run, 3)
+                )),
+                lambda gram: not regexp_matches(gram, '^\pM')
+            )
+        )
+    end
+
 -- name: message_text
 -- A message as one text: its content (a string, or the text of its parts) and its tool calls' names and arguments. `message`
 -- has content, tool_calls and function_call as JSON.

@@ -50,7 +50,7 @@ with said as (
 words as (
     select
         interaction_id, turn,
-        unnest(list_distinct(regexp_extract_all(regexp_replace(lower(text), '\S*[\d_@/\\]\S*', ' ', 'g'), '\pL{3,}'))) as word,
+        unnest(list_distinct(words_in(regexp_replace(lower(text), '[^\s\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]*[\d_@/\\][^\s\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]*', ' ', 'g')))) as word,
         lower(text) as text
     from said
 ),
@@ -104,7 +104,7 @@ said as (
     having said_by >= $least
 ),
 answer_words as (
-    select interaction_id, unnest(list_distinct(regexp_extract_all(lower(answer_text[1:2000]), '\pL{3,}'))) as word from texts
+    select interaction_id, unnest(list_distinct(words_in(lower(answer_text[1:2000])))) as word from texts
 ),
 answered as (
     select word, count(*) as requests from answer_words semi join said using (word) group by word

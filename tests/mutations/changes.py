@@ -144,6 +144,24 @@ CHANGES = {
         "if counted < 1.2 * threshold * (counted + differ) or",
         ("resources/curating/test_near_duplicates.py",),
     ),
+    "pieces of Chinese are single characters": Change(
+        "sql/curating/macros.sql",
+        "'\\p{Han}{2,}'), lambda run: grams_of(run, 2))",
+        "'\\p{Han}{2,}'), lambda run: grams_of(run, 1))",
+        ("resources/curating/test_clean.py",),
+    ),
+    "rated chats are requests a day": Change(
+        "sql/deciding.sql",
+        "count(*) filter (where source is distinct from $chats) as traffic",
+        "count(*) filter (where $chats is not null) as traffic",
+        ("resources/deciding/test_gather.py",),
+    ),
+    "a chat with a thumb is feedback": Change(
+        "resources/records/formats/feedback.py",
+        "return not any(wrapped_pair(",
+        "return True or any(wrapped_pair(",
+        ("resources/records/test_fields.py",),
+    ),
     "any long number is a card's": Change(
         "resources/curating/pii_patterns.py",
         "for value in doubled)) % 10 == 0",

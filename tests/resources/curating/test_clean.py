@@ -401,6 +401,60 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
     assert kept_topics(tables.lake, "tutor") == kept
 
 
+WITHOUT_SPACES = {
+    "Chinese": (
+        ("我想{}，12345", "你好，请问怎么{}？", "麻烦帮我{}一下", "{}，谢谢"),
+        ("申请退款", "重置密码", "查物流进度", "开发票"),
+        "好的，已经处理，请稍等。",
+    ),
+    "Japanese": (
+        ("{}をお願いします。12345です", "こんにちは、{}について教えてください", "{}したいのですが", "{}はできますか"),
+        ("返金", "パスワードの再設定", "配送状況の確認", "領収書の発行"),
+        "承知しました。手続きをしました。",
+    ),
+    "Korean": (
+        ("{}을 하고 싶어요, 12345", "안녕하세요, {}은 어떻게 하나요?", "{}을 해주세요", "{}이 있나요"),
+        ("환불", "비밀번호 재설정", "배송 조회", "영수증 발급"),
+        "네, 처리되었습니다.",
+    ),
+    "Thai": (
+        ("อยาก{}12345", "สวัสดีครับ {}ยังไง", "ช่วย{}หน่อยค่ะ", "{}ได้ไหมคะ"),
+        ("คืนเงิน", "รีเซ็ตรหัสผ่าน", "ติดตามพัสดุ", "ออกใบเสร็จ"),
+        "ดำเนินการเรียบร้อยแล้วค่ะ",
+    ),
+}
+"""Frames, what is asked for in them, and what every answer says."""
+
+
+@pytest.mark.parametrize("language", WITHOUT_SPACES)
+def test_prompt_shapes_of_languages_without_spaces_tell_requests_apart_and_stay_so(tables, language):
+    """Also those of Korean, whose words end in what they are in the sentence."""
+    frames, wanted, answer = WITHOUT_SPACES[language]
+
+    def shapes_of(count, day):
+        """What the requests of a day ask for, by the name of their shape."""
+        rows = [
+            interaction(
+                1000 * day + n,
+                frames[n // 4 % 4].format(wanted[n % 4]),
+                answer + wanted[n % 4] * (n % 2),
+                session_id=f"s{day}-{n}",
+                day=day,
+            )
+            for n in range(count)
+        ]
+        shapes = defaultdict(set)
+        for name, row in cleaned(tables, rows)[1].items():
+            if int(name[1:]) // 1000 == day:
+                shapes[row["prompt_shape"].split("#")[0]].add(wanted[int(name[1:]) % 4])
+        return shapes
+
+    assert len(shapes_of(16, 0)) >= 4  # before there are topics: by their first pieces
+    shapes = shapes_of(LEAST_PEOPLE, 1)
+    assert len(shapes) == 4 and all(len(kinds) == 1 and name != "other" for name, kinds in shapes.items()), shapes
+    assert shapes_of(16, 2) == shapes
+
+
 def test_near_signatures_see_what_is_new_not_the_history(tables):
     long = " ".join(f"word{n}" for n in range(200))
     turn = [{"role": "user", "content": long}]
