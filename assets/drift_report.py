@@ -8,7 +8,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, days_of
-from assets.presentation import column_schema, embedded, table
+from assets.presentation import embedded, table
 from assets.questions import about_table, as_metadata
 from assets.stories import listed
 from model_ops.jobs import counted
@@ -25,7 +25,6 @@ from resources.drifting import (
     served_release,
     write_drift_page,
 )
-from resources.lake import SCHEMAS
 from resources.launching import relay
 from resources.manifests import external_input
 from resources.workshop import Workshop
@@ -84,7 +83,6 @@ def drift_report(
             "page": dg.MetadataValue.path(str(page)),
             "compared_days": len(report.days),
             "newest_day": newest.isoformat() if newest else "none",
-            "dagster/column_schema": column_schema(SCHEMAS["drift"], "drift"),
             "sql": as_metadata(about_table("drift", workload)),
             **{f"plot_{test}": embedded(picture, test) for test, picture in plots(shown).items()},
         },

@@ -56,8 +56,10 @@ def shown(manifest: Manifest, workshop: Workshop, first: Mapping[str, Any] | Non
     first_table = next((file.path for file in manifest.files if file.path.endswith(".parquet")), None)
     if first_table:
         own_name = manifest.name.rpartition("/")[2]
-        metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
-        metadata |= _described_files(manifest, directory) | _counted_rows(manifest, directory)
+        counted_rows = _counted_rows(manifest, directory)
+        if counted_rows:  # a page with columns shows them before the rest; several kinds of files share none
+            metadata["dagster/column_schema"] = column_schema(pq.read_schema(directory / first_table), own_name)
+        metadata |= _described_files(manifest, directory) | counted_rows
     for file in manifest.files:
         if file.path == "rendered.md":
             metadata["what_is_learnt"] = dg.MetadataValue.md(visible((directory / file.path).read_text(), lines=True))

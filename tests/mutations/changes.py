@@ -152,8 +152,8 @@ CHANGES = {
     ),
     "rated chats are requests a day": Change(
         "sql/deciding.sql",
-        "count(*) filter (where source is distinct from $chats) as traffic",
-        "count(*) filter (where $chats is not null) as traffic",
+        "count(*) filter (source is distinct from $chats) as traffic",
+        "count(*) filter ($chats is not null) as traffic",
         ("resources/deciding/test_gather.py",),
     ),
     "a chat with a thumb is feedback": Change(
