@@ -24,8 +24,8 @@ from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Recipe
 from pipelines.planning import METHODS
 from resources.curating import PresidioError, presidio_finder
-from resources.digests import PROJECT
 from resources.endpoints import Actor, ActorError
+from resources.launching import child_environment
 from resources.signing import SIGNING_KEY, TRUSTED_KEYS, KeyProblemError, signing_key, trusted_keys
 from resources.stages import sections
 
@@ -261,7 +261,11 @@ def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> C
     words = ["plan", str(path.resolve()), "--gpus", name, "--stage", stage, "--format", "json"]
     try:
         result = subprocess.run(
-            [sys.executable, "-m", "pipelines.cli", *words], cwd=PROJECT, capture_output=True, text=True, timeout=PLAN_SECONDS
+            [sys.executable, "-m", "pipelines.cli", *words],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=PLAN_SECONDS,
         )
     except subprocess.TimeoutExpired:
         return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -137,7 +138,8 @@ def plan(
     read = load_recipe(recipe)
     stage = planned_stage(read, stage)
     place = lake_location(recipe, lake)
-    holds_rows = LakeLayout.open(place, create=False) if lake is not None or (place / "lake.json").exists() else None
+    is_named = lake is not None and lake != os.environ.get("MILLRACE_LAKE")  # that of the environment may be made later
+    holds_rows = LakeLayout.open(place, create=False) if is_named or (place / "lake.json").exists() else None
     with errors.status("looking at the model ..."):
         chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(holds_rows, read.workload)
     if format == ReportFormat.json:

@@ -30,7 +30,7 @@ NARROWEST = 40
 
 _UNBOUNDED = 1_000_000
 _ID = re.compile(r"[\w.:@#/~%+=\[\]'-]{1,130}[,;)]?", re.ASCII)
-_PLACE = re.compile(r"(?:[A-Za-z][\w+.-]*://|/|~/|\./|\.\./).{0,300}")
+_PLACE = re.compile(r"(?:[A-Za-z][\w+.-]*://|/|~/|\./|\.\./)(?:(?!  ).){0,300}")  # two spaces: a sentence goes on after it
 _ID_COLUMN = re.compile(r"(?:.*_)?(?:id|uri|path|sha256|digest|hash|version|node)")
 
 

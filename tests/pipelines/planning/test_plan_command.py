@@ -75,6 +75,8 @@ def test_what_cannot_be_planned_is_said_in_a_sentence(cli, recipe):
     )
     nowhere = cli("plan", recipe(), "--gpus", "H100", "--lake", recipe().parent / "nowhere", check=2).stderr
     assert "nowhere" in nowhere and "Traceback" not in nowhere
+    later = cli("plan", recipe(), "--gpus", "8xH100", MILLRACE_LAKE=str(recipe().parent / "later"))  # a first run makes it
+    assert "to paste into the recipe" in later.stdout
     off = recipe(more="student: {enabled: false}\n")
     assert (
         "--stage student: this recipe switches it off (student.enabled)"

@@ -52,6 +52,11 @@ def test_on_a_terminal_text_is_folded_and_ids_and_places_are_not(terminal):
     assert "brown" in said
 
 
+def test_what_follows_a_place_is_folded():
+    said = printed(["text"], [[f"/logs/part-0000.jsonl.gz:1  {PROSE}"]], terminal=60)
+    assert max(map(len, said.splitlines())) <= 60 and "/logs/part-0000.jsonl.gz:1" in said
+
+
 def test_a_width_is_kept_where_ids_allow_it():
     said = printed(["id", "text"], [[UUID, PROSE]], width=70)
     assert max(map(len, said.splitlines())) == 70
