@@ -103,17 +103,18 @@ def show(
     lake: LakeOption = None,
 ) -> None:
     """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
-    from model_ops.files import write_text
-    from model_ops.rendering import page
-    from pipelines.asking import picture_of, print_picture
-    from pipelines.contract import load_recipe
     from pipelines.storage import lake_location, require_writable
     from resources.lake import LakeLayout
 
     if html is not None:
         require_writable(html.absolute().parent)
+    place = LakeLayout.open(lake_location(recipe, lake), create=False)
+    from model_ops.files import write_text  # an error above loads none of these
+    from model_ops.rendering import page
+    from pipelines.asking import picture_of, print_picture
+    from pipelines.contract import load_recipe
+
     with errors.status("rendering ..."):
-        place = LakeLayout.open(lake_location(recipe, lake), create=False)
         picture = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console)
     if html is not None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resources.records import FieldMapping, is_moment, path_of, request_in, response_in, structure_in
+from resources.records import THUMBS, FieldMapping, is_moment, path_of, request_in, response_in, structure_in
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -41,24 +41,6 @@ _USER = re.compile(r"user|^uid$|customer|account|caller|end_?user|e?mail|member"
 _MODEL = re.compile(r"model|engine|deployment|llm$", re.I)
 _FEEDBACK = re.compile(r"feedback|rating|thumb|score|stars?$|vote|like|reward|helpful|satisf|csat|quality", re.I)
 _WORKLOAD = re.compile(r"workload|use_?case|^app(_?name|_?id)?$|^task$|feature", re.I)
-_WORDS = {
-    "up",
-    "down",
-    "thumbs_up",
-    "thumbs_down",
-    "like",
-    "dislike",
-    "good",
-    "bad",
-    "positive",
-    "negative",
-    "yes",
-    "no",
-    "true",
-    "false",
-    "👍",
-    "👎",
-}
 _UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.I)
 
 
@@ -258,5 +240,5 @@ def _is_uuid(value: Any) -> bool:
 
 def _is_feedback(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in _WORDS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
+        return value.strip().lower() in THUMBS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
     return isinstance(value, bool | int | float)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from resources.records.providers.anthropic_api import user_of
     from resources.records.providers.otlp import shown_attributes
     from resources.records.streams import CUT, StreamFold, events, joined
-    from resources.records.synonyms import column_of, shown_leaves
+    from resources.records.synonyms import THUMBS, column_of, shown_leaves
     from resources.records.valid_json import json_text, whole
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -23,8 +23,16 @@ def test_error_imports_nothing_heavy(tmp_path, code, words):
     from resources.lake.lake import LakeLayout
 
     LakeLayout.open(tmp_path / "lake")
+    assert_cheap(tmp_path / "lake", code, words)
+
+
+def test_to_show_rows_of_no_lake_imports_nothing_heavy(tmp_path):
+    assert_cheap(tmp_path / "lake", 2, ("show", "recipes/demo.yaml"))
+
+
+def assert_cheap(lake, code, words):
     done = subprocess.run(
-        [sys.executable, "-c", CALL, *words, "--lake", str(tmp_path / "lake")],
+        [sys.executable, "-c", CALL, *words, "--lake", str(lake)],
         cwd=PROJECT,
         text=True,
         capture_output=True,
