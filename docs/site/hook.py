@@ -24,7 +24,7 @@ FENCE = re.compile(r"^( *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config) -> Files:
-    """Adds the pages of PAGES and the reference of commands; the recipe's reference is generated anew."""
+    """Adds the pages of PAGES and the references of commands and columns; the recipe's reference is generated anew."""
     for file, page in PAGES.items():
         if file.startswith("docs/"):
             files.remove(files.get_file_from_path(file.removeprefix("docs/")))
@@ -33,6 +33,7 @@ def on_files(files: Files, config) -> Files:
     files.remove(files.get_file_from_path("recipe.md"))
     files.append(File.generated(config, "recipe.md", content=recipe_reference()))
     files.append(File.generated(config, "commands.md", content=command_reference()))
+    files.append(File.generated(config, "columns.md", content=column_reference()))
     return files
 
 
@@ -75,6 +76,18 @@ def command_reference() -> str:
     text = re.sub(r"\*\*Commands\*\*:\n\n.*?(?=\n## )", "", text, flags=re.DOTALL)  # the contents beside the page list them
     text = re.sub(r"(?m)^\* `--help`: .*\n", "", text).replace("# `millrace`", "# Commands", 1)
     return re.sub(r"\*\*Options\*\*:\n\n(?!\*)", "", text)
+
+
+def column_reference() -> str:
+    """What each column of the lake's tables and of datasets' files holds."""
+    from resources.catalog.comments import DATASETS, DESCRIBED, RELATIONS, comment_on
+
+    parts = ["# Columns", "Tables of a lake, and files of datasets: what `from relation_columns` says of them."]
+    for name, schema in DESCRIBED.items():
+        rows = [f"| `{field.name}` | {field.type} | {comment_on(name, field.name)} |" for field in schema]
+        text = RELATIONS.get(name) or DATASETS[name]
+        parts += [f"## {name}", f"{text}.", "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])]
+    return "\n\n".join(parts)
 
 
 def notebook_text(text: str) -> str:

@@ -34,7 +34,7 @@ LARGEST_EXPONENT = 700.0
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """Counts for one prompt with one drafter (`none`: the target alone) at one temperature."""
+    """Counts for one prompt with one drafter at one temperature; model_ops/evaluation/row_tables.py describes the fields."""
 
     drafter: str
     temperature: float
@@ -55,7 +55,6 @@ class AcceptanceRow:
     accepted: int
     accepted_at: list[int]
     sampling: str = ""
-    """How the rows of one measurement were sampled: `greedy`, `temperature 1`, `as logged`."""
 
 
 GROUPS: dict[str, Callable[[AcceptanceRow], str]] = {

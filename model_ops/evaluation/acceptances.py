@@ -23,8 +23,10 @@ from model_ops.decoding import Drafter, ModelDrafter, Runner, choose_prompts, de
 from model_ops.drafting import AcceptanceRow, AcceptanceRun, baselines, measure, paired_gain, replay, summarize, tau_of
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, OVER_PROMPTS, Measurement
+from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.speculators import DRAFT_MODEL, load_draft_model
@@ -134,8 +136,8 @@ def acceptances(job: Job, settings: EvaluateSettings, progress: Progress) -> Acc
         names = ["none", *result.lookups, *(champion.drafters if mode.label in (logged, AS_LOGGED) else []), *trained]
         _summarise(result, settings, mode, rows, names, list(trained))
     progress.report("acceptance", len(every), len(every), "ways of sampling")
-    table = pa.Table.from_pylist([asdict(row) for rows in measured.values() for row in rows])
-    pq.write_table(table, job.output / "acceptance.parquet")
+    written = [asdict(row) for rows in measured.values() for row in rows]
+    pq.write_table(pa.Table.from_pylist(written, schema=bare(ACCEPTANCE_ROWS)), job.output / "acceptance.parquet")
     return result
 
 
@@ -185,7 +187,7 @@ def past_answers(job: Job) -> list[list[int]]:
 
 
 def _without(result: Acceptances, job: Job, why: str) -> Acceptances:
-    pq.write_table(pa.Table.from_pylist([], schema=pa.schema([("drafter", pa.string())])), job.output / "acceptance.parquet")
+    pq.write_table(bare(ACCEPTANCE_ROWS).empty_table(), job.output / "acceptance.parquet")
     result.not_measured["acceptance"] = why
     return result
 

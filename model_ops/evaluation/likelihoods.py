@@ -23,8 +23,10 @@ from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, rea
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import PAIRED, Measurement
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
+from model_ops.evaluation.row_tables import LIKELIHOOD_ROWS
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.token_scores import scored_model
+from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 
@@ -170,8 +172,5 @@ def _compare(result: Likelihoods, of: str, against: str, other: list[RowLoss], o
 
 
 def _write(losses: dict[str, list[RowLoss]], path: Path) -> None:
-    columns = [("row_id", pa.string()), ("model", pa.string()), ("nll_sum", pa.float64()), ("tokens", pa.int64())]
-    table = pa.Table.from_pylist(
-        [{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows], schema=pa.schema(columns)
-    )
-    pq.write_table(table, path)
+    written = [{"model": name, **asdict(row)} for name, rows in losses.items() for row in rows]
+    pq.write_table(pa.Table.from_pylist(written, schema=bare(LIKELIHOOD_ROWS)), path)

@@ -33,8 +33,10 @@ from model_ops.evaluation.acceptances import measured_in_mode
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import teacher_of_student
 from model_ops.evaluation.measurement import OVER_PROMPTS, Measurement
+from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS
 from model_ops.evaluation.sampling_modes import Mode, modes
 from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.speculators import check_shared_vocabulary
@@ -122,8 +124,8 @@ def _measure(result: StudentDrafts, job: Job, teacher: str, settings: EvaluateSe
             ).rows
         _summarise(result, settings, mode, rows[mode.label], cost, teacher)
     progress.report("student as a drafter", len(every), len(every), "ways of sampling")
-    table = pa.Table.from_pylist([asdict(row) for several in rows.values() for row in several])
-    pq.write_table(table, job.output / "student_acceptance.parquet")
+    written = [asdict(row) for several in rows.values() for row in several]
+    pq.write_table(pa.Table.from_pylist(written, schema=bare(ACCEPTANCE_ROWS)), job.output / "student_acceptance.parquet")
 
 
 def weights_of_a_token(config: PreTrainedConfig) -> float:

@@ -26,8 +26,10 @@ from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import ALL_SUITES, Measurement
 from model_ops.evaluation.pairwise_judge import PairwiseJudge
 from model_ops.evaluation.recovery_interval import mean_interval
+from model_ops.evaluation.row_tables import TASK_ROWS
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.task_answers import Answers, answer_items, key_of
+from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.tasks import SCORERS, AnyItem, program_of, read_items, run_program
 
@@ -36,16 +38,6 @@ TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
 KEPT = "paired Student's t over items; rule of three if all are equal"
 OVER_ITEMS = "Student's t over items; rule of three if all are equal"
-SCHEMA = pa.schema(
-    [
-        ("suite", pa.string()),
-        ("item_id", pa.string()),
-        ("model", pa.string()),
-        ("against", pa.string()),
-        ("sampling", pa.string()),
-        ("score", pa.float64()),
-    ]
-)
 
 
 @dataclass
@@ -88,7 +80,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
             )
         except ModelError as error:
             result.not_measured[suite] = str(error)
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), job.output / "task_scores.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=bare(TASK_ROWS)), job.output / "task_scores.parquet")
     same = {role for role, given in answers.items() if given is answers.get("target")}
     for suite in chosen:
         _measure(result, suite, [row for row in rows if row["suite"] == suite], same)

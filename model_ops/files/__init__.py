@@ -12,6 +12,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.files.atomic_files import renamed_when_complete, replaced, write_json, write_text
+    from model_ops.files.columns import bare, column, sentence
     from model_ops.files.digests import is_named, names_of, target_digest, vocabulary_digest, weight_file_stamps
     from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
     from model_ops.files.hub import hub_model, imported_commit, is_commit, is_offline

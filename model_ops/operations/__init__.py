@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from model_ops.operations.base_directory import TAKEN
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings
+    from model_ops.operations.limit_rows import LIMIT_ROWS
     from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
     from model_ops.operations.merging.settings import BASE, TRAINED, MergeSettings
     from model_ops.operations.quantize import checked_source

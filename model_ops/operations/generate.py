@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.answering import (
+    ANSWER_ROWS,
     Answerer,
     CompletionTokens,
     Dialogue,
@@ -44,27 +45,11 @@ from model_ops.answering import (
     read_conversations,
     room_of,
 )
-from model_ops.files import renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
+from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
 from model_ops.rendering import Unrenderable
 
-SCHEMA = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("turn", pa.int32()),
-        ("session_id", pa.string()),
-        ("prompt_shape", pa.string()),
-        ("workload", pa.string()),
-        ("interaction_id", pa.string()),
-        ("origin", pa.string()),
-        ("prompt_token_ids", pa.list_(pa.int32())),
-        ("answer_token_ids", pa.list_(pa.int32())),
-        ("finish_reason", pa.string()),
-        ("temperature", pa.float64()),
-        ("sampling", pa.string()),
-    ]
-)
 TEMPERATURES_SHOWN = 16
 
 
@@ -201,7 +186,7 @@ class _Session:
                     rows.append(self._replied(each, reply))
         places = {each.row_id: place for place, each in enumerate(conversations)}
         rows.sort(key=lambda row: (places[row["row_id"]], row["turn"]))
-        return pa.Table.from_pylist(rows, schema=SCHEMA)
+        return pa.Table.from_pylist(rows, schema=bare(ANSWER_ROWS))
 
     def _sampling(self, interaction_id: str | None) -> Sampling:
         """The request's sampling parameters, overridden by the settings."""

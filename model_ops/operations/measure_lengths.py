@@ -4,17 +4,9 @@
 
 Tokenizes the dataset with the base model's own tokenizer and chat template, as the later stages do, and compares every row with
 the model's positions, the stages' max_length, and the room that an answer needs. No weights are loaded. Writes limits.parquet,
-one line per limit and split:
-
-    stage, dataset_split, limit    such as sft, train, sft.max_length
-    tokens                 the limit; null where the model names no number of positions
-    rows                   rows (or prompts) that were compared
-    cut                    rows of which a part is lost
-    lost                   rows that the stage cannot use at all
-
-and lengths.json: tokens of rows and prompts, and `problems`, one sentence for each later stage that could not work at all. Of a
-split with more than ROWS rows, evenly spaced ones are compared. rendered.html and rendered.md show some rows as they are
-rendered: context, learnt tokens, rows that are left out.
+one line per limit and split (LIMIT_ROWS), and lengths.json: tokens of rows and prompts, and `problems`, one sentence for each
+later stage that could not work at all. Of a split with more than ROWS rows, evenly spaced ones are compared. rendered.html and
+rendered.md show some rows as they are rendered: context, learnt tokens, rows that are left out.
 """
 
 from __future__ import annotations
@@ -36,9 +28,10 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.answering import choose_conversations, read_conversations
 from model_ops.decoding import read_prompts
 from model_ops.documents import Documents, TokenizeCounts, tokenize
-from model_ops.files import vocabulary_digest, write_json, write_text
+from model_ops.files import bare, vocabulary_digest, write_json, write_text
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer, read_config
+from model_ops.operations.limit_rows import LIMIT_ROWS
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
 from model_ops.rendering import RenderingSettings, Split, Unrenderable, iterate_rows, look, markdown, page
 
@@ -50,22 +43,11 @@ TOKENIZERS = "tokenizers.json"
 """In a dataset: vocabulary digest of the tokenizer of each seed with token ids that names one."""
 WHOLE = 2**31 - 1
 """A length that no row reaches."""
-SCHEMA = pa.schema(
-    [
-        ("stage", pa.string()),
-        ("dataset_split", pa.string()),
-        ("limit", pa.string()),
-        ("tokens", pa.int64()),
-        ("rows", pa.int64()),
-        ("cut", pa.int64()),
-        ("lost", pa.int64()),
-    ]
-)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Rows that one limit costs a stage; the fields are the columns of limits.parquet."""
+    """Rows that one limit costs a stage; the fields are the columns of LIMIT_ROWS."""
 
     stage: str
     dataset_split: str
@@ -119,7 +101,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     for sentence in findings.notes:
         progress.event("note", message=f"length_report: {sentence}")
     job.output.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist([asdict(cost) for cost in findings.costs], schema=SCHEMA)
+    table = pa.Table.from_pylist([asdict(cost) for cost in findings.costs], schema=bare(LIMIT_ROWS))
     pq.write_table(table, job.output / "limits.parquet")
     report = {"positions": positions, **lengths, "problems": findings.problems, "notes": findings.notes}
     write_json(job.output / "lengths.json", report)

@@ -3,6 +3,7 @@
     score_json(item, '```json\\n{"city": "Oslo"}\\n```')      # a code fence around the value is allowed
 
 The dialect is the schema's own `$schema`, else 2020-12. References to other documents are not fetched: they accept nothing.
+jsonschema is imported where a schema is checked: every command that reads a recipe imports this file.
 """
 
 from __future__ import annotations
@@ -12,10 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from jsonschema import exceptions, validators
 from pydantic import field_validator
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from model_ops.tasks.item import Item
 from model_ops.tasks.text_match import matches
@@ -33,6 +31,8 @@ class JsonItem(Item):
     @field_validator("json_schema")
     @classmethod
     def _is_a_schema(cls, value: dict[str, Any] | bool) -> dict[str, Any] | bool:
+        from jsonschema import exceptions, validators
+
         try:
             validators.validator_for(value, validators.Draft202012Validator).check_schema(value)
         except exceptions.SchemaError as error:
@@ -42,6 +42,10 @@ class JsonItem(Item):
 
 def score_json(item: JsonItem, text: str) -> float:
     """1.0 if the text is JSON that the schema accepts, else 0.0."""
+    from jsonschema import exceptions, validators
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
     kind = validators.extend(validators.validator_for(item.json_schema, validators.Draft202012Validator), {"pattern": _pattern})
     fenced = FENCED.findall(text)
     try:
@@ -58,7 +62,9 @@ def _no_json(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[exceptions.ValidationError]:
+def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[Exception]:
     """The keyword `pattern`, whose search takes a bounded time."""
+    from jsonschema import exceptions
+
     if isinstance(instance, str) and not matches(pattern, instance):
         yield exceptions.ValidationError("the text does not match the pattern")

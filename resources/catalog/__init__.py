@@ -1,7 +1,7 @@
 """The lake in SQL: `catalog.duckdb`, one small file of views over tables, datasets and releases, replaced as a whole after each
 run (build.py). `ask` runs one statement with read access to the lake's own rows and nothing else (locked_catalog.py). why.py
-follows one request or log line from its record to the endpoint; catalog.py finds artefacts and their lineage. A new relation
-or column gets its sentence in comments.py, or a comment in its SQL.
+follows one request or log line from its record to the endpoint; catalog.py finds artefacts and their lineage. A column
+has the sentence of its Arrow schema, one that SQL makes anew has its own in comments.py.
 """
 
 from typing import TYPE_CHECKING

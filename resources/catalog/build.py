@@ -32,7 +32,7 @@ import duckdb
 import pyarrow as pa
 
 from model_ops.files import write_json
-from resources.catalog.comments import add_comments
+from resources.catalog.comments import add_comments, sentences_digest
 from resources.catalog.dataset_relations import create_dataset_relations, inside, paths_in_sql
 from resources.catalog.release_relations import RELEASE_RELATIONS, create_release_relations
 from resources.digests import source_digest
@@ -222,7 +222,7 @@ def _built_from(lake: LakeLayout) -> dict[str, Any] | None:
 
 
 def _code() -> str:
-    return source_digest("resources/catalog/build.py")
+    return f"{source_digest('resources/catalog/build.py')} {sentences_digest()}"
 
 
 def _state_file(lake: LakeLayout) -> Path:

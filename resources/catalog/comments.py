@@ -1,18 +1,28 @@
-"""Comments of the catalog's relations and columns, shown by `from relations` and `from relation_columns`.
+"""Sentences of the catalog's relations and columns, shown by `from relations` and `from relation_columns`, and by Dagster.
 
+    comment_on("sft_dataset", "weight")     # "rows in the split for each row that there was: ..."
     add_comments(connection, {"math_tutor_sft_dataset": "sft_dataset"})     # view of a dataset -> what it is a view of
 
-A relation with comments of its own keeps them. A new relation or column needs a line here, or a comment in its SQL;
-tests/resources/catalog/test_catalog.py lists the missing ones.
+A column of a table or of a dataset's file is described in its Arrow schema (resources/lake/schemas.py, SFT_ROWS, ...). What a
+view or a dataset passes on has the sentence of the column that it comes from, by column_lineage.py or by READS. A sentence
+stands here only for what SQL makes anew. tests/resources/catalog/test_comments.py names a column without one.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 import duckdb
+import pyarrow as pa
 
-from resources.lake import rows, sql_literal, sql_text
+from model_ops.answering import ANSWER_ROWS
+from model_ops.evaluation import ACCEPTANCE_ROWS, LIKELIHOOD_ROWS, TASK_ROWS
+from model_ops.files import sentence
+from model_ops.operations import LIMIT_ROWS
+from resources.catalog.column_lineage import columns_of
+from resources.composing import DATASET_SCHEMAS
+from resources.lake import SCHEMAS, rows, sql_literal, sql_text
 
 RELATIONS = {
     "objects": "Log objects (files) found, and whether each was read: one row per object and workload",
@@ -56,6 +66,12 @@ RELATIONS = {
     "weights_holding('<user hash or interaction id>')",
     "why": "Every step of an interaction, request, trace or session through the pipeline: from why('<id>')",
     "steps_of": "Every step of a list of interactions through the pipeline: from steps_of(['<interaction id>', ...])",
+    "approvals": "Log of every endpoint, one row per entry: approvals, withdrawals, promotions, rollbacks, nominations, named "
+    "aliases. Entries are never changed",
+    "champions": "Which release was champion when: one row per period",
+    "releases": "Every finished release: what it serves, how it was decided, which aliases point to it",
+    "tainted": "Models and releases whose weights learnt rows that were erased since, by the dataset that lost them",
+    "gates": "The gates of every release, as measured when it was made",
 }
 """Tables, views and macros, by name."""
 
@@ -85,320 +101,256 @@ DATASETS = {
 }
 """Views of a dataset's current version, by dataset (and by file, where it has several kinds)."""
 
-COLUMNS = {
-    "accepted": "drafted tokens that the target accepted",
-    "accepted_at": "number of drafts whose token at each position was accepted",
-    "accepted_per_position": "drafted tokens that were accepted, by their position in the draft",
-    "accepted_tokens": "drafted tokens that were accepted",
-    "alias_id": "a second id of the request that feedback may name: the gateway's or the span's",
-    "ancestor": "lineage node of the ancestor",
-    "answer": "the expected answer",
-    "answer_token_ids": "token ids of the answer",
-    "artefact": "node of the artefact: kind:workload/name@version",
-    "bytes": "size in bytes",
-    "cache_hit": "whether the answer came from a cache",
-    "cached_tokens": "prompt tokens served from the prefix cache",
-    "chosen": "the better answer as JSON, a list of one message",
-    "chosen_feedback": "feedback on the better answer; of a teacher, its score",
-    "chosen_id": "interaction of the better answer; null if it was edited or is a teacher's",
-    "child": "lineage node of the artefact that was made",
-    "choice_index": "which of the request's choices this is, from 0",
-    "cleaned_with": "digest of the settings and code that made the row",
-    "client": "the client program or API key, as logged",
-    "code_dirty": "whether the code had uncommitted changes",
-    "code_revision": "git revision of the code that made it",
-    "column_name": "name of the column",
-    "comment": "description",
-    "completion": "the answer: a message as JSON text in the OpenAI shape",
-    "completion_characters": "length of the answer, in characters",
-    "completion_token_ids": "token ids of the answer, as the server logged them",
-    "completion_tokens": "length of the answer in tokens, as logged",
-    "config": "the settings it was made with",
-    "content": "digest of the day's texts",
-    "content_sha256": "sha256 of the content",
-    "cost": "cost of the request, as logged",
-    "created_at": "time when it was finished",
-    "data_type": "type of the column",
-    "days": "UTC days of the object's rows",
-    "depth": "number of steps between them, from 1",
-    "detail": "values behind the decision; JSON text in stage ingest",
-    "descendant": "node of what was made",
-    "difficulty": "the judge's score of difficulty, 1 to 10; null if not judged",
-    "digest": "digest of its content",
-    "draft_tokens": "drafted tokens",
-    "drafted": "drafted tokens",
-    "drafter": "name of the drafter",
-    "drafts": "number of drafts",
-    "dt": "day of the request, in UTC",
-    "emptied": "null; once retention removed what the row said, a hash of how it was served",
-    "endpoint": "name of the endpoint",
-    "environment": "package versions and device it was made with",
-    "error": "the request's error, as logged",
-    "error_code": "kind of error",
-    "etag": "the storage's etag of the object",
-    "feedback": "people's feedback on the answer as one number; below 0 is bad",
-    "finish_reason": "why the answer ended: stop, length, tool_calls, ...",
-    "format": "format of the log",
-    "first_seen": "time of the first request",
-    "forwards": "forward passes of the target",
-    "given_id": "the interaction id in the feedback record itself, if it has one",
-    "has_system": "whether the prompt has system instructions",
-    "has_tools": "whether the prompt offers tools",
-    "interaction_id": "id of the interaction: sha256 of source, request id or content, and choice",
-    "interaction_ids": "the interactions whose answers the row trains on",
-    "is_current": "whether it is the current version: the one that the last run made or confirmed",
-    "item_id": "id of the evaluation item in its suite",
-    "kept": "whether the stage kept the record",
-    "kept_id": "the interaction that was kept instead of this one",
-    "kind": "kind",
-    "label": "the feedback as a word",
-    "labels": "token ids to learn; -100 is ignored by the loss",
-    "language": "ISO 639 code of the answer's language",
-    "last_seen": "time of the last request",
-    "line": "the line, as JSON",
-    "latency_ms": "time from request to complete answer, in milliseconds",
-    "looping": "whether the answer loops",
-    "messages": "the prompt or conversation: JSON text in the OpenAI shape",
-    "metrics": "metrics of the run that made it",
-    "metric": "name of the number; nested names are joined by slashes",
-    "model": "the model's name where it was served",
-    "modified": "time of the object's last change",
-    "message": "the error in one sentence",
-    "name": "name",
-    "nll_sum": "sum of the negative log-likelihood of the answer's tokens, in nats",
-    "node": "name in the lineage: kind:workload/name@version",
-    "normalised_sha256": "sha256 of the content without case and repeated spaces: equal for exact duplicates",
-    "num_speculative_tokens": "tokens drafted at a time (K)",
-    "op": "operation that made it",
-    "origin": "origin of the row: interaction or seed; of an answer: served or generated",
-    "params": "sampling parameters of the request, as JSON text; no names, no secrets",
-    "parent": "lineage node of the parent",
-    "parent_kind": "dataset, model, release, table or external",
-    "parent_name": "the parent's name",
-    "parent_version": "the parent's version; of tables and files, the first digits of their digest",
-    "part": "part of the item that was found: prompt or answer",
-    "partners": "objects with the other side of its request-response pairs",
-    "path": "path inside the lake",
-    "pii": "number of replaced personal data by kind",
-    "problem": "why the object could not be read",
-    "prompt": "the prompt",
-    "prompt_characters": "length of the prompt, in characters",
-    "prompt_sha256": "sha256 of the prompt",
-    "prompt_shape": "kind of request: what the session asks for or a tool, and a hash of instructions and tools",
-    "prompt_token_ids": "token ids of the prompt",
-    "prompt_tokens": "length of the prompt in tokens",
-    "provider": "provider that served the model, as logged",
-    "quality": "the judge's score of quality, 1 to 10; null if not judged",
-    "raw": "the line's first bytes",
-    "read_as": "settings of the source (format, workloads) that the object was read with",
-    "reason": "why the row is there: all (every row of its source and shape), sampled, repeated (a further copy), held_out",
-    "reasoning": "the model's reasoning before the answer",
-    "reasoning_tokens": "tokens of the reasoning, as logged",
-    "recipe_digest": "digest of the recipe",
-    "relation": "table, view or macro",
-    "release": "version of the release",
-    "removed_at": "time when retention removed the row",
-    "rejected": "the worse answer as JSON, a list of one message",
-    "rejected_feedback": "feedback on the worse answer; of a teacher, its score",
-    "rejected_id": "interaction of the worse answer; null if it is a teacher's",
-    "request": "what the request gave the chat template besides messages and tools: JSON text with chat_template_kwargs, "
-    "documents, reasoning_effort, response_format",
-    "request_id": "the request's own id in the log",
-    "row_count": "number of rows",
-    "row_id": "id of the dataset's row; of an interaction, its interaction_id",
-    "rows": "records that were read",
-    "rule": "the rule that decided",
-    "sampling": "sampling parameters of the answer, as JSON text",
-    "score": "the judge's score, 1 to 10; null if it gave none",
-    "searched": "digest of what was searched for",
-    "served_model_digest": "digest of the weights that served it, as logged",
-    "session_id": "the conversation that the request belongs to",
-    "sha256": "sha256",
-    "share": "share of the item's own words (those that no other item of the suite has) that were found, 0 to 1",
-    "signature": "MinHash signature: a stamp of its settings, then one hash per band",
-    "source": "the source's name in the recipe; millrace_chat: answers that people rated in `millrace chat`, no traffic",
-    "source_format": "log format that read it",
-    "source_row": "line in the object, from 1; 0 is the object as a whole",
-    "source_uri": "log object it was read from",
+READS = {
+    "feedback": ("interactions",),
+    "feedback_records": ("feedback",),
+    "decisions_history": ("decisions",),
+    "acceptance_by_shape": ("serving_metrics", "cleaned_interactions"),
+    "artefacts": ("interactions",),
+    "datasets": ("artefacts",),
+    "models": ("artefacts",),
+    "metrics": ("artefacts",),
+    "metrics_lines": ("artefacts",),
+    "nodes": ("lineage_nodes",),
+    "edges": ("lineage_edges",),
+    "weight_lineage": ("lineage",),
+    "lineage_nodes": ("artefacts",),
+    "dataset_rows": ("sft_dataset", "artefacts"),
+    "view_files": ("artefacts",),
+    "relation_columns": ("relations",),
+    "champions": ("approvals",),
+    "releases": ("artefacts",),
+    "tainted": ("lineage", "artefacts"),
+    "gates": ("champions",),
+    "curated_interactions": ("cleaned_interactions",),
+    "sft_dataset": ("curated_interactions",),
+    "preference_dataset": ("sft_dataset",),
+    "rl_prompts": ("sft_dataset",),
+    "teacher_answers_preferences": ("preference_dataset",),
+    "eval_suite": ("contamination",),
+    "seed_examples_bad_lines": ("quarantine",),
+    "seed_examples_contaminated_seeds": ("contamination", "seed_examples"),
+    "evaluation_report_task_scores": ("contamination",),
+    "evaluation_report_student_acceptance": ("evaluation_report_acceptance",),
+}
+"""Relations or datasets whose columns one passes on; of two with the same column the first one's sentence holds."""
+
+MADE = {
+    "acceptance_by_shape": {
+        "tau": "acceptance length: 1 + accepted tokens / drafts",
+        "requests": "requests whose server reported their drafts",
+    },
+    "artefacts": {
+        "bytes": "size in bytes",
+        "code_dirty": "whether the code had uncommitted changes",
+        "code_revision": "git revision of the code that made it",
+        "config": "the settings it was made with",
+        "created_at": "time when it was finished",
+        "digest": "digest of its content",
+        "environment": "package versions and device it was made with",
+        "is_current": "whether it is the current version: the one that the last run made or confirmed",
+        "kind": "dataset, model or release",
+        "metrics": "metrics of the run that made it",
+        "name": "workload/name",
+        "node": "name in the lineage: kind:workload/name@version",
+        "op": "operation that made it",
+        "path": "path inside the lake",
+        "recipe_digest": "digest of the recipe",
+        "version": "first 12 hex digits of a digest over operation, code, settings and inputs",
+    },
+    "datasets": {
+        "relation": "name of the view of the current version; null: no version is current, or a file cannot be read",
+        "versions_relation": "name of the view of all its versions",
+        "row_count": "number of rows",
+    },
+    "metrics": {
+        "metric": "name of the number; nested names are joined by slashes",
+        "step": "training step; null: of the artefact as a whole",
+        "value": "the number; true is 1, false is 0",
+    },
+    "metrics_lines": {
+        "line": "the line, as JSON",
+    },
+    "nodes": {
+        "path": "its directory in the lake; null for tables and external files",
+        "is_current": "whether it is the current version; null for tables and external files",
+    },
+    "edges": {
+        "parent_kind": "dataset, model, release, table or external",
+        "parent_name": "the parent's name",
+        "parent_version": "the parent's version; of tables and files, the first digits of their digest",
+    },
+    "lineage": {
+        "artefact": "node of the artefact: kind:workload/name@version",
+        "ancestor": "lineage node of the ancestor",
+        "depth": "number of steps between them, from 1",
+    },
+    "lineage_edges": {
+        "child": "lineage node of the artefact that was made",
+        "parent": "lineage node of the parent",
+        "kind": "kind of the parent: dataset, model, release, table or external",
+        "name": "the parent's name",
+        "version": "the parent's version; of tables and files, the first digits of their digest",
+        "digest": "digest of the parent's content",
+    },
+    "lineage_nodes": {
+        "kind": "dataset, model, release, table or external",
+        "name": "name",
+    },
+    "view_files": {
+        "relation": "name of the view",
+    },
+    "relations": {
+        "relation": "its name; of a macro with parameters",
+        "kind": "table, view or macro",
+        "comment": "description",
+    },
+    "relation_columns": {
+        "relation": "name of the table or view",
+        "column_name": "name of the column",
+        "data_type": "type of the column",
+    },
+    "approvals": {
+        "workload": "workload of the endpoint",
+        "number": "number of the entry in its endpoint's log, from 1",
+        "ts": "time of the entry",
+        "action": "nominated, approved, promoted, named or unnamed (a further alias), withdrawn, rolled back, or found "
+        "(the endpoint's file named a release without an entry)",
+        "release": "version of the release; for a rollback, the release that serves again",
+        "digest": "digest of the release's files at that time",
+        "who": "person or program that did it",
+        "identity_from": "source of that name: MILLRACE_USER, git config user.email, system account, USER, "
+        "recipe, pipeline, the endpoint's file",
+        "reason": "text of --reason; null without one",
+        "gates": "the release's gates at that time",
+        "replaces": "the champion that a promotion or rollback replaced",
+        "generation": "number of the endpoint's changes, including this one",
+        "candidate": "the endpoint's candidate after the entry",
+        "champion": "the endpoint's champion after the entry",
+        "previous": "the endpoint's previous champion after the entry",
+        "alias": "the further alias that the entry moved, such as canary; null for other entries",
+        "key": "id of the key that signed the entry; null where none did",
+        "sha256": "digest of the entry; the next entry includes it",
+        "intact": "whether the entry is unchanged and follows the entry before it",
+    },
+    "champions": {
+        "release": "version of the release",
+        "digest": "digest of its files when it became champion",
+        "served_from": "when it became champion",
+        "served_until": "when another release replaced it; null for the present champion",
+        "began_by": "promoted, rolled back (it served again), or found (the log began later)",
+        "ended_by": "promoted (a newer release replaced it) or rolled back; null for the present champion",
+        "promoted_by": "who made it champion",
+        "reason": "why, where a reason was given",
+        "replaced_by": "who ended it",
+        "replaced_because": "why, where a reason was given",
+        "entry": "number of the entry in approvals that began it",
+    },
+    "releases": {
+        "passed": "whether all gates passed when the release was made",
+        "is_candidate": "whether the endpoint's candidate is this release",
+        "is_champion": "whether the endpoint serves it",
+        "is_previous": "whether it was the champion before the present one",
+        "aliases": "further aliases that name it, such as canary",
+        "standing": "last decision: approved or withdrawn (a rollback withdraws the release it replaces); null: none yet",
+        "decided_by": "person or program that decided",
+        "approvals": "number of approvals it ever had",
+        "target": "name of the model that is served",
+        "target_version": "its version",
+        "target_digest": "digest of its files",
+        "drafter": "name of the draft model; null where there is none",
+        "drafter_version": "its version",
+        "drafter_digest": "digest of its files",
+        "architecture": "kind of the drafter",
+        "num_speculative_tokens": "tokens that the drafter proposes at a time",
+        "erased_rows": "rows that its weights learnt and that millrace forget erased since; 0: not tainted",
+    },
+    "tainted": {
+        "kind": "model or release",
+        "dataset": "node of the dataset that lost the rows",
+        "erased_rows": "rows of its training split that were erased",
+        "last_erased": "time of the last erasure",
+    },
+    "gates": {
+        "name": "the gate: a key of release.gates; for suites, with the suite after a slash",
+        "wanted": "the bound; see the column bound",
+        "measured": "measured value; null if it was not measured",
+        "low": "lower end of the 95 % interval; null where none was measured",
+        "high": "upper end of the 95 % interval",
+        "passed": "whether the measured value passed",
+        "why": "a sentence with number, interval and bound",
+        "bound": "least: the judged number must reach wanted; most: it may not exceed it",
+        "judged_by": "the number that must meet the bound: value, or the low or high end of the interval",
+        "of_model": "the model in question, by its role in the evaluation, or the drafter",
+        "against": "what it was compared with",
+        "measured_on": "held-out sessions, or the name of an evaluation suite",
+        "sampling": "how answers were sampled; null for likelihoods",
+        "unit": "unit of the measured value",
+        "counted": "what n counts: rows, prompts or items",
+        "n": "number of rows, prompts or items measured",
+        "reason": "why it was not measured, or why there is nothing to compare",
+    },
+    "curated_interactions": {
+        "text": "the text of a plain-text row",
+        "token_ids": "token ids of a pre-tokenized row",
+        "labels": "token ids to learn; -100 is ignored by the loss",
+        "was_cut": "whether the answer ended at the token limit",
+        "quality": "the judge's score of quality, 1 to 10; null if not judged",
+        "difficulty": "the judge's score of difficulty, 1 to 10; null if not judged",
+    },
+    "preference_dataset": {
+        "origin": "origin of the row: interaction or teacher",
+        "prompt": "the prompt",
+        "chosen": "the better answer as JSON, a list of one message",
+        "rejected": "the worse answer as JSON, a list of one message",
+        "chosen_feedback": "feedback on the better answer; of a teacher, its score",
+        "rejected_feedback": "feedback on the worse answer; of a teacher, its score",
+        "chosen_id": "interaction of the better answer; null if it was edited or is a teacher's",
+        "rejected_id": "interaction of the worse answer; null if it is a teacher's",
+    },
+    "eval_suite": {"prompt": "the item's question", "answer": "the expected answer"},
+    "rl_prompts": {"verifier": "what verifies an answer to the prompt: JSON text"},
+}
+"""Sentences of columns that SQL makes anew, by relation or dataset."""
+
+_ANY_DATASET = ("sft_dataset", "preference_dataset", "rl_prompts", "interactions")
+"""What any other dataset has rows of."""
+_OF_VIEWS = {
     "split": "train, validation or test; else the name of the row's file",
-    "step": "training step; null: of the artefact as a whole",
-    "stage": "ingest, clean, curate or dataset",
-    "state": "found, read or failed",
-    "synthetic": "whether a model wrote the row: a seed with synthetic: true, or a teacher's answer",
-    "status": "success, error, or what kind of record it is: prompt, text, tokens",
-    "suite": "evaluation suite",
-    "temperature": "sampling temperature",
-    "text": "the text of a plain-text row",
-    "tie": "id by which feedback is tied to its interaction: interaction, request, gateway, trace or session; else why not: "
-    "several, unknown, elsewhere",
-    "token_ids": "token ids of a pre-tokenized row",
-    "tokens": "tokens of the answer",
-    "tokens_per_second": "tokens served per second",
-    "tools": "the tools that the request offers: JSON text in the OpenAI shape",
-    "trace_id": "id of the request's trace",
-    "ts": "time, in UTC",
-    "ttft_ms": "time to the first token, in milliseconds",
-    "turn": "number of the answer in the conversation, from 0",
-    "turns": "number of user messages in the prompt",
-    "uri": "uri of the object",
-    "verifier": "what verifies an answer to the prompt: JSON text",
-    "user_hash": "hash of the user's id",
-    "weight": "rows in the split for each row that there was: below 1 where sampled, above 1 where repeated",
-    "value": "the feedback as a number; thumbs are 1 and -1",
-    "versions_relation": "name of the view of all its versions",
-    "version": "first 12 hex digits of a digest over operation, code, settings and inputs",
-    "was_cut": "whether the answer ended at the token limit",
-    "window_end": "end of the time window",
-    "window_start": "start of the time window",
-    "workload": "the workload",
-    "workload_name": "workload named in the record itself",
+    "version": MADE["artefacts"]["version"],
 }
-"""Columns with one meaning in every relation, by name."""
+"""Columns that the views of datasets add to the files' own."""
 
-OWN_COLUMNS = {
-    ("objects", "content_sha256"): "sha256 of the object's bytes as read; identifies a moved object",
-    ("objects", "unread_keys"): "keys of its records that nothing reads, as JSON: [path, field that would read it, records]",
-    ("cleaned_interactions", "quality"): "measures of the rules on single rows: lengths, shares of repeated text, ...",
-    ("feedback", "source"): "who gave the feedback: a person, a program, a benchmark, as logged",
-    ("feedback_records", "source"): "who gave the feedback: a person, a program, a benchmark, as logged",
-    ("feedback", "comment"): "the comment text",
-    ("feedback_records", "comment"): "the comment text",
-    ("feedback", "name"): "what was rated: thumbs, or a score's name",
-    ("feedback_records", "name"): "what was rated: thumbs, or a score's name",
-    ("decisions", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
-    ("decisions_history", "version"): "version of curated_interactions or sft_dataset that decided; null in other stages",
-    ("judgements", "name"): "what was scored: quality or difficulty",
-    ("judgements", "model"): "the judge model",
-    ("judgements", "prompt"): "the judge's prompt",
-    ("judgements", "answer"): "the judge's reply; without a score, the reason",
-    ("contamination", "own"): "number of the item's own words",
-    ("contamination", "words"): "numbers of the own words found, where a stretch is missing: the row is dropped unless other "
-    "messages have the same part; null elsewhere",
-    ("contamination", "message"): "digest of the words of a message that has them",
-    ("erasures", "kind"): "what was hashed: user, session, interaction, about (an id that feedback may name) or content",
-    ("erasures", "erasure"): "the run of millrace forget that wrote it",
-    ("erasures", "key_check"): "tells whether two tombstones were hashed with the same MILLRACE_USER_HASH_KEY",
-    ("erasures", "reason"): "text of --reason",
-    ("erasures", "who"): "who ran it",
-    ("drift", "release"): "release whose reference window is compared with; empty before there was one",
-    ("drift", "dt"): "last day of the window that was compared, in UTC",
-    ("drift", "test"): "what was compared: prompt_shapes, novelty, acceptance, ...",
-    ("drift", "value"): "PSI of shares, or the rise or fall of a share, as means over sessions; of acceptance the chart's sum",
-    ("drift", "bound"): "the value from which on the test alarms; where there is a p-value about, since p decides",
-    ("drift", "p"): "p-value: the larger one over sessions and over days; null for acceptance, whose chart has a bound",
-    ("drift", "level"): "the largest p-value that alarms, given the other tests of the day",
-    ("drift", "alarm"): "whether the test alarms",
-    ("drift", "dispersion"): "how much more the reference's days differ than their sessions explain; 1: no more",
-    ("drift", "window_days"): "length of the window in days",
-    ("drift", "sessions"): "sessions of the window; 0 for acceptance, which servers count",
-    ("drift", "reference_sessions"): "sessions of the reference that the window was compared with",
-    ("drift", "reference_start"): "first day of the reference window",
-    ("drift", "reference_end"): "last day of the reference window",
-    ("drift", "problem"): "why the window was not compared; null if it was",
-    ("drift", "rows"): "cleaned and judged rows of the window when it was compared",
-    ("drift", "files"): "digest of the files of the window's rows, feedback and judgements; another one compares it again",
-    ("drift", "settings"): "digest of the settings and code that compared it",
-    ("drift", "ts"): "when it was compared",
-    ("interactions", "release"): "release of millrace that gave the answer, as logged or by its fingerprint",
-    ("interactions", "queue_ms"): "time that the request waited in the server's queue, in milliseconds, where it reports it",
-    ("interactions", "drafts"): "drafts of this request's answer, where its server reports them",
-    ("serving_metrics", "endpoint"): "address of the server, or of the front of millrace serve before it",
-    ("serving_metrics", "latency_ms"): "mean and quantiles of latencies in milliseconds: ttft_p50, inter_token_p99, e2e_mean, "
-    "queue_p90, ...; beyond the histogram's last bound, that bound",
-    ("serving_metrics", "server"): "vllm or sglang",
-    ("serving_metrics", "seconds"): "time between the readings at the window's ends, by a clock that is never set",
-    ("serving_metrics", "restarts"): "how often the server was started again within the window: what it had counted since the "
-    "last reading is lost",
-    ("serving_metrics", "prompt_tokens"): "tokens of prompts that were computed",
-    ("serving_metrics", "generation_tokens"): "tokens that were generated",
-    ("serving_metrics", "requests"): "requests that ended",
-    ("serving_metrics", "finished"): "requests by the reason for which they ended: stop, length, abort, error, ...",
-    ("serving_metrics", "errors"): "requests without an answer by a fault of the server",
-    ("serving_metrics", "refused"): "requests that the server refused with HTTP 4xx",
-    ("serving_metrics", "preemptions"): "times that a running request was set back for want of memory",
-    ("serving_metrics", "requests_running"): "requests that ran at the window's end",
-    ("serving_metrics", "requests_waiting"): "requests that waited at the window's end",
-    ("acceptance_by_shape", "tau"): "acceptance length: 1 + accepted tokens / drafts",
-    ("acceptance_by_shape", "requests"): "requests whose server reported their drafts",
-    ("retraining_decisions", "decision_id"): "the same cause has the same id; the Dagster run has it as tag millrace/decision",
-    ("retraining_decisions", "ts"): "when it was decided",
-    ("retraining_decisions", "cause"): "new_logs, drift, acceptance, feedback, base_revision, schedule or request",
-    ("retraining_decisions", "cause_text"): "the cause in one sentence",
-    ("retraining_decisions", "evidence"): "what it was decided from, as JSON",
-    ("retraining_decisions", "options"): "what could be done, with predicted cost and gain, and why not, as JSON",
-    ("retraining_decisions", "action"): "nothing, drafter_continued, drafter_new, sft_continued or full",
-    ("retraining_decisions", "why"): "why this and nothing else, in one sentence",
-    ("retraining_decisions", "dry_run"): "whether it was only written",
-    ("retraining_decisions", "run_id"): "the Dagster run that it started; null before it began",
-    ("retraining_decisions", "outcome"): "waiting (with run_id: for an approval), running, released, no_better, "
-    "refused_by_gates, failed, cancelled or not_run",
-    ("retraining_decisions", "cost_s"): "seconds that the run took",
-    ("retraining_decisions", "money"): "what it cost by automation.decide.price_per_device_hour; null without a price",
-    ("retraining_decisions", "gain"): "measured: of drafters the relative rise of the acceptance length, else the fall of the "
-    "held-out loss in nats per token",
-    ("retraining_decisions", "settled_ts"): "when the outcome was final; null while it is not",
-    ("artefacts", "kind"): "dataset, model or release",
-    ("artefacts", "name"): "workload/name",
-    ("lineage_edges", "kind"): "kind of the parent: dataset, model, release, table or external",
-    ("lineage_edges", "name"): "the parent's name",
-    ("lineage_edges", "version"): "the parent's version; of tables and files, the first digits of their digest",
-    ("lineage_edges", "digest"): "digest of the parent's content",
-    ("lineage_nodes", "kind"): "dataset, model, release, table or external",
-    ("nodes", "kind"): "dataset, model, release, table or external",
-    ("nodes", "path"): "its directory in the lake; null for tables and external files",
-    ("nodes", "is_current"): "whether it is the current version; null for tables and external files",
-    ("datasets", "name"): "workload/name",
-    ("datasets", "relation"): "name of the view of the current version; null: no version is current, or a file cannot be read",
-    ("models", "name"): "workload/name",
-    ("metrics", "kind"): "dataset, model or release",
-    ("metrics", "name"): "workload/name",
-    ("metrics", "value"): "the number; true is 1, false is 0",
-    ("relations", "kind"): "table, view or macro",
-    ("length_report", "stage"): "the recipe's section: sft, student, speculator or evaluation",
-    ("length_report", "dataset_split"): "the split of sft_dataset: train, validation or test",
-    ("length_report", "limit"): "the limit: a recipe key, or the model's positions",
-    ("length_report", "tokens"): "the limit's value in tokens",
-    ("length_report", "rows"): "rows or prompts that were compared with the limit",
-    ("length_report", "cut"): "rows of which a part is lost",
-    ("length_report", "lost"): "rows that the stage cannot use at all",
-    ("teacher_answers_requests", "model"): "the teacher: its name at the endpoint, or its directory's",
-    ("teacher_answers_requests", "request_sha256"): "digest of model, messages, tools and sampling; equal ones are asked once",
-    ("teacher_answers_requests", "sample"): "number of the answer to its row's prompt, from 0",
-    ("teacher_answers_requests", "score"): "the verifier's score, 0 to 1, of a judge 1 to 10; null if it was not verified",
-    ("teacher_answers_requests", "kept"): "whether the row is learnt with this answer",
-    ("teacher_answers_requests", "failure"): "why the answer cannot be used or was rejected; null otherwise",
-    ("teacher_answers_logprobs", "prompt_tokens"): "tokens of the prompt, as the endpoint counts",
-    ("teacher_answers_logprobs", "tokens"): "the answer's different tokens as bytes",
-    ("teacher_answers_logprobs", "said"): "places in tokens of what the answer consists of",
-    ("teacher_answers_logprobs", "counts"): "number of alternatives at each token of the answer",
-    ("teacher_answers_logprobs", "likely"): "places in tokens of the alternatives, one token of the answer after another",
-    ("teacher_answers_logprobs", "logs"): "log-probabilities of the alternatives in nats",
-    ("teacher_answers_preferences", "prompt"): "the messages before the answer as JSON",
-    ("teacher_answers_preferences", "chosen"): "the kept answer as JSON, a list of one message",
-    ("teacher_answers_preferences", "rejected"): "the rejected answer as JSON, a list of one message",
-    ("teacher_answers_preferences", "chosen_score"): "the verifier's score of the kept answer",
-    ("teacher_answers_preferences", "rejected_score"): "the verifier's score of the rejected answer",
-    ("teacher_answers_requests", "finish_reason"): "why the answer ended, as the endpoint says",
-    ("teacher_answers_requests", "prompt_tokens"): "tokens of the prompt, as the endpoint counts",
-    ("teacher_answers_requests", "answer_tokens"): "tokens of the answer, as the endpoint counts",
-    ("teacher_answers_requests", "cost"): "cost of the answer at the recipe's prices",
-    ("teacher_answers_requests", "answer"): "the teacher's message as JSON",
-    ("served_answers", "model"): "name of the model that served it, as logged",
-    ("evaluation_report_likelihood", "model"): "the compared model: base, sft, student, quantized, target, reference, champion",
-    ("evaluation_report_task_scores", "model"): "the model that answered: target, base, champion",
-    ("evaluation_report_task_scores", "against"): "the model that a judge compared with; empty for other scores",
-    ("evaluation_report_task_scores", "sampling"): "greedy, or sampled: the mean over the samples",
-    ("evaluation_report_task_scores", "score"): "from 0 to 1; of a judge 1 for a win, -1 for a loss",
-    ("evaluation_report_acceptance", "sampling"): "how answers were sampled: greedy, temperature 1, as logged",
-    ("evaluation_report_student_acceptance", "sampling"): "how answers were sampled: greedy, temperature 1, as logged",
-    ("eval_suite", "prompt"): "the item's question",
+
+DESCRIBED: dict[str, pa.Schema] = {
+    **SCHEMAS,
+    **DATASET_SCHEMAS,
+    "length_report": LIMIT_ROWS,
+    "speculator_dataset": ANSWER_ROWS,
+    "evaluation_report_likelihood": LIKELIHOOD_ROWS,
+    "evaluation_report_task_scores": TASK_ROWS,
+    "evaluation_report_acceptance": ACCEPTANCE_ROWS,
 }
-"""Columns whose meaning depends on the relation, by relation (or dataset) and name."""
+"""Tables, and files of datasets, whose columns have sentences in their schema."""
 
 
-def comment_on(relation: str, column: str) -> str | None:
-    """What a column holds, of a table or a dataset; None for a column that is not described."""
-    return OWN_COLUMNS.get((relation, column)) or COLUMNS.get(column)
+def sentences_digest() -> str:
+    """sha256 over the sentences of schemas, which count for no code (resources/digests/python.py)."""
+    told = [(name, field.name, sentence(schema, field.name)) for name, schema in DESCRIBED.items() for field in schema]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def comment_on(name: str, column: str) -> str | None:
+    """What a column holds, of a table, a view or a dataset; None for a column that is not described."""
+    if column in MADE.get(name, ()):
+        return MADE[name][column]
+    if name in DESCRIBED and (text := sentence(DESCRIBED[name], column)):
+        return text
+    if name not in RELATIONS and column in _OF_VIEWS:
+        return _OF_VIEWS[column]
+    reads = READS.get(name, () if name in RELATIONS else _ANY_DATASET)
+    sources = [source for source, field in columns_of(name).get(column, ()) if field == column]
+    return next(filter(None, (comment_on(source, column) for source in (*sources, *reads))), None)
 
 
 def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, str]) -> None:
@@ -406,11 +358,10 @@ def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, s
     connection.execute("begin")
     for item in rows(connection, "catalog/artefacts/without_comment").to_pylist():
         relation, column = item["relation"], item["column_name"]
-        known = datasets.get(relation, relation)
         if column is not None:
-            text = comment_on(known, column)
+            text = comment_on(datasets.get(relation, relation), column)
         elif relation in datasets:
-            text = DATASETS.get(known, f"The dataset {known}") + ": the current version"
+            text = f"{text_of(datasets[relation])}: the current version"
         else:
             text = RELATIONS.get(relation)
         if text:
@@ -419,3 +370,8 @@ def add_comments(connection: duckdb.DuckDBPyConnection, datasets: Mapping[str, s
                 sql_text("catalog/artefacts/comment").format(kind=item["kind"], name=name, text=sql_literal(text))
             )
     connection.execute("commit")
+
+
+def text_of(dataset: str) -> str:
+    """What a dataset, or one kind of its files, holds."""
+    return DATASETS.get(dataset, f"The dataset {dataset}")

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.catalog.comments import DATASETS, RELATIONS
+from resources.catalog.comments import RELATIONS, text_of
 from resources.catalog.release_relations import RELEASE_RELATIONS
 from resources.lake import SCHEMAS, LakeLayout, run, sql_literal, sql_text
 
@@ -121,7 +121,7 @@ def _create_versions(
     everything = [file for members in kind.files.values() for file in members]
     last = kind.schemas[(current or sorted(kind.files))[-1]]
     alike = [file for path, members in kind.files.items() if _unite(last, kind.schemas[path]) for file in members]
-    text = f"{DATASETS.get(kind.dataset, f'The dataset {kind.dataset}')}: all versions"
+    text = f"{text_of(kind.dataset)}: all versions"
     if len(alike) < len(everything):
         text += " whose columns have the types of the current one"
     connection.execute(sql_text("catalog/artefacts/dataset_versions").format(view=view, files=paths_in_sql(lake, alike)))

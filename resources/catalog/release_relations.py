@@ -23,7 +23,7 @@ from resources.endpoints import (
     EndpointLogError,
     workloads_with_endpoints,
 )
-from resources.lake import LakeLayout, run, sql_text
+from resources.lake import LakeLayout, run
 
 RELEASE_RELATIONS = ("approvals", "champions", "tainted", "releases", "gates")
 """In order of creation: releases reads approvals and tainted."""
@@ -77,7 +77,7 @@ _TEXTS = pa.schema([("path", pa.string()), ("release", pa.string())])
 
 
 def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: LakeLayout) -> None:
-    """Creates the relations and their comments in the catalog that is being built."""
+    """Creates the relations in the catalog that is being built."""
     workloads = workloads_with_endpoints(lake)
     entries = [row for workload in workloads for row in _entries(lake, workload)]
     aliases = [_alias_row(_aliases(lake, workload)) for workload in workloads]
@@ -87,7 +87,6 @@ def create_release_relations(connection: duckdb.DuckDBPyConnection, lake: LakeLa
     connection.register("taints", pa.Table.from_pylist(_taints(lake), schema=_TAINTS))
     for name in RELEASE_RELATIONS:
         run(connection, f"catalog/releases/{name}")
-    connection.execute(sql_text("catalog/releases/release_comments"))
 
 
 def _entries(lake: LakeLayout, workload: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.composing.calibration import build_calibration
+    from resources.composing.dataset_schemas import DATASET_SCHEMAS
     from resources.composing.dataset_settings import (
         CalibrationSettings,
         DatasetSettings,

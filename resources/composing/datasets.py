@@ -50,41 +50,16 @@ import pyarrow as pa
 from model_ops.jobs import counted
 from model_ops.rendering import RenderingSettings
 from resources.composing.dataset_card import write_card
+from resources.composing.dataset_schemas import SEEDS, SFT_ROWS
 from resources.composing.dataset_settings import DatasetError, DatasetSettings, RowFilter
 from resources.composing.mixing import Pool, cluster_takes, sampling_quotas, shortfalls
-from resources.composing.seeds import SEEDS, TOKENIZERS
+from resources.composing.seeds import TOKENIZERS
 from resources.composing.token_counts import count_tokens
 from resources.curating import MACROS, NearDuplicates, near_copies
 from resources.lake import SCHEMAS, Tables, attach_parquet, rows, run, stream, workbench, write_rows
 
 SPLITS = ("train", "validation", "test")
 
-SFT_ROWS = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("origin", pa.string()),
-        ("source", pa.string()),
-        ("session_id", pa.string()),
-        ("workload", pa.string()),
-        ("ts", pa.timestamp("us", tz="UTC")),
-        ("messages", pa.string()),
-        ("tools", pa.string()),
-        ("request", pa.string()),
-        ("text", pa.string()),
-        ("token_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("prompt_shape", pa.string()),
-        ("content_sha256", pa.string()),
-        ("interaction_ids", pa.list_(pa.string())),
-        ("quality", pa.float64()),
-        ("difficulty", pa.float64()),
-        ("split", pa.string()),
-        ("weight", pa.float64()),
-        ("reason", pa.string()),
-        ("synthetic", pa.bool_()),
-        ("language", pa.string()),
-    ]
-)
 Lent = Mapping[str, list[str]]
 """Split -> hashes of users and sessions that are held out only because the split, or a stratum in it, would be empty without
 them."""

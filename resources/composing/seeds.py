@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model_ops.files import vocabulary_digest, write_json
+from resources.composing.dataset_schemas import BAD_LINES, SEEDS
 from resources.composing.dataset_settings import SeedSettings
 from resources.composing.dropped_seeds import SeedTombstones
 from resources.lake import attach_parquet, rows, run, sql_text, workbench
@@ -36,27 +37,6 @@ from resources.reading import staging
 from resources.records import FORMATS
 from resources.sources import LedgerEntry, SourceError, SourceSettings, list_objects
 
-SEEDS = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("source", pa.string()),
-        ("source_uri", pa.string()),
-        ("source_row", pa.int64()),
-        ("messages", pa.string()),
-        ("tools", pa.string()),
-        ("request", pa.string()),
-        ("text", pa.string()),
-        ("token_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("content_sha256", pa.string()),
-        ("synthetic", pa.bool_()),
-        ("session_id", pa.string()),
-        ("interaction_ids", pa.list_(pa.string())),
-    ]
-)
-BAD_LINES = pa.schema(
-    [("source", pa.string()), ("source_uri", pa.string()), ("source_row", pa.int64()), ("message", pa.string())]
-)
 OWN_IDS = {"messages", "prompt_completion", "alpaca", "sharegpt", "text", "tokens", "preferences"}
 """Formats in which a record's `id` names the example. (In logs, choices and retries share a request's id.)"""
 TOKENIZERS = "tokenizers.json"

@@ -17,22 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.lake import SCHEMAS, Tables, attach_slice, stream, workbench, write_rows
-
-SERVED = pa.schema(
-    [
-        SCHEMAS["interactions"].field(name)
-        for name in (
-            "interaction_id",
-            "model",
-            "served_model_digest",
-            "params",
-            "finish_reason",
-            "prompt_token_ids",
-            "completion_token_ids",
-        )
-    ]
-)
+from resources.composing.dataset_schemas import SERVED
+from resources.lake import Tables, attach_slice, stream, workbench, write_rows
 
 
 def build_served_answers(tables: Tables, workload: str, datasets: Sequence[Path], output: Path) -> dict[str, int]:

@@ -7,8 +7,8 @@
 
 What does not count: comments, blank lines, line breaks, brackets that only group, the kind of quotes; statements that are
 a lone string (docstrings of modules, classes, functions and attributes); `description=` and `title=` of pydantic's
-`Field`; blocks of `if TYPE_CHECKING:`. Everything else counts, error messages too, because some of them become rows
-(bad_lines.parquet, the quarantine table).
+`Field` and of `column` (model_ops/files/columns.py); blocks of `if TYPE_CHECKING:`. Everything else counts, error
+messages too, because some of them become rows (bad_lines.parquet, the quarantine table).
 
 The digest is the same on every Python from 3.11 on: fields that are empty are left out (later versions add fields), text
 constants of an f-string are joined (versions cut them differently), and text is written as ASCII (what `repr` escapes
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _DESCRIPTIVE = frozenset({"description", "title"})
+_DESCRIBED = frozenset({"Field", "column"})
 _NO_MEANING = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 _FILTERED = frozenset({"body", "orelse", "finalbody", "keywords", "values"})
 
@@ -111,7 +112,7 @@ class _Reading:
     def _filtered(self, node: ast.AST, name: str, value: Any) -> Any:
         """A field's value without what has no meaning."""
         if name == "keywords":
-            return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_field(node) else value
+            return [each for each in value if each.arg not in _DESCRIPTIVE] if _is_described(node) else value
         if name == "values":
             if not isinstance(node, ast.JoinedStr):
                 return value
@@ -138,9 +139,9 @@ def _says_nothing(statement: ast.AST) -> bool:
     return False
 
 
-def _is_field(node: ast.AST) -> bool:
-    """Whether a node is a call of pydantic's Field."""
-    return isinstance(node, ast.Call) and "Field" in (getattr(node.func, "id", None), getattr(node.func, "attr", None))
+def _is_described(node: ast.AST) -> bool:
+    """Whether a node is a call of pydantic's Field, or of column."""
+    return isinstance(node, ast.Call) and bool(_DESCRIBED & {getattr(node.func, "id", None), getattr(node.func, "attr", None)})
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:

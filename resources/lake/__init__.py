@@ -1,6 +1,6 @@
-"""A lake on a disk or in a bucket: its layout (lake.py), its Delta tables with their columns (tables.py), SQL files over slices
-of them (sql_files.py), and who may work on it at a time (lake_use.py). Every other room reads and writes tables through it.
-It knows nothing of what rows mean.
+"""A lake on a disk or in a bucket: its layout (lake.py), its Delta tables (tables.py) and their columns (schemas.py), SQL files
+over slices of them (sql_files.py), and who may work on it at a time (lake_use.py). Every other room reads and writes tables
+through it. It knows nothing of what rows mean.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.lake.lake import LakeLayout
     from resources.lake.lake_use import EMBEDDINGS, LakeInUse, alone, at_work
+    from resources.lake.schemas import PARTITIONS, SCHEMAS
     from resources.lake.slice_stamps import slice_stamp
     from resources.lake.sql_files import (
         attach_files,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         write_rows,
     )
     from resources.lake.sql_sections import SQL, sections, sql_text
-    from resources.lake.tables import MANY_FILES, PARTITIONS, SCHEMAS, Tables, sql_literal
+    from resources.lake.tables import MANY_FILES, Tables, sql_literal
     from stores.lake_error import LakeError
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

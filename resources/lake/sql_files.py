@@ -26,10 +26,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.files import replaced
+from model_ops.files import bare, replaced
 from model_ops.jobs import CheckFailed
+from resources.lake.schemas import PARTITIONS, SCHEMAS
 from resources.lake.sql_sections import sql_text
-from resources.lake.tables import PARTITIONS, SCHEMAS, Tables, sql_literal
+from resources.lake.tables import Tables, sql_literal
 
 HIVE_TYPES = {"workload": "varchar", "dt": "date", "stage": "varchar"}
 
@@ -149,7 +150,7 @@ def write_rows(reader: pa.RecordBatchReader, path: Path, schema: pa.Schema | Non
 
     The same rows in the same order give the same bytes: an artefact's digest depends on nothing else.
     """
-    schema = schema or reader.schema
+    schema = bare(schema or reader.schema)
     written = 0
     with replaced(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for batch in reader:

@@ -26,57 +26,22 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model_ops.files import renamed_when_complete
+from model_ops.files import bare, renamed_when_complete
 from model_ops.jobs import counted
-from resources.composing.datasets import SFT_ROWS
+from resources.composing.dataset_schemas import LOGPROBS, PREFERENCES, REQUESTS, SFT_ROWS
 from resources.composing.teachers.endpoint import TeacherError
 from resources.composing.teachers.endpoint_answers import EndpointAnswers
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
 from resources.composing.teachers.requests import AnswerRequest, prompt_of, with_answer
 from resources.composing.teachers.settings import TeacherSettings
-from resources.composing.teachers.token_logs import LOGPROBS, TokenLogs
+from resources.composing.teachers.token_logs import TokenLogs
 from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
 from resources.curating import JudgeSettings
 
 Rows = list[dict[str, Any]]
 
 ROWS_AT_A_TIME = 1_024
-REQUESTS = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("interaction_ids", pa.list_(pa.string())),
-        ("source", pa.string()),
-        ("model", pa.string()),
-        ("request_sha256", pa.string()),
-        ("sample", pa.int32()),
-        ("score", pa.float64()),
-        ("kept", pa.bool_()),
-        ("failure", pa.string()),
-        ("finish_reason", pa.string()),
-        ("prompt_tokens", pa.int64()),
-        ("answer_tokens", pa.int64()),
-        ("cost", pa.float64()),
-        ("answer", pa.string()),
-    ]
-)
-"""One row for each answer."""
-
-PREFERENCES = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("interaction_ids", pa.list_(pa.string())),
-        ("source", pa.string()),
-        ("session_id", pa.string()),
-        ("prompt", pa.string()),
-        ("tools", pa.string()),
-        ("chosen", pa.string()),
-        ("rejected", pa.string()),
-        ("chosen_score", pa.float64()),
-        ("rejected_score", pa.float64()),
-    ]
-)
-"""Pairs of answers, as {prompt, chosen, rejected} of preference training: lists of OpenAI messages as JSON."""
 
 
 @dataclass
@@ -361,7 +326,7 @@ def _verifier(
 def _writer(files: ExitStack, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer whose file appears when `files` is left without an error."""
     temporary = files.enter_context(renamed_when_complete(path))
-    return files.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+    return files.enter_context(pq.ParquetWriter(temporary, bare(schema), compression="zstd"))
 
 
 def _drawn(path: Path, most: int | None) -> set[str] | None:

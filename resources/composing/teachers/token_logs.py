@@ -2,7 +2,6 @@
 
     logs = read_token_logs(choice, most=20)         # TokenLogs, or None without them
     TokenLogs.unpacked(logs.packed())
-    LOGPROBS                                        # schema of the dataset's logprobs.parquet, a row for each answer
 
 A token is named by its bytes, since endpoints give no ids; vLLM's return_tokens_as_token_ids gives `token_id:17`, which is kept
 as text. Each answer has a table of its different tokens; alternatives are places in it, with float16 log-probabilities.
@@ -18,24 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 UNKNOWN = -9_000
 """OpenAI writes -9999 for a log-probability that it does not tell."""
-
-LOGPROBS = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("prompt_tokens", pa.int64()),
-        ("tokens", pa.list_(pa.binary())),
-        ("said", pa.list_(pa.int32())),
-        ("counts", pa.list_(pa.int16())),
-        ("likely", pa.list_(pa.int32())),
-        ("logs", pa.list_(pa.float16())),
-    ]
-)
-"""tokens: the answer's different tokens. said: places of the tokens that it consists of. counts: alternatives at each, whose
-places are in likely and whose log-probabilities in logs, one after another."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
+from model_ops.files.columns import bare
 from resources.composing.datasets import SFT_ROWS
 from resources.composing.teachers import endpoint as client
 from resources.composing.teachers.endpoint import Budget, BudgetError, RateLimiter, TeacherError, read_reply
@@ -102,7 +103,9 @@ class Built:
         assert bool(self.said) == error
         if not error:
             self.rows = pq.read_table(home / "out" / "train.parquet").to_pylist()
-            self.told = pq.read_table(home / "out" / "requests.parquet").to_pylist()
+            told = pq.read_table(home / "out" / "requests.parquet")
+            assert told.schema.equals(bare(told.schema), check_metadata=True), "files hold no sentences of columns"
+            self.told = told.to_pylist()
 
     @property
     def said_last(self):

@@ -14,6 +14,7 @@ BEFORE = '''
 from pydantic import BaseModel, Field
 from resources.lake.tables import SCHEMAS
 SCALE = 2.0
+ROWS = [column("row_id", TEXT, description="id of the row")]
 class Settings(BaseModel):
     """Said of the settings."""
     rows: int = Field(3, ge=1, description="Most rows")
@@ -39,6 +40,7 @@ def digest(text: str) -> str:
         ("# why", "# for another reason"),
         ('description="Most rows"', 'description="At most so many " "rows", title="Rows"'),
         (', description="Most rows"', ""),
+        ('description="id of the row"', 'description="the id"'),
         ("Field(3, ge=1, ", "Field(\n        3,\n        ge=1,\n        "),
         ("return SCALE * value", "return (SCALE * value)"),
         ('f"{value:.3f} and {SCALE!r}"', 'f"{value:.3f}" f" and {SCALE!r}"'),
@@ -59,6 +61,7 @@ def test_what_says_nothing_changes_nothing(old, new):
         ("SCALE = 2.0", "SCALE = -2.0"),
         ("SCALE = 2.0", "SCALE = '2.0'"),
         ("SCALE = 2.0", "SCALE = 2.0\nREVISION = 1"),
+        ('column("row_id"', 'column("id"'),
         ("Field(3", "Field(4"),
         ("ge=1", "ge=2"),
         ("ge=1", "gt=1"),

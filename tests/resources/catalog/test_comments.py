@@ -1,0 +1,73 @@
+"""Each column is described once: in its schema, or where SQL makes it."""
+
+import pytest
+
+from model_ops.files.columns import column, sentence
+from resources.catalog import comments
+from resources.catalog.build import publish, rebuild
+from resources.catalog.catalog import query
+from resources.catalog.column_lineage import columns_of
+from resources.catalog.comments import DATASETS, DESCRIBED, MADE, READS, RELATIONS, comment_on
+from resources.lake.lake import LakeLayout
+from resources.lake.schemas import SCHEMAS
+
+
+@pytest.mark.parametrize("name", sorted(DESCRIBED))
+def test_every_column_of_a_schema_has_a_sentence(name):
+    assert [field.name for field in DESCRIBED[name] if not comment_on(name, field.name)] == []
+
+
+def test_every_column_of_a_table_has_its_own():
+    assert [
+        (name, field.name) for name, schema in SCHEMAS.items() for field in schema if not sentence(schema, field.name)
+    ] == []
+
+
+def test_what_is_passed_on_has_the_sentence_of_where_it_comes_from():
+    told = sentence(SCHEMAS["cleaned_interactions"], "prompt_shape")
+    assert comment_on("curated_interactions", "prompt_shape") == comment_on("sft_dataset", "prompt_shape") == told
+    assert comment_on("a_dataset_of_the_recipe", "prompt_shape") == told
+    assert (
+        comment_on("sft_dataset", "quality")
+        == MADE["curated_interactions"]["quality"]
+        != comment_on("cleaned_interactions", "quality")
+    )
+    assert comment_on("feedback_records", "tie") == sentence(SCHEMAS["feedback"], "tie")
+    assert comment_on("cleaned_interactions", "status") != comment_on("interactions", "status")
+    assert comment_on("length_report", "split") == comment_on("a_dataset_of_the_recipe", "split")
+    assert comment_on("interactions", "unheard_of") is None is comment_on("a_dataset_of_the_recipe", "unheard_of")
+
+
+def test_no_sentence_stands_twice():
+    """Neither where SQL makes a column that a schema has, nor of what is passed on as it is."""
+    twice = [(name, each) for name in MADE for each in MADE[name] if name in DESCRIBED and sentence(DESCRIBED[name], each)]
+    passed_on = [
+        (name, each)
+        for name, made in MADE.items()
+        for each, text in made.items()
+        for source in (*READS.get(name, ()), *(table for table, field in columns_of(name).get(each, ()) if field == each))
+        if comment_on(source, each) == text
+    ]
+    assert (twice, passed_on) == ([], [])
+
+
+def test_every_sentence_is_of_something_that_is(tmp_path):
+    lake = LakeLayout.open(tmp_path / "lake")
+    rebuild(lake)
+    columns = {(row["relation"], row["column_name"]) for row in query(lake, "from relation_columns").to_pylist()}
+    assert {(name, each) for name in MADE if name in RELATIONS for each in MADE[name]} <= columns
+    assert {*READS, *MADE, *DESCRIBED} <= {*RELATIONS, *DATASETS}
+    assert {source for sources in READS.values() for source in sources} <= {*RELATIONS, *DATASETS}
+
+
+def test_another_sentence_makes_the_catalog_anew(tmp_path, monkeypatch):
+    lake = LakeLayout.open(tmp_path / "lake")
+    publish(lake)
+    assert publish(lake) == []
+    schema = SCHEMAS["erasures"]
+    place = schema.get_field_index("who")
+    other = schema.set(place, column("who", schema.field("who").type, description="the person"))
+    monkeypatch.setitem(comments.DESCRIBED, "erasures", other)
+    assert len(publish(lake)) == len(SCHEMAS) + 1
+    said = "select comment from relation_columns where relation = 'erasures' and column_name = 'who'"
+    assert query(lake, said).to_pylist() == [{"comment": "the person"}]
