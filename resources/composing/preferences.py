@@ -6,14 +6,21 @@ Writes train.parquet, validation.parquet and test.parquet, each with
 
     row_id, origin ('interaction' or 'teacher'), source, session_id, workload, ts, language
     prompt                   JSON text: the messages before the answer
-    tools                    JSON text, or null
+    tools, request           JSON text, or null: what the request gave the chat template besides messages
     chosen, rejected         JSON text: a list of one message, as preference trainers take it
     chosen_id, rejected_id   their interactions; null for an edited answer and a teacher's
     chosen_feedback, rejected_feedback
     interaction_ids          both
+    confidence               how sure the source is that `chosen` is better, above 0 and at most 1
+    margin                   difference of the grades of both, scaled to 0 to 1; null without grades
     reason                   rated (feedback differs), regenerated (the conversation went on from the other answer), edited (it
                              went on from a text that no answer logged), teacher (a teacher's rejected answer)
     split, weight, content_sha256, synthetic
+
+unpaired_train.parquet, unpaired_validation.parquet and unpaired_test.parquet have a row for each answer with a verdict of its own:
+row_id, origin, source, session_id, workload, ts, language, prompt, tools, request, answer (JSON text: a list of one message),
+desirable (boolean), value, interaction_ids, reason (thumb, outcome, dissatisfied), split, weight, confidence, content_sha256,
+synthetic.
 
 Splits are drawn as those of `datasets.sft`; a pair of two sessions is in the more protected split of both. DPO lines and ranked
 trees are read as feedback on answers to one prompt (docs/data.md), so they become `rated` pairs.
@@ -98,6 +105,8 @@ def build_preferences(
         )
         run(connection, "composing/preferences/rows")
         run(connection, "composing/preferences/teacher_rows")
+        for split in SPLITS:
+            write_rows(stream(connection, "composing/preferences/unpaired_rows"), output / f"unpaired_{split}.parquet")
         counts = {
             split: write_rows(
                 stream(

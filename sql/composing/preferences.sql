@@ -2,7 +2,8 @@
 -- Cleaned answers with their feedback; without rows that curation dropped as contaminated or of low quality.
 create or replace temp table answered as
 select
-    rows.interaction_id, rows.session_id, rows.workload, rows.source, rows.ts, rows.messages, rows.tools, rows.completion,
+    rows.interaction_id, rows.session_id, rows.workload, rows.source, rows.ts, rows.messages, rows.tools, rows.request,
+    rows.completion,
     rows.language, prompts.prompt, prompts.answer, row_feedback.value
 from cleaned_interactions as rows
 join prompts using (interaction_id)
@@ -119,6 +120,7 @@ create or replace temp table preference_rows as
 with rated as (
     select
         pairs.*, rejected.session_id, rejected.source, rejected.workload, rejected.ts, rejected.messages as prompt, rejected.tools,
+        rejected.request,
         rejected.language, rejected.value as rejected_feedback, chosen.value as chosen_feedback,
         coalesce(pairs.edited, cast(chosen.completion as json)) as better, cast(rejected.completion as json) as worse,
         least(
@@ -140,11 +142,11 @@ written as (
 )
 select
     'pair:' || left(md5(coalesce(chosen_id, chosen) || ' ' || rejected_id), 24) as row_id, 'interaction' as origin, source,
-    session_id, workload, ts, prompt, tools, chosen, rejected, chosen_id, rejected_id,
+    session_id, workload, ts, prompt, tools, request, chosen, rejected, chosen_id, rejected_id,
     list_filter([chosen_id, rejected_id], lambda name: name is not null) as interaction_ids,
     sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256,
     chosen_feedback, rejected_feedback, ['test', 'validation', 'train'][place + 1] as split, 1.0::double as weight, reason,
-    false as synthetic, language
+    false as synthetic, language, 0.8::double as confidence, null::double as margin
 from written
 
 -- name: teacher_rows
@@ -152,11 +154,12 @@ from written
 create or replace temp table teacher_rows as
 select
     'pair:' || left(md5(chosen || ' ' || rejected || row_id), 24) as row_id, 'teacher' as origin, source, session_id,
-    (select any_value(workload) from preference_rows) as workload, null::timestamptz as ts, prompt, tools, chosen, rejected,
+    (select any_value(workload) from preference_rows) as workload, null::timestamptz as ts, prompt, tools, null::varchar as request,
+    chosen, rejected,
     null::varchar as chosen_id, null::varchar as rejected_id, interaction_ids,
     sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256, chosen_score as chosen_feedback,
     rejected_score as rejected_feedback, 'train' as split, 1.0::double as weight, 'teacher' as reason, true as synthetic,
-    null::varchar as language
+    null::varchar as language, 0.9::double as confidence, null::double as margin
 from teacher_pairs
 
 -- name: split_rows
@@ -171,3 +174,11 @@ from together
 where split = $split
 qualify $split <> 'train' or row_number() over (order by md5($seed || ':row:' || row_id), row_id) <= $max_rows
 order by md5($seed || ':row:' || row_id), row_id
+
+-- name: unpaired_rows
+-- Answers with a verdict of their own.
+select
+    row_id, origin, source, session_id, workload, ts, language, prompt, tools, request, chosen as answer, false as desirable,
+    0.0::double as value, interaction_ids, reason, split, weight, confidence, content_sha256, synthetic
+from preference_rows
+where false
