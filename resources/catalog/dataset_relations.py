@@ -87,8 +87,8 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
         groups: dict[str, list[Path]] = {}
         for file in sorted((lake.root / artefact).glob("*.parquet")) if group == "datasets" else ():
             stem = re.sub(r"[-_]?\d+$", "", file.stem)
-            kind, _, split = stem.rpartition("_")  # of unpaired_train: unpaired
-            groups.setdefault(kind if split in SPLITS else stem, []).append(file)
+            kind_of_file, _, split = stem.rpartition("_")  # of unpaired_train: unpaired
+            groups.setdefault(kind_of_file if split in SPLITS else stem, []).append(file)
         for stem, members in groups.items():
             shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
             headers = _headers(members)

@@ -181,8 +181,8 @@ def metadata(
     synthetic: bool = False,
     others: Sequence[str] = (),
 ) -> list[str]:
-    """The YAML head of a card: what `datasets.load_dataset` and the Hub read. others: configs with splits of their own, which lie
-    in NAME_SPLIT.parquet."""
+    """The YAML head of a card: what `datasets.load_dataset` and the Hub read. others: configs with splits of their own, in
+    NAME_SPLIT.parquet."""
     size = next((name for most, name in SIZES if total < most), "10M<n<100M")
     return [
         "---",

@@ -99,7 +99,7 @@ def write_preference_card(
             ],
         ),
     ]
-    what = "For preference training: pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."
+    what = "Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."
     return {"notes": notes, **write_plain_card(directory, what, about, lines, ["unpaired"])}
 
 

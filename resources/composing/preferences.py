@@ -175,13 +175,14 @@ def build_preferences(
 
 def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers | None) -> None:
     """Makes teacher_pairs, taught_rows and logged_rows readable; no rows where there is no teacher."""
-    for name, path, schema in (
-        ("teacher_pairs", taught and taught.answers / "preferences.parquet", PREFERENCES),
-        ("taught_rows", taught and taught.answers / "train.parquet", _CONVERSATIONS),
-        ("logged_rows", taught and taught.logged / "train.parquet", _CONVERSATIONS),
+    answers, logged = (taught.answers, taught.logged) if taught else (None, None)
+    for name, directory, file, schema in (
+        ("teacher_pairs", answers, "preferences.parquet", PREFERENCES),
+        ("taught_rows", answers, "train.parquet", _CONVERSATIONS),
+        ("logged_rows", logged, "train.parquet", _CONVERSATIONS),
     ):
-        if path is not None and path.exists():  # a teacher without verify rejects no answer
-            attach_parquet(connection, name, path)
+        if directory is not None and (directory / file).exists():  # a teacher without verify rejects no answer
+            attach_parquet(connection, name, directory / file)
         else:
             connection.register(name, schema.empty_table())
 
