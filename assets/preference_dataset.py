@@ -1,65 +1,95 @@
-"""preference_dataset: pairs of a chosen and a rejected answer to one prompt."""
+"""preference_dataset: pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."""
 
 import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
-from resources.composing import DatasetSettings, PreferenceSettings, TeacherSettings, build_preferences
+from assets.shortages import tell_shortages
+from resources.composing import (
+    DatasetSettings,
+    PreferenceSettings,
+    TaughtAnswers,
+    TeacherSettings,
+    build_preferences,
+)
 from resources.curating import CurationSettings
 from resources.digests import source_digest
+from resources.stages import ModelPolicy
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/preferences.py",)
 
 
 @dg.asset(
-    deps=["curated_interactions", "sft_dataset", "teacher_answers"],
+    deps=["curated_interactions", "eval_suite", "sft_dataset", "teacher_answers"],
     group_name=DATASETS,
     kinds={"duckdb", "parquet"},
     owners=OWNERS,
     code_version=source_digest(*SOURCES)[:12],
 )
 def preference_dataset(
+    context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
     preference_dataset_settings: dg.ResourceParam[PreferenceSettings],
     sft_dataset_settings: dg.ResourceParam[DatasetSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
     teacher_settings: dg.ResourceParam[TeacherSettings | None],
 ) -> dg.MaterializeResult:
-    """Pairs of a better and a worse answer: by feedback, regenerated, edited, or rejected of a teacher.
+    """Pairs of a better and a worse answer, and answers that people or the end of a session call good or bad.
 
-    Made from the cleaned tables, with the splits of `sft_dataset`. Lies in
-    `datasets/<workload>/preference_dataset/<version>/{train,validation,test}.parquet`, with a card in README.md.
+    Made from the cleaned tables, with the splits of `sft_dataset` and without items of `eval_suite`. Lies in
+    `datasets/<workload>/preference_dataset/<version>/{train,validation,test}.parquet` and `unpaired_*.parquet`, with a card in
+    README.md.
     """
-    curated, sft = workshop.current("dataset", "curated_interactions"), workshop.current("dataset", "sft_dataset")
-    verified = teacher_settings is not None and teacher_settings.verify is not None
-    teacher = workshop.current("dataset", "teacher_answers") if verified else None
+    curated, suite, sft = (workshop.current("dataset", name) for name in ("curated_interactions", "eval_suite", "sft_dataset"))
+    settings, judge = preference_dataset_settings, curation_settings.judge
+    answers = None
+    if teacher_settings is not None and (teacher_settings.verify is not None or settings.confidence.strong):
+        answers = workshop.current("dataset", "teacher_answers")
     about = {"workload": workshop.workload, "name": "preference_dataset", "pii": curation_settings.pii}
-    least = curation_settings.feedback.least
-    splits = sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"})
+
+    def work(output):
+        taught = answers and TaughtAnswers(
+            workshop.directory(answers),
+            workshop.directory(sft),
+            "graded" if policy.taught_by_itself else "teacher",
+            9 if teacher_settings.judged else 1,
+        )
+        kept = workshop.lake.root / "answers"
+        workshop.lake.mirror.fetch(kept)
+        return build_preferences(
+            workshop.tables,
+            workshop.workload,
+            output,
+            settings,
+            sft_dataset_settings,
+            curation_settings,
+            curated.version,
+            workshop.directory(suite) / "items.parquet",
+            sft.metrics.get("lent"),
+            taught,
+            kept / f"{workshop.workload}.jsonl",
+            about,
+        )
+
     manifest = workshop.build(
         "dataset",
         "preference_dataset",
         op="build_preferences",
         sources=SOURCES,
-        config={**preference_dataset_settings.model_dump(mode="json"), "splits": splits, "about": about, "least": least},
+        config={
+            **settings.model_dump(mode="json"),
+            "splits": sft_dataset_settings.model_dump(include={"seed", "split_by", "test_share", "validation_share"}),
+            "about": about,
+            "curation": curation_settings.as_config(),
+        },
         inputs=[
-            curated.as_input(),
-            sft.as_input(),
-            *([teacher.as_input()] if teacher else []),
+            *(each.as_input() for each in (curated, suite, sft, answers) if each),
             *(workshop.slice(name) for name in ("cleaned_interactions", "interactions", "feedback")),
+            *([workshop.slice("judgements")] if judge else []),
         ],
-        work=lambda output: build_preferences(
-            workshop.tables,
-            workshop.workload,
-            output,
-            preference_dataset_settings,
-            sft_dataset_settings,
-            curated.version,
-            sft.metrics.get("lent"),
-            workshop.directory(teacher) / "preferences.parquet" if teacher else None,
-            about,
-            least,
-        ),
+        work=work,
     )
+    tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

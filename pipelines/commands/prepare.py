@@ -100,20 +100,27 @@ def show(
     count: Annotated[int, typer.Option(help="rows to show, and as many of those left out", min=1, max=10_000)] = 3,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="split of the dataset")] = "train",
     html: Annotated[Path | None, typer.Option(help="write the picture as one HTML file too", dir_okay=False)] = None,
+    preference: Annotated[bool, typer.Option("--preference", help="pairs of the preference dataset instead")] = False,
     lake: LakeOption = None,
 ) -> None:
     """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
+    from model_ops.jobs import Misuse
     from pipelines.storage import lake_location, require_writable
     from resources.lake import LakeLayout
 
+    if preference and html is not None:
+        raise Misuse("--html is a picture of rendered rows: leave it out, or leave --preference out")
     if html is not None:
         require_writable(html.absolute().parent)
     place = LakeLayout.open(lake_location(recipe, lake), create=False)
     from model_ops.files import write_text  # an error above loads none of these
     from model_ops.rendering import page
-    from pipelines.asking import picture_of, print_picture
+    from pipelines.asking import picture_of, preferences_of, print_picture, print_preferences
     from pipelines.contract import load_recipe
 
+    if preference:
+        print_preferences(preferences_of(load_recipe(recipe), place, split, count, row), console)
+        return
     with errors.status("rendering ..."):
         picture = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console)

@@ -159,6 +159,7 @@ def _table(fields: dict[str, FieldInfo], section: str) -> str:
         for name, field in fields.items()
         if field.is_required()
         or name in ("enabled", "architecture")
+        or section in changed
         or (place := f"{section}.{name}".strip(".")) in changed
         or _chapter_of(place)
     }

@@ -323,6 +323,9 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
 
 
 def _the_data(recipe: RecipeFields) -> Broken:
+    pairs = recipe.datasets.preference
+    if pairs is not None and pairs.dissatisfaction is not None and recipe.curation.judge is None:
+        yield "datasets.preference.dissatisfaction", "a judge rates the reactions, and nothing says which; set curation.judge"
     known = [*recipe.sources, *recipe.seeds, RATED]
     mixtures = {
         ("datasets", "sft"): recipe.datasets.sft,

@@ -20,7 +20,7 @@ CHANGED = """
 first_day last_day threads sources.format sources.*.fields.request sources.*.fields.response sources.*.fields.id
 sources.*.fields.time sources.*.fields.user sources.*.fields.feedback evals.task training.preset training.epochs
 training.learning_rate training.tokens_per_step training.max_length curation.pii curation.min_quality curation.language.allow
-datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method sft.lora.rank sft.lora.alpha
+datasets.preference.confidence datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method sft.lora.rank sft.lora.alpha
 student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
 speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
 release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
@@ -189,9 +189,10 @@ datasets:
         "Leave the key out to make none.",
         """\
 datasets:
-  preference: {min_difference: 1}
+  preference: {min_difference: 1, confidence: {rated: 0.9, strong: 0.6}}
 """,
     ),
+    Chapter("datasets.preference.confidence", "datasets.preference.confidence", ""),
     Chapter(
         "datasets.rl_prompts",
         "datasets.rl_prompts",

@@ -87,7 +87,8 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
         groups: dict[str, list[Path]] = {}
         for file in sorted((lake.root / artefact).glob("*.parquet")) if group == "datasets" else ():
             stem = re.sub(r"[-_]?\d+$", "", file.stem)
-            groups.setdefault("" if stem in SPLITS else stem, []).append(file)
+            kind_of_file, _, split = stem.rpartition("_")  # of unpaired_train: unpaired
+            groups.setdefault(kind_of_file if split in SPLITS else stem, []).append(file)
         for stem, members in groups.items():
             shown = f"{name}_{stem}" if stem and len(groups) > 1 else name
             headers = _headers(members)
@@ -99,7 +100,7 @@ def _kinds(lake: LakeLayout, artefacts: Iterable[str]) -> tuple[dict[str, _Kind]
             in_rows += [
                 file
                 for file, header in zip(members, headers, strict=True)
-                if file.stem in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names
+                if file.stem.rpartition("_")[2] in SPLITS and "interaction_ids" in header.schema.to_arrow_schema().names
             ]
     return found, in_rows
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from resources.composing.dropped_seeds import SeedTombstones, drop_contaminated_seeds, drop_erased_seeds
     from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
     from resources.composing.held_out import held_out_in_training
-    from resources.composing.preferences import build_preferences
+    from resources.composing.preferences import TaughtAnswers, build_preferences
     from resources.composing.rl_prompts import build_rl_prompts
     from resources.composing.seeds import import_seeds
     from resources.composing.served_answers import build_served_answers

@@ -63,7 +63,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         "",
         "Characters of the messages as JSON, or of plain text.",
         "",
-        *_table(
+        *markdown_table(
             ("split", "rows", "characters", "median", "95 %", "longest"),
             [[each[name] for name in ("split", "rows", "characters", "median", "p95", "longest")] for each in found["lengths"]],
         ),
@@ -72,7 +72,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         "",
         "Training rows. Weight: rows in the split for each row that there was.",
         "",
-        *_table(
+        *markdown_table(
             ("source", "written by", "rows", "share", "weight"),
             [
                 [
@@ -88,12 +88,14 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         *(["Asked for and not there: " + "; ".join(metrics["notes"]) + ".", ""] if metrics["notes"] else []),
         "## Languages",
         "",
-        *_table(("language", "rows"), [[each["language"] or "not detected", each["rows"]] for each in found["languages"][:20]]),
+        *markdown_table(
+            ("language", "rows"), [[each["language"] or "not detected", each["rows"]] for each in found["languages"][:20]]
+        ),
         "## Prompt shapes",
         "",
         "Share of each split; shapes of fewer than five rows are not listed.",
         "",
-        *_table(
+        *markdown_table(
             ("shape", "rows", "train", "validation", "test"),
             [
                 [f"`{each['shape'] or 'none'}`", each["rows"], *(f"{each[split]:z.1%}" for split in SPLITS)]
@@ -104,7 +106,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
         "",
         "Curated rows and seeds by what became of them.",
         "",
-        *_table(("decision", "rows"), sorted(metrics["by_rule"].items())),
+        *markdown_table(("decision", "rows"), sorted(metrics["by_rule"].items())),
         "## Licence",
         "",
         "Logged traffic has no licence of its own: it belongs to the product and its users.",
@@ -127,19 +129,23 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
     write_text(directory / "README.md", "\n".join(lines))
 
 
-def write_plain_card(directory: Path, what: str, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes README.md for a dataset whose rows have split, source and reason. Returns the counts that it shows."""
+def write_plain_card(
+    directory: Path, what: str, about: Mapping[str, Any], more: Iterable[str] = (), others: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Writes README.md for a dataset whose rows have split, source and reason. more: lines after the counts of rows. others: as
+    in `metadata`. Returns the counts."""
     files = [directory / f"{split}.parquet" for split in SPLITS if (directory / f"{split}.parquet").exists()]
     with workbench() as connection:
         counted = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()
     title = "/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name
     lines = [
-        *metadata(title, [file.stem for file in files], sum(each["rows"] for each in counted)),
+        *metadata(title, [file.stem for file in files], sum(each["rows"] for each in counted), others=others),
         f"# {title}",
         "",
         what,
         "",
-        *_table(("split", "source", "reason", "rows"), [list(each.values()) for each in counted]),
+        *markdown_table(("split", "source", "reason", "rows"), [list(each.values()) for each in counted]),
+        *more,
         "## Personal data",
         "",
         PII[about.get("pii", "redact")],
@@ -163,14 +169,20 @@ def _tokens(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
         "",
         "Of what the rows say, without the chat template's own tokens, by the tokenizer's model.",
         "",
-        *_table(("tokenizer", *SPLITS), lines),
+        *markdown_table(("tokenizer", *SPLITS), lines),
     ]
 
 
 def metadata(
-    title: str, splits: Sequence[str], total: int, languages: Sequence[str] = (), synthetic: bool = False
+    title: str,
+    splits: Sequence[str],
+    total: int,
+    languages: Sequence[str] = (),
+    synthetic: bool = False,
+    others: Sequence[str] = (),
 ) -> list[str]:
-    """The YAML head of a card: what `datasets.load_dataset` and the Hub read."""
+    """The YAML head of a card: what `datasets.load_dataset` and the Hub read. others: configs with splits of their own, in
+    NAME_SPLIT.parquet."""
     size = next((name for most, name in SIZES if total < most), "10M<n<100M")
     return [
         "---",
@@ -181,22 +193,28 @@ def metadata(
         *_listed("task_categories", ["text-generation"]),
         *_listed("tags", ["millrace", *(["synthetic"] if synthetic else [])]),
         "configs:",
-        "- config_name: default",
-        "  data_files:",
-        *[line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")],
+        *_config("default", splits),
+        *[line for name in others for line in _config(name, splits, f"{name}_")],
         "---",
         "",
     ]
+
+
+def _config(name: str, splits: Sequence[str], prefix: str = "") -> list[str]:
+    files = [line for split in splits for line in (f"  - split: {split}", f"    path: {prefix}{split}.parquet")]
+    return [f"- config_name: {name}", "  data_files:", *files]
 
 
 def _listed(key: str, values: Sequence[str]) -> list[str]:
     return [f"{key}:", *(f"- {json.dumps(value)}" for value in values)] if values else []
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
-    """A Markdown table, with thousands separated."""
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[Any]]) -> list[str]:
+    """A Markdown table, with thousands separated; "none" without lines."""
     written = [
         [f"{value:,}" if isinstance(value, int) else "" if value is None else str(value).replace("|", "\\|") for value in line]
         for line in lines
     ]
+    if not written:
+        return ["None.", ""]
     return [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(line)} |" for line in written), ""]

@@ -116,6 +116,7 @@ PREFERENCES = pa.schema(
         ("session_id", pa.string()),
         column("prompt", pa.string(), description="the messages before the answer as JSON"),
         ("tools", pa.string()),
+        ("request", pa.string()),
         ("chosen", pa.string()),
         ("rejected", pa.string()),
         column("chosen_score", pa.float64(), description="the verifier's score of the kept answer"),

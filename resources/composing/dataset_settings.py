@@ -201,8 +201,35 @@ ALL_ROWS = 2**62
 """A bound that no dataset reaches."""
 
 
+def _sureness(default: float, why: str) -> float:
+    return Field(default, ge=0, le=1, description=why)
+
+
+class SourceConfidence(Settings):
+    """How likely each source of a preference is right, from 0 to 1: `confidence` of its rows. 0 leaves the source out.
+
+    The defaults are judgements, not measurements. Of two sources that pair a rejected answer, the surer one counts.
+    """
+
+    edited: float = _sureness(0.95, "The user replaced the answer by a text: nothing says better what was wanted")
+    teacher: float = _sureness(0.9, "A verifier accepted one answer of a teacher and rejected the other")
+    graded: float = _sureness(0.8, "Best and worst of several answers, by `curation.judge` or a verifier: one grader's opinion")
+    rated: float = _sureness(0.8, "People's thumbs on two answers to one prompt; most give none, and some press the wrong one")
+    ranked: float = _sureness(
+        0.75, "Log lines that rank or compare answers: annotators agree on 73 % of such pairs (arXiv 2203.02155)"
+    )
+    regenerated: float = _sureness(0.7, "The user asked again and went on from the other answer, maybe out of curiosity")
+    outcome: float = _sureness(0.6, "How a session ended, said of each of its answers: most of them did not decide it")
+    strong: float = _sureness(
+        0, "The teacher's answer against the logged one: only where the teacher is known to be better than what served"
+    )
+    thumb: float = _sureness(0.8, "A thumb on one answer (an unpaired row)")
+    dissatisfied: float = _sureness(0.7, "The user's next message complains, as the judge reads it (an unpaired row)")
+
+
 class PreferenceSettings(Settings):
-    """Pairs of a chosen and a rejected answer to one prompt, from feedback, regenerated and edited answers, and a teacher.
+    """Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own: from feedback,
+    regenerated and edited answers, ranked lines, outcomes of sessions, grades, and a teacher.
 
     The splits are those of `datasets.sft`.
     """
@@ -211,9 +238,28 @@ class PreferenceSettings(Settings):
         0.5,
         gt=0,
         description="Least difference of feedback between two answers to a prompt that makes them a pair; an answer "
-        "without feedback counts as 0",
+        "without feedback counts as 0. Of a judge's scores, half of this as a share of the scale",
     )
-    max_rows: int | None = Field(None, ge=1, description="Most training pairs. Left out: all")
+    max_rows: int | None = Field(
+        None, ge=1, description="Most training pairs, and most training rows with a verdict alone. Left out: all"
+    )
+    confidence: SourceConfidence = Field(
+        default_factory=SourceConfidence, description="How sure each source is; 0 leaves it out"
+    )
+    propensity_clip: float | None = Field(
+        None,
+        ge=1,
+        description="Weighs votes by 1 / the share of sessions that the gateway kept (`sample` of a key), at most this, so "
+        "that keys that are sampled less count as their traffic does. Left out: every vote weighs the same",
+    )
+    dissatisfaction: int | None = Field(
+        None,
+        ge=1,
+        le=9,
+        description="`curation.judge` rates the user's next message from 1 (the answer is wrong, or the request is repeated) "
+        "to 10 (content); up to this rating the answer is an unpaired row that is not wanted. 3 is a start. Left out: no "
+        "reaction is rated",
+    )
 
 
 class RlPromptSettings(Settings):

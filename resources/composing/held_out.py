@@ -39,9 +39,9 @@ def held_out_in_training(lake: LakeLayout, manifest: Manifest) -> list[Leak]:
     learnt, held = [], []
     for directory in datasets_behind(lake, manifest):
         for split, files in (("train", learnt), ("validation", held), ("test", held)):
-            path = directory / f"{split}.parquet"
-            if path.exists() and set(pq.read_schema(path).names) >= _COLUMNS:
-                files.append(str(path))
+            for path in (directory / f"{split}.parquet", directory / f"unpaired_{split}.parquet"):
+                if path.exists() and set(pq.read_schema(path).names) >= _COLUMNS:
+                    files.append(str(path))
     if not learnt or not held:
         return []
     with workbench() as connection:

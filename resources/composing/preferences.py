@@ -1,53 +1,76 @@
-"""Builds the preference dataset: pairs of a chosen and a rejected answer to one prompt.
+"""Builds the preference dataset: pairs of a chosen and a rejected answer to a prompt, and answers with a verdict of their own.
 
-    counts = build_preferences(tables, "math-tutor", output, PreferenceSettings(), DatasetSettings(), curated_version="3fa9...")
+    counts = build_preferences(tables, "tutor", output, PreferenceSettings(), DatasetSettings(), CurationSettings(), "3fa9...")
 
 Writes train.parquet, validation.parquet and test.parquet, each with
 
     row_id, origin ('interaction' or 'teacher'), source, session_id, workload, ts, language
     prompt                   JSON text: the messages before the answer
-    tools                    JSON text, or null
-    chosen, rejected         JSON text: a list of one message, as preference trainers take it
+    tools, request           JSON text, or null: what the request gave the chat template besides messages
+    chosen, rejected         JSON text: a list of one message with its calls and reasoning, as preference trainers take it
     chosen_id, rejected_id   their interactions; null for an edited answer and a teacher's
     chosen_feedback, rejected_feedback
-    interaction_ids          both
-    reason                   rated (feedback differs), regenerated (the conversation went on from the other answer), edited (it
-                             went on from a text that no answer logged), teacher (a teacher's rejected answer)
-    split, weight, content_sha256, synthetic
+    interaction_ids          those behind the row, with the votes; of a held-out row none that may be trained on
+    reason                   the source: edited (the conversation went on from a text that no answer logged), regenerated (it
+                             went on from another answer), rated (thumbs on both), outcome (verdicts on their sessions), ranked
+                             (the log line compares them), graded (best and worst by a grader), teacher (a kept and a rejected
+                             answer of a teacher), strong (a teacher's answer and the logged one)
+    confidence               how sure the source is that `chosen` is better, above 0 and at most 1
+    margin                   difference of the grades of both, scaled to 0 to 1; null without grades
+    weight                   votes for the pair, each by its propensity; 1 on average in training
+    split, content_sha256, synthetic
 
-Splits are drawn as those of `datasets.sft`; a pair of two sessions is in the more protected split of both. DPO lines and ranked
-trees are read as feedback on answers to one prompt (docs/data.md), so they become `rated` pairs.
+unpaired_train.parquet, unpaired_validation.parquet and unpaired_test.parquet have a row for each answer with a verdict of its
+own: row_id, origin, source, session_id, workload, ts, language, prompt, tools, request, answer (JSON text: a list of one
+message), desirable (boolean), value, interaction_ids, reason (thumb, outcome, dissatisfied), split, weight, confidence,
+content_sha256, synthetic. An answer may be in both.
+
+Splits are drawn as those of `datasets.sft`; a row of several sessions is in the most protected split of all. What is left out
+is counted by rule (preference_card.py says what each rule means).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
-from resources.composing.dataset_card import write_plain_card
+from resources.composing.dataset_schemas import PREFERENCES
 from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings
-from resources.curating import MACROS, attach_row_feedback
-from resources.lake import Tables, attach_parquet, attach_slice, run, stream, workbench, write_rows
+from resources.composing.preference_card import write_preference_card
+from resources.composing.reactions import REACTION_RATINGS, rate_reactions
+from resources.composing.teachers.kept_answers import AnswerStore
+from resources.curating import MACROS, CurationSettings, attach_row_feedback, find_contamination, find_items, read_eval_items
+from resources.lake import Tables, attach_parquet, attach_slice, rows, run, stream, workbench, write_rows
 
 SPLITS = ("train", "validation", "test")
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
-_TEACHER = pa.schema(
+_CONTAMINATED = pa.schema([("interaction_id", pa.string())])
+_CONFIDENCES = pa.schema([("reason", pa.string()), ("confidence", pa.float64()), ("place", pa.int64())])
+_CONVERSATIONS = pa.schema(
     [
-        ("row_id", pa.string()),
+        *((name, pa.string()) for name in ("row_id", "origin", "source", "session_id", "messages", "tools", "request")),
         ("interaction_ids", pa.list_(pa.string())),
-        ("source", pa.string()),
-        ("session_id", pa.string()),
-        ("prompt", pa.string()),
-        ("tools", pa.string()),
-        ("chosen", pa.string()),
-        ("rejected", pa.string()),
-        ("chosen_score", pa.float64()),
-        ("rejected_score", pa.float64()),
     ]
 )
+
+
+@dataclass(frozen=True)
+class TaughtAnswers:
+    """A teacher's answers to the training rows."""
+
+    answers: Path
+    """Directory of teacher_answers."""
+    logged: Path
+    """Directory of the sft_dataset that they answer."""
+    reason: str = "teacher"
+    """Source of its pairs: teacher, or graded where the teacher is the model itself."""
+    score_range: float = 1.0
+    """Largest difference of two scores."""
 
 
 def build_preferences(
@@ -56,37 +79,71 @@ def build_preferences(
     output: Path,
     settings: PreferenceSettings,
     split_settings: DatasetSettings,
+    curation: CurationSettings,
     curated_version: str,
+    eval_items: Path | None = None,
     lent: Mapping[str, list[str]] | None = None,
-    teacher: Path | None = None,
+    taught: TaughtAnswers | None = None,
+    kept: Path | None = None,
     about: Mapping[str, Any] | None = None,
-    least: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Fills `output` and returns counts. least: lowest good value by the feedback's name. curated_version: of
-    curated_interactions, whose contaminated rows are left out. lent: of sft_dataset. teacher: preferences.parquet of
-    teacher_answers.
+    """Fills `output` and returns counts. curated_version: of curated_interactions, whose answers of low quality are never
+    chosen. eval_items: items.parquet of the evaluation suites. lent: of sft_dataset. kept: the file that a judge's ratings
+    are kept in, for settings.dissatisfaction.
 
-    Raises DatasetError if no pair is found.
+    Raises DatasetError if nothing is found to train on, JudgeError where a judge is needed and does not answer.
     """
     output.mkdir(parents=True, exist_ok=True)
+    judge = curation.judge
     with workbench() as connection:
-        for name in ("interactions", "cleaned_interactions", "feedback", "decisions"):
+        for name in ("interactions", "cleaned_interactions", "feedback", "decisions", "judgements"):
             attach_slice(connection, tables, name, workload)
-        if teacher is None:
-            connection.register("teacher_pairs", _TEACHER.empty_table())
-        else:
-            attach_parquet(connection, "teacher_pairs", teacher)
+        _attach_teacher(connection, taught)
         held = [{"split": split, "drawn": drawn} for split, names in (lent or {}).items() for drawn in names]
         connection.register("lent_before", pa.Table.from_pylist(held, schema=_LENT))
+        sure = [
+            {"reason": reason, "confidence": confidence, "place": place}
+            for place, (reason, confidence) in enumerate(settings.confidence)
+        ]
+        connection.register("confidences", pa.Table.from_pylist(sure, schema=_CONFIDENCES))
         for macro in MACROS:
             run(connection, macro)
+        for macro in ("answer_message", "bare_message", "content_of", "beside_content", "one_space", "sentences_of"):
+            run(connection, f"composing/preference_rules/{macro}")
         run(connection, "curating/clean/cleaned_with_ids")
-        attach_row_feedback(connection, least or {})
-        run(connection, "curating/curate/prompts")
-        run(connection, "composing/preferences/answered", curated=curated_version)
-        run(connection, "composing/preferences/repeated_answers")
-        run(connection, "composing/preferences/pairs", min_difference=settings.min_difference)
+        attach_row_feedback(connection, curation.feedback.least)
+        run(connection, "curating/curate/cleaned_rows")
+        run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
+        items = read_eval_items(eval_items)
+        searched = curation.decontamination.enabled and len(items) > 0
+        connection.register("contaminated", _CONTAMINATED.empty_table())
+        if searched:
+            connection.unregister("contaminated")
+            connection.register("eval_items", items)
+            find_contamination(connection, tables, workload, curation.decontamination)
         run(connection, "composing/preferences/sessions")
+        run(connection, "composing/preferences/answered", curated=curated_version, propensity_clip=settings.propensity_clip)
+        run(connection, "composing/preferences/repeated_answers")
+        connection.register("reaction_ratings", REACTION_RATINGS.empty_table())
+        if settings.dissatisfaction is not None and judge is not None and kept is not None:
+            with AnswerStore(kept) as store:
+                connection.register("reaction_ratings", rate_reactions(connection, judge, store))
+        run(connection, "composing/preferences/votes", dissatisfaction=settings.dissatisfaction)
+        run(connection, "composing/preferences/grades")
+        run(connection, "composing/preferences/comparisons", min_difference=settings.min_difference)
+        run(connection, "composing/preferences/candidates", min_difference=settings.min_difference)
+        run(connection, "composing/preferences/opinions")
+        run(
+            connection,
+            "composing/preference_rules/pairs",
+            taught=taught.reason if taught else "teacher",
+            score_range=taught.score_range if taught else 1.0,
+        )
+        if searched:
+            run(connection, "composing/preference_rules/searched_rows")
+            find_items(connection, curation.decontamination)
+        run(connection, "composing/preference_rules/decided_pairs")
+        run(connection, "composing/preference_rules/decided_verdicts")
         run(
             connection,
             "composing/splits/split_groups",
@@ -96,29 +153,60 @@ def build_preferences(
             test_share=split_settings.test_share,
             validation_share=split_settings.validation_share,
         )
-        run(connection, "composing/preferences/rows")
-        run(connection, "composing/preferences/teacher_rows")
-        counts = {
-            split: write_rows(
-                stream(
-                    connection,
-                    "composing/preferences/split_rows",
-                    split=split,
-                    seed=str(split_settings.seed),
-                    max_rows=settings.max_rows or ALL_ROWS,
-                ),
-                output / f"{split}.parquet",
+        run(connection, "composing/preference_rows/split_places")
+        run(connection, "composing/preference_rows/preference_rows", workload=workload)
+        run(connection, "composing/preference_rows/unpaired_rows", workload=workload)
+        bounds = {"seed": str(split_settings.seed), "max_rows": settings.max_rows or ALL_ROWS}
+        found, unpaired = (
+            {
+                split: write_rows(stream(connection, statement, split=split, **bounds), output / f"{prefix}{split}.parquet")
+                for split in SPLITS
+            }
+            for prefix, statement in (
+                ("", "composing/preference_rows/pairs_of_split"),
+                ("unpaired_", "composing/preference_rows/unpaired_of_split"),
             )
-            for split in SPLITS
-        }
-    if not counts["train"]:
-        raise DatasetError(
-            "no pair of a better and a worse answer for training: nobody rated, regenerated or edited an answer to a prompt "
-            "that has another one; add feedback, DPO lines or a teacher with several answers, or leave datasets.preference out"
         )
+        counts = {"rows": found, "unpaired": unpaired, **_counts(connection)}
+    if not found["train"] and not unpaired["train"]:
+        raise DatasetError(_why_none(counts["dropped"]))
+    return {**counts, **write_preference_card(output, counts, settings, about or {})}
+
+
+def _attach_teacher(connection: duckdb.DuckDBPyConnection, taught: TaughtAnswers | None) -> None:
+    """Makes teacher_pairs, taught_rows and logged_rows readable; no rows where there is no teacher."""
+    answers, logged = (taught.answers, taught.logged) if taught else (None, None)
+    for name, directory, file, schema in (
+        ("teacher_pairs", answers, "preferences.parquet", PREFERENCES),
+        ("taught_rows", answers, "train.parquet", _CONVERSATIONS),
+        ("logged_rows", logged, "train.parquet", _CONVERSATIONS),
+    ):
+        if directory is not None and (directory / file).exists():  # a teacher without verify rejects no answer
+            attach_parquet(connection, name, directory / file)
+        else:
+            connection.register(name, schema.empty_table())
+
+
+def _counts(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """What is left out by rule, ties, and how far sources agree."""
+    dropped: dict[str, dict[str, int]] = {"pairs": {}, "verdicts": {}}
+    for each in rows(connection, "composing/preference_rows/drops").to_pylist():
+        dropped[each["what"]][each["rule"]] = each["rows"]
     return {
-        "rows": counts,
-        **write_plain_card(
-            output, "Pairs of a chosen and a rejected answer to one prompt, for preference training.", about or {}
-        ),
+        "dropped": dropped,
+        "ties": rows(connection, "composing/preference_rows/ties").to_pylist()[0],
+        "agreement": rows(connection, "composing/preference_rows/agreement").to_pylist(),
     }
+
+
+def _why_none(dropped: Mapping[str, Mapping[str, int]]) -> str:
+    left_out = [f"{rule} {count:,}" for rules in dropped.values() for rule, count in rules.items()]
+    what = (
+        f"all that was found is held out or left out ({', '.join(left_out)})"
+        if left_out
+        else ("nobody rated, regenerated or edited an answer, or said how a session ended")
+    )
+    return (
+        f"no pair of a better and a worse answer and no verdict on one for training: {what}; add feedback, DPO lines or a "
+        "teacher with several answers, or leave datasets.preference out"
+    )

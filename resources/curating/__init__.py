@@ -11,7 +11,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.curating.cleaning import MACROS, clean, stale_days
     from resources.curating.curation import CurationSettings, Decontamination, NearDuplicates
-    from resources.curating.decontamination import EVAL_ITEMS, find_items, read_eval_items
+    from resources.curating.decontamination import EVAL_ITEMS, find_contamination, find_items, read_eval_items
     from resources.curating.duplicates.near_copies import near_copies
     from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings
     from resources.curating.judgements import judge

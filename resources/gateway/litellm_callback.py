@@ -120,6 +120,7 @@ def call_record(kwargs: dict[str, Any], response: Any, begun: datetime, ended: d
         "cost": kwargs.get("response_cost"),
         "cache_hit": standard.get("cache_hit") if kwargs.get("cache_hit") is None else kwargs["cache_hit"],
         "digest": asked.get("served_model_digest"),
+        "kept_share": rule.sample if rule.sample < 1 else None,
     }
     said = _answer(whole) if failed is None else {"error": {"message": f"{type(failed).__name__}: {_words(failed)}"}}
     return envelope({name: value for name, value in request.items() if value is not None}, said, meta)

@@ -68,10 +68,13 @@ def record_of(frame: Frame) -> dict[str, Any]:
 
 def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> dict[str, Any]:
     """The record of a request and its whole answer. meta: at (seconds), latency_ms, ttft_ms, session, request_id, client,
-    workload, digest, release, sampling, status; each may be missing."""
+    workload, digest, release, sampling, kept_share (of its key's sessions, below 1), status; each may be missing."""
     metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
     user, session = user_and_session(request)
     fingerprint = response.get("system_fingerprint") if isinstance(response, dict) else None
+    sampling = {name: value for name, value in meta.get("sampling", {}).items() if request.get(name) is None}
+    if meta.get("kept_share") is not None:
+        sampling["kept_share"] = meta["kept_share"]
     record = {
         "timestamp": _time(meta["at"]),
         "request_id": meta.get("request_id"),
@@ -87,7 +90,7 @@ def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> di
         "cost": meta.get("cost"),
         "cache_hit": meta.get("cache_hit"),
         "status_code": meta.get("status"),
-        "sampling": {name: value for name, value in meta.get("sampling", {}).items() if request.get(name) is None} or None,
+        "sampling": sampling or None,
         "request": {name: value for name, value in request.items() if name not in LEFT_OUT},
         "response": _without_user(response, user),
     }

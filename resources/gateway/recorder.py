@@ -101,6 +101,8 @@ class ExchangeRecording:
         ):
             if value:
                 self._meta[name] = value[:MOST_HEADER]
+        if rule.sample < 1:
+            self._meta["kept_share"] = rule.sample
         changed = asking(request) if recorder.ask_for_ids and form == ASKED_FOR_IDS else None
         self._asks, self.body = changed is not None, request if changed is None else changed
         self._parts: list[bytes] = []

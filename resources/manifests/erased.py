@@ -135,6 +135,7 @@ def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[Fil
 
 
 def is_learnt(path: str, files: Iterable[str]) -> bool:
-    """Whether models learn the rows of a dataset's file: those of the training split, or, where nothing is split, all."""
+    """Whether models learn the rows of a dataset's file: those of the training split (train, unpaired_train), or, where nothing
+    is split, all."""
     stems = {Path(file).stem for file in files if file.endswith(".parquet")}
-    return Path(path).stem == "train" or not stems & SPLITS
+    return Path(path).stem.rpartition("_")[2] == "train" or not stems & SPLITS

@@ -195,7 +195,7 @@ with read_rows as (
 )
 select
     printf('dataset:%s/%s@%s', parts[-4], parts[-3], parts[-2]) as node,
-    replace(parts[-1], '.parquet', '') as split,
+    regexp_extract(parts[-1], '^(?:unpaired_)?(.+)\.parquet$', 1) as split,
     row_id, origin, session_id,
     unnest(case when len(interaction_ids) > 0 then interaction_ids else [null] end) as interaction_id
 from read_rows
@@ -239,7 +239,7 @@ select {columns} where false
 create view {view} as
 select
     columns(lambda name: name not in ('filename', 'split')),
-    regexp_extract(filename, '([^/]+)\.parquet$', 1) as split,
+    regexp_extract(filename, '/(?:unpaired_)?([^/]+)\.parquet$', 1) as split,
     {version} as version
 from read_parquet([{files}], hive_partitioning = false, union_by_name = true, filename = true)
 
@@ -262,7 +262,7 @@ where false
 create view {view} as
 select
     * exclude (filename),
-    regexp_extract(filename, '([^/]+)\.parquet$', 1) as split,
+    regexp_extract(filename, '/(?:unpaired_)?([^/]+)\.parquet$', 1) as split,
     regexp_extract(filename, '([^/]+)/[^/]+$', 1) as version
 from read_parquet([{files}], hive_partitioning = false, union_by_name = true, filename = true)
 

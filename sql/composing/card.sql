@@ -68,3 +68,21 @@ with counted as (
 select split, source, reason, rows
 from counted
 order by list_position(['train', 'validation', 'test'], split), rows desc, source, reason
+
+-- name: sides
+-- Training pairs by reason: characters of both messages as JSON, and how often the chosen one is longer.
+select
+    reason, count(*)::bigint as pairs, any_value(confidence) as confidence, median(length(chosen))::bigint as chosen,
+    median(length(rejected))::bigint as rejected, avg(if(length(chosen) > length(rejected), 1, 0)) as longer
+from read_parquet($file)
+group by reason
+order by pairs desc, reason
+
+-- name: verdicts
+-- Answers with a verdict of their own, by split and reason.
+select
+    split, reason, count(*) filter (desirable)::bigint as wanted, count(*) filter (not desirable)::bigint as unwanted,
+    any_value(confidence) as confidence, median(length(answer))::bigint as characters
+from read_parquet($files)
+group by split, reason
+order by list_position(['train', 'validation', 'test'], split), reason

@@ -1,20 +1,63 @@
--- name: answered
--- Cleaned answers with their feedback; without rows that curation dropped as contaminated or of low quality.
-create or replace temp table answered as
+-- name: sessions
+-- Sessions of the answers with their user: the first one that their requests name.
+create or replace temp table training_conversations as
 select
-    rows.interaction_id, rows.session_id, rows.workload, rows.source, rows.ts, rows.messages, rows.tools, rows.completion,
-    rows.language, prompts.prompt, prompts.answer, row_feedback.value
-from cleaned_interactions as rows
-join prompts using (interaction_id)
-left join row_feedback using (interaction_id)
-where interaction_id not in (
-    select interaction_id
-    from decisions
-    where stage = 'curate' and version = $curated and rule in ('contaminated', 'low_quality')
+    cleaned_interactions.session_id,
+    arg_min(interactions.user_hash, (interactions.ts, interaction_id)) filter (where interactions.user_hash is not null) as user_hash
+from cleaned_interactions
+join interactions using (interaction_id)
+where cleaned_interactions.status = 'ok'
+group by cleaned_interactions.session_id
+
+-- name: answered
+-- Cleaned answers as hashes, without rows that hold evaluation items. prompt, answer: as clients repeat them, without case and
+-- spacing. rendered, said: as a chat template shows them. record: the log line. propensity: 1 / the share of sessions that the
+-- gateway kept, at most $propensity_clip (null: 1).
+create or replace temp table answered as
+with conversations_read as (
+    select
+        interaction_id, session_id, ts, tools, request, contains(completion, '"tool_calls"') as has_calls,
+        conversation_with_identities(messages, completion) as conversation
+    from cleaned_interactions
+    where status = 'ok' and try(json_type(completion)) = 'OBJECT'
+        and interaction_id not in (select interaction_id from contaminated)
+),
+kept_shares as (
+    select
+        interaction_id, concat_ws(' ', source_uri, source_row) as record,
+        source_format in ('oasst', 'preferences') as is_compared, try_cast(params ->> '$.kept_share' as double) as kept_share
+    from interactions
 )
+select
+    interaction_id, session_id, conversations_read.ts, coalesce(user_hash, session_id) as voter, record, is_compared,
+    has_calls,
+    md5(
+        array_to_string(list_transform(conversation[1:-2], lambda message: message.identity), ' ') || chr(1) || coalesce(tools, '')
+    ) as prompt,
+    conversation[-1].identity as answer,
+    md5(concat_ws(
+        chr(1),
+        array_to_string(list_transform(
+            conversation[1:-2], lambda message: concat(message.role, chr(2), message.identity, message.text)
+        ), chr(3)),
+        coalesce(tools, ''), coalesce(request, '')
+    )) as rendered,
+    md5(conversation[-1].identity || conversation[-1].text) as said,
+    interaction_id in (
+        select interaction_id
+        from decisions
+        where stage = 'curate' and version = $curated and rule = 'low_quality'
+    ) as is_low_quality,
+    if($propensity_clip::double is not null and kept_share > 0 and kept_share <= 1, least($propensity_clip, 1 / kept_share), 1)
+        as propensity
+from conversations_read
+join kept_shares using (interaction_id)
+join training_conversations using (session_id)
+where len(conversation) > 1
 
 -- name: repeated_answers
--- Answers as later requests of a session repeat them: what the conversation went on from. `said` identifies the text.
+-- Answers as later requests of a session repeat them: what the conversation went on from. `said` identifies the text; reaction:
+-- the user's next message.
 create or replace temp table repeated_answers as
 with histories as (
     -- no answer, but not the literal null, for which the macro cannot be bound
@@ -34,140 +77,217 @@ select
     ) as prompt,
     conversation[place].identity as said,
     any_value(cast(messages as json) -> (place - 1)) as message,
-    any_value(conversation[place].text) as text
+    any_value(conversation[place].text) as text,
+    any_value(cast(messages as json) -> place) filter (where conversation[place + 1].role = 'user') as reaction
 from places
 where conversation[place].role = 'assistant'
 group by all
 
--- name: pairs
--- Pairs of a chosen and a rejected answer to one prompt, one for each rejected answer, by the first rule that applies. rated:
--- the prompt's best answer by feedback is better by $min_difference. regenerated: the session went on from another answer. edited:
--- the session went on from a text that nobody logged, other than the answer or a part of it.
-create or replace temp table pairs as
-with best as (
-    select prompt, arg_max(answered, (coalesce(value, 0), ts, interaction_id)) as chosen
-    from answered
-    group by prompt
+-- name: reactions
+-- Answers with the user's next message, for a judge: at most $max_rows, drawn by hash. Their conversation ends with the reaction.
+select
+    interaction_id, completion,
+    cast(to_json(list_concat(
+        list_append(cast(messages as json[]), json_merge_patch(completion, '{"role": "assistant"}')), [reaction]
+    )) as varchar) as messages
+from answered
+join repeated_answers on repeated_answers.session_id = answered.session_id and repeated_answers.prompt = answered.prompt
+    and repeated_answers.said = answered.answer
+join cleaned_interactions using (interaction_id)
+where reaction is not null
+qualify $max_rows::bigint is null or row_number() over (order by md5(interaction_id)) <= $max_rows
+order by md5(interaction_id)
+
+-- name: votes
+-- Verdicts on answers, the last one of each voter on each text. kind: ranked (the log compares answers of one record), outcome (one
+-- verdict on several answers: a session's), rated (a verdict on one answer), dissatisfied (`reaction_ratings`, 1 to 10, of at most
+-- $dissatisfaction). kin: prompts that may be meant as the same. share: 1 / answers that the verdict is about.
+create or replace temp table votes as
+with matched as (
+    select
+        interaction_ids.interaction_id, interaction_ids.id_rank, feedback_by_id.name, feedback_by_id.source as given_by,
+        feedback_by_id.ts, min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank,
+        interaction_ids.named_id
+    from interaction_ids
+    join feedback_by_id using (id_rank, named_id)
+    where value is not null and not isnan(value)
 ),
-rated as (
-    select answered.interaction_id as rejected_id, chosen.interaction_id as chosen_id, null::json as edited, 'rated' as reason
-    from answered
-    join best using (prompt)
-    where chosen.answer <> answered.answer and answered.value is not null
-        and coalesce(chosen.value, 0) - answered.value >= $min_difference
-        and (chosen.value is not null or answered.value < 0)
+named as (
+    select id_rank, named_id, count(distinct interaction_id) as answers
+    from interaction_ids
+    group by all
 ),
-continued as (
-    select repeated_answers.*, accepted.interaction_id as accepted_id, accepted.value as accepted_value
-    from repeated_answers
-    left join (
-        select prompt, answer, arg_max(interaction_id, (ts, interaction_id)) as interaction_id, max(value) as value
-        from answered
-        group by prompt, answer
-    ) as accepted on accepted.prompt = repeated_answers.prompt and accepted.answer = repeated_answers.said
+kinds as (
+    select
+        interaction_id, max(ts) as voted_ts,
+        case
+            when bool_or(name = 'preference' and given_by in ('rank', 'preferences')) then 'ranked'
+            when bool_or(given_by = 'outcome' or (id_rank >= 3 and answers > 1)) then 'outcome'
+            else 'rated'
+        end as kind,
+        bool_or(given_by = 'preferences') as is_line
+    from matched
+    join named using (id_rank, named_id)
+    where id_rank = best_rank
+    group by interaction_id
+),
+verdicts as (
+    select interaction_id, kind, value, voted_ts, is_line
+    from kinds
+    join row_feedback using (interaction_id)
+    union all
+    select interaction_id, 'dissatisfied', (rating - 5.5) / 4.5, null, false
+    from reaction_ratings
+    where rating <= $dissatisfaction::double and interaction_id not in (select interaction_id from kinds where kind <> 'outcome')
+),
+cast_votes as (
+    select
+        interaction_id, session_id, kind, rendered, said, value, if(kind = 'ranked', record, '') as contest,
+        if(is_line, record, prompt) as kin, if(kind = 'ranked', interaction_id, voter) as voter, coalesce(voted_ts, ts) as ts, propensity,
+        if(kind = 'outcome', 1 / count(*) over (partition by kind, session_id), 1) as share
+    from verdicts
+    join answered using (interaction_id)
+)
+select *
+from cast_votes
+qualify row_number() over (partition by kind, contest, rendered, said, voter order by ts desc, interaction_id desc) = 1
+
+-- name: grades
+-- The mean verdict on each text that answers a prompt, and 0 for texts without a verdict beside rated ones. spread: between verdicts.
+create or replace temp table grades as
+select
+    kind, contest, rendered, said, any_value(kin) as kin, avg(value) as value, max(value) - min(value) as spread,
+    arg_max(interaction_id, (ts, interaction_id)) as interaction_id,
+    list(struct_pack(interaction_id, voter, ts, propensity) order by ts, interaction_id) as votes
+from votes
+where kind <> 'dissatisfied'
+group by kind, contest, rendered, said
+union all
+select 'rated', '', rendered, said, any_value(prompt), 0, 0, arg_max(interaction_id, (ts, interaction_id)), []
+from answered
+where prompt in (select kin from votes where kind = 'rated')
+    and (rendered, said) not in (select (rendered, said) from votes where kind <> 'dissatisfied')
+group by rendered, said
+
+-- name: comparisons
+-- Each graded text beside the best other text that answers the same prompt; where there is none, the best one of a prompt of the
+-- same kin. difference: of their grades. is_tie: the grades say nothing.
+create or replace temp table comparisons as
+with keyed as (
+    select *, len(votes) > 0 as is_graded, unnest(list_distinct([rendered, kin])) as key
+    from grades
+),
+best as (
+    select
+        kind, contest, key,
+        arg_max(struct_pack(interaction_id, rendered, said, value, is_graded), (value, is_graded, interaction_id)) as found
+    from keyed
+    group by kind, contest, key
+),
+compared as (
+    select
+        grades.*,
+        case
+            when same.found.said <> grades.said then same.found
+            when kin.found.rendered <> grades.rendered then kin.found
+        end as better
+    from grades
+    join best as same on same.kind = grades.kind and same.contest = grades.contest and same.key = grades.rendered
+    join best as kin on kin.kind = grades.kind and kin.contest = grades.contest and kin.key = grades.kin
+    where len(votes) > 0
+)
+select
+    *, better.value - value as difference,
+    better.is_graded and better.rendered = rendered and difference < $min_difference as is_tie
+from compared
+where better is not null
+
+-- name: candidates
+-- Pairs of two answers by source, by the answers' texts. edit: the better answer as a user wrote it. rating: how much better people's
+-- thumbs call `chosen`. votes: whose choice it was; none for comparisons that no user of the product made. A session that went on
+-- from another answer than the one logged left that one behind.
+create or replace temp table candidates as
+with versions as (
+    select prompt, answer, rendered, arg_max(struct_pack(interaction_id, said), (ts, interaction_id)) as last_one
+    from answered
+    group by prompt, answer, rendered
 ),
 left_behind as (
     select
-        answered.interaction_id as rejected_id, continued.accepted_id as chosen_id, continued.message,
-        continued.text, answered.completion, answered.value, continued.accepted_value, answered.ts
+        worse.*, continued.message, continued.text, continued.said as went_on,
+        struct_pack(worse.interaction_id, worse.voter, worse.ts, worse.propensity) as vote
+    from answered as worse
+    join repeated_answers as continued on continued.session_id = worse.session_id and continued.prompt = worse.prompt
+    where worse.answer <> continued.said and not worse.is_compared
+        and (worse.session_id, worse.prompt, worse.answer) not in (select (session_id, prompt, said) from repeated_answers)
+),
+accepted as (
+    select left_behind.*, versions.last_one, versions.rendered as chosen_rendered
+    from left_behind
+    left join versions on versions.prompt = left_behind.prompt and versions.answer = left_behind.went_on
+    qualify row_number() over (
+        partition by left_behind.interaction_id, went_on
+        order by versions.rendered = left_behind.rendered desc nulls last, versions.last_one.interaction_id
+    ) = 1
+),
+judged as (
+    select rendered, said, max(quality) as quality, arg_max(interaction_id, (ts, interaction_id)) as interaction_id
     from answered
-    join continued using (session_id, prompt)
-    where answered.answer <> continued.said
-        and answered.interaction_id not in (
-            select other.interaction_id
-            from answered as other
-            join repeated_answers as repeat
-                on repeat.session_id = other.session_id and repeat.prompt = other.prompt and repeat.said = other.answer
-        )
+    join scores using (interaction_id)
+    where quality is not null
+    group by rendered, said
 ),
-regenerated as (
-    select rejected_id, chosen_id, null::json, 'regenerated'
-    from left_behind
-    where chosen_id is not null and coalesce(value, 0) <= coalesce(accepted_value, 0)
-),
-edited as (
-    select rejected_id, null, message, 'edited'
-    from left_behind
-    where chosen_id is null and coalesce(value, 0) <= 0 and trim(coalesce(text, '')) <> ''
-        and not contains(message::varchar, '"tool_calls"') and not contains(completion, '"tool_calls"')
-        and not contains(coalesce(completion ->> '$.content', ''), text)
-        and not contains(text, coalesce(nullif(trim(completion ->> '$.content'), ''), chr(1)))
-),
-found as (
-    select 1 as choice, * from rated
-    union all
-    select 2, * from regenerated
-    union all
-    select 3, * from edited
-)
-select rejected_id, chosen_id, edited, reason
-from found
-qualify row_number() over (partition by rejected_id order by choice, chosen_id) = 1
-
--- name: sessions
--- Sessions of the answers with their user, as the splits need them.
-create or replace temp table training_conversations as
-select answered.session_id, arg_min(interactions.user_hash, (interactions.ts, interaction_id)) filter (
-    where interactions.user_hash is not null) as user_hash
-from answered
-join interactions using (interaction_id)
-group by answered.session_id
-
--- name: rows
--- Preference rows with their split: the most protected one of both answers' sessions.
-create or replace temp table preference_rows as
-with rated as (
+together as (
     select
-        pairs.*, rejected.session_id, rejected.source, rejected.workload, rejected.ts, rejected.messages as prompt, rejected.tools,
-        rejected.language, rejected.value as rejected_feedback, chosen.value as chosen_feedback,
-        coalesce(pairs.edited, cast(chosen.completion as json)) as better, cast(rejected.completion as json) as worse,
-        least(
-            case of_rejected.split when 'test' then 0 when 'validation' then 1 else 2 end,
-            case of_chosen.split when 'test' then 0 when 'validation' then 1 else 2 end
-        ) as place
-    from pairs
-    join answered as rejected on rejected.interaction_id = pairs.rejected_id
-    left join answered as chosen on chosen.interaction_id = pairs.chosen_id
-    join split_groups as of_rejected on of_rejected.session_id = rejected.session_id
-    left join split_groups as of_chosen on of_chosen.session_id = chosen.session_id
-),
-written as (
+        kind as reason, rendered, said as rejected_said, better.said as chosen_said, interaction_id as rejected_id,
+        better.interaction_id as chosen_id, better.rendered as chosen_rendered, null::json as edit, if(kind = 'ranked', [], votes) as votes,
+        least(1, difference / greatest(2, (select max(value) - min(value) from votes where kind <> 'dissatisfied'))) as margin
+    from comparisons
+    where difference >= $min_difference and (better.is_graded or value < 0)
+    union all
+    -- a log line that prefers a text to itself
+    select 'ranked', rendered, said, said, interaction_id, interaction_id, rendered, null, [], null
+    from grades
+    where kind = 'ranked' and spread >= $min_difference
+    union all
     select
-        *,
-        json_array(json_merge_patch(better, json_object('role', 'assistant')))::varchar as chosen,
-        json_array(json_merge_patch(worse, json_object('role', 'assistant')))::varchar as rejected
-    from rated
+        'regenerated', rendered, said, last_one.said, max(interaction_id), max(last_one.interaction_id), max(chosen_rendered), null,
+        list(vote order by vote), null
+    from accepted
+    where last_one is not null
+    group by rendered, said, last_one.said
+    union all
+    select
+        'edited', rendered, said, went_on, max(interaction_id), null, rendered, arg_max(message, interaction_id),
+        list(vote order by vote), null
+    from accepted
+    where last_one is null and trim(coalesce(text, '')) <> '' and not has_calls
+        and not contains(message::varchar, '"tool_calls"')
+    group by rendered, said, went_on
+    union all
+    select
+        'graded', rendered, arg_min(said, (quality, interaction_id)) as worst, arg_max(said, (quality, interaction_id)),
+        arg_min(interaction_id, (quality, interaction_id)), arg_max(interaction_id, (quality, interaction_id)), rendered, null, [],
+        (max(quality) - min(quality)) / 9 as distance
+    from judged
+    group by rendered
+    having count(*) > 1 and distance >= $min_difference / 2
+),
+rated as (
+    select rendered, said, value from grades where kind = 'rated' and len(votes) > 0
 )
-select
-    'pair:' || left(md5(coalesce(chosen_id, chosen) || ' ' || rejected_id), 24) as row_id, 'interaction' as origin, source,
-    session_id, workload, ts, prompt, tools, chosen, rejected, chosen_id, rejected_id,
-    list_filter([chosen_id, rejected_id], lambda name: name is not null) as interaction_ids,
-    sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256,
-    chosen_feedback, rejected_feedback, ['test', 'validation', 'train'][place + 1] as split, 1.0::double as weight, reason,
-    false as synthetic, language
-from written
-
--- name: teacher_rows
--- Preference rows of a teacher: a kept and a rejected answer. They are made from training rows only.
-create or replace temp table teacher_rows as
-select
-    'pair:' || left(md5(chosen || ' ' || rejected || row_id), 24) as row_id, 'teacher' as origin, source, session_id,
-    (select any_value(workload) from preference_rows) as workload, null::timestamptz as ts, prompt, tools, chosen, rejected,
-    null::varchar as chosen_id, null::varchar as rejected_id, interaction_ids,
-    sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256, chosen_score as chosen_feedback,
-    rejected_score as rejected_feedback, 'train' as split, 1.0::double as weight, 'teacher' as reason, true as synthetic,
-    null::varchar as language
-from teacher_pairs
-
--- name: split_rows
--- Rows of one split in shuffled order; of training rows the first $max_rows.
-with together as (
-    select * from preference_rows
-    union all by name
-    select * from teacher_rows
-)
-select *
+select together.*, coalesce(better.value, 0) - coalesce(worse.value, 0) as rating
 from together
-where split = $split
-qualify $split <> 'train' or row_number() over (order by md5($seed || ':row:' || row_id), row_id) <= $max_rows
-order by md5($seed || ':row:' || row_id), row_id
+left join rated as worse on worse.rendered = together.rendered and worse.said = rejected_said
+left join rated as better on better.rendered = chosen_rendered and better.said = chosen_said
+where reason in (select reason from confidences where confidence > 0)
+
+-- name: opinions
+-- What each source says of two texts that answer one prompt, with what thumbs say of the pairs of other sources.
+create or replace temp table opinions as
+select distinct reason, rendered, chosen_said, rejected_said
+from candidates
+union
+select distinct 'rated', rendered, if(rating > 0, chosen_said, rejected_said), if(rating > 0, rejected_said, chosen_said)
+from candidates
+where rating <> 0 and reason <> 'rated'

@@ -269,6 +269,7 @@ class _Teacher:
                     "session_id": row["session_id"],
                     "prompt": json.dumps(json.loads(row["messages"])[:-1]),
                     "tools": row["tools"],
+                    "request": row["request"],
                     "chosen": json.dumps([candidates[kept].answer.message]),
                     "rejected": json.dumps([candidates[place].answer.message]),
                     "chosen_score": candidates[kept].score,

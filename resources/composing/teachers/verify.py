@@ -104,20 +104,25 @@ class Verifier:
 
     def _judged(self, row: Row, message: Message) -> float | None:
         assert self._judge is not None
-        settings = self._judge.settings
-        before, answer = json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message)
-        key = request_key(
-            settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None, settings.request
-        )
-        known = self._kept.find(key)
-        if known is not None and known.message is not None:
-            return known.message["quality"]
-        reply = self._judge.ask(before, answer)
-        if reply.unreachable:
-            raise JudgeError(f"the judge at {settings.base_url} does not answer ({reply.answer}): run again when it is up")
-        if reply.quality is not None:
-            self._kept.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
-        return reply.quality
+        return judged_quality(self._judge, self._kept, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
+
+
+def judged_quality(judge: JudgeEndpoint, kept: AnswerStore, before: str, answer: str) -> float | None:
+    """The judge's quality of an answer (JSON text) to the messages before it, 1 to 10; None for a reply without one. A score is
+    kept and asked for once. Raises JudgeError where the judge does not answer."""
+    settings = judge.settings
+    key = request_key(
+        settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None, settings.request
+    )
+    known = kept.find(key)
+    if known is not None and known.message is not None:
+        return known.message["quality"]
+    reply = judge.ask(before, answer)
+    if reply.unreachable:
+        raise JudgeError(f"the judge at {settings.base_url} does not answer ({reply.answer}): run again when it is up")
+    if reply.quality is not None:
+        kept.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
+    return reply.quality
 
 
 def _text(message: Message) -> str:

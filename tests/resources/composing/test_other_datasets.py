@@ -1,26 +1,22 @@
-"""Preference pairs, prompts with verifiers, calibration rows."""
+"""Prompts with verifiers, calibration rows."""
 
 import hashlib
 import json
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from curated_rows import built, curated, row
-from interaction_rows import days_of, interaction, store, thumb
+from interaction_rows import days_of, interaction, store
 
 from resources.composing.calibration import build_calibration
 from resources.composing.dataset_settings import (
     CalibrationSettings,
     DatasetError,
     DatasetSettings,
-    PreferenceSettings,
     RlPromptSettings,
 )
 from resources.composing.eval_suite import EvalSettings, build_eval_suite
-from resources.composing.preferences import build_preferences
 from resources.composing.rl_prompts import build_rl_prompts
-from resources.composing.teachers.teacher_answers import PREFERENCES
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings, Decontamination
 from resources.lake.lake import LakeLayout
@@ -34,132 +30,9 @@ def tables(tmp_path):
     return Tables(LakeLayout.open(tmp_path / "lake"))
 
 
-def cleaned(tables, rows, feedback=()):
+def cleaned(tables, rows):
     store(tables, "interactions", rows)
-    if feedback:
-        store(tables, "feedback", list(feedback))
     clean(tables, "tutor", days_of(rows), CurationSettings())
-
-
-def said(text):
-    return {"role": "assistant", "content": text}
-
-
-def asked(text):
-    return {"role": "user", "content": text}
-
-
-def pairs(output):
-    found = {}
-    for split in ("train", "validation", "test"):
-        for each in pq.read_table(output / f"{split}.parquet").to_pylist():
-            found[each["rejected_id"] or each["row_id"]] = each
-    return found
-
-
-def test_pairs_of_ratings_regenerations_edits_and_a_teacher(tables, tmp_path):
-    rows = [
-        interaction(1, "rate me", "the good answer", session_id="a"),
-        interaction(2, "rate me", "the bad answer", session_id="b"),
-        interaction(3, "again", "first try", session_id="c"),
-        interaction(4, "again", "second try", session_id="c", minutes=1),
-        interaction(5, [asked("again"), said("second try"), asked("more")], "and so on", session_id="c", minutes=2),
-        interaction(6, "write", "my draft of it", session_id="d"),
-        interaction(7, [asked("write"), said("what a person made of it"), asked("more")], "fine", session_id="d", minutes=1),
-        interaction(8, "cut", "a long answer that a client cuts", session_id="e"),
-        interaction(9, [asked("cut"), said("a long answer"), asked("more")], "fine too", session_id="e", minutes=1),
-        interaction(10, "alone", "rated and without another answer", session_id="f"),
-    ]
-    cleaned(tables, rows, [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i2"), thumb(-1, interaction_id="i10")])
-    teacher = tmp_path / "preferences.parquet"
-    pq.write_table(
-        pa.Table.from_pylist(
-            [
-                {
-                    "row_id": "i9",
-                    "interaction_ids": ["i9"],
-                    "source": "gateway",
-                    "session_id": "e",
-                    "prompt": "[]",
-                    "tools": None,
-                    "chosen": json.dumps([said("right")]),
-                    "rejected": json.dumps([said("wrong")]),
-                    "chosen_score": 1.0,
-                    "rejected_score": 0.0,
-                }
-            ],
-            schema=PREFERENCES,
-        ),
-        teacher,
-    )
-    counts = build_preferences(tables, "tutor", tmp_path / "p", PreferenceSettings(), ALL, "none", teacher=teacher)
-    found = pairs(tmp_path / "p")
-    assert {name: each["reason"] for name, each in found.items() if name.startswith("i")} == {
-        "i2": "rated",
-        "i3": "regenerated",
-        "i6": "edited",
-    }
-    assert [json.loads(found[name]["chosen"])[0]["content"] for name in ("i2", "i3", "i6")] == [
-        "the good answer",
-        "second try",
-        "what a person made of it",
-    ]
-    assert json.loads(found["i6"]["rejected"]) == [said("my draft of it")] and json.loads(found["i2"]["prompt"]) == [
-        asked("rate me")
-    ]
-    assert found["i2"]["interaction_ids"] == ["i1", "i2"] and found["i6"]["interaction_ids"] == ["i6"]
-    [taught] = [each for each in found.values() if each["origin"] == "teacher"]
-    assert taught["synthetic"] and taught["reason"] == "teacher" and counts["rows"] == {"train": 4, "validation": 0, "test": 0}
-    assert "split: train" in (tmp_path / "p" / "README.md").read_text()
-    with pytest.raises(DatasetError, match="no pair of a better and a worse answer for training"):
-        build_preferences(
-            tables,
-            "tutor",
-            tmp_path / "q",
-            PreferenceSettings(min_difference=3),
-            ALL.model_copy(update={"test_share": 0.99}),
-            "none",
-        )
-
-
-def test_a_pair_of_two_sessions_is_in_the_more_protected_split(tables, tmp_path):
-    rows = []
-    for n in range(40):
-        rows += [
-            interaction(f"g{n}", f"question {n}", "good answer", session_id=f"g{n}", user_hash=f"u{n}"),
-            interaction(f"b{n}", f"question {n}", "bad answer", session_id=f"b{n}", user_hash=f"v{n}"),
-        ]
-    cleaned(
-        tables,
-        rows,
-        [each for n in range(40) for each in (thumb(1, interaction_id=f"ig{n}"), thumb(-1, interaction_id=f"ib{n}"))],
-    )
-    spec = DatasetSettings(test_share=0.3, validation_share=0.1)
-    build_preferences(tables, "tutor", tmp_path / "p", PreferenceSettings(), spec, "none")
-    _, sft = built(
-        curated(
-            tmp_path / "c.parquet",
-            [
-                row(
-                    f"{side}{n}",
-                    f"{side} question {n}",
-                    f"{side} {n}",
-                    session_id=f"{side}{n}",
-                    user_hash=f"{'u' if side == 'g' else 'v'}{n}",
-                )
-                for n in range(40)
-                for side in "gb"
-            ],
-        ),
-        tmp_path / "d",
-        spec,
-    )
-    splits = {each["session_id"]: each["split"] for each in sft}
-    order = ("test", "validation", "train")
-    found = pairs(tmp_path / "p")
-    assert len(found) == 40 and {each["split"] for each in found.values()} == set(order)
-    for n in range(40):
-        assert found[f"ib{n}"]["split"] == min(splits[f"g{n}"], splits[f"b{n}"], key=order.index)
 
 
 def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tables, tmp_path):

@@ -1,0 +1,156 @@
+"""Rules that leave a pair out, each counted, and what the card says of the rest."""
+
+import json
+from collections import Counter
+
+import pytest
+from feedback_rows import Made, line, said
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from interaction_rows import interaction, thumb
+
+from resources.composing.preference_card import RULES
+
+CALL = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"id": 7}'}}]
+ANSWER = "The parcel left on Monday. It arrives on Friday."
+REFUSAL = "I'm sorry, but I can't help with that."
+
+
+def calling(text, arguments='{"id": 7}', name="c1"):
+    return {
+        **said(text),
+        "tool_calls": [{"id": name, "type": "function", "function": {"name": "look", "arguments": arguments}}],
+    }
+
+
+CASES = [
+    (ANSWER, ANSWER, "equal_answers"),
+    (ANSWER, "The parcel  left on\nMonday. It arrives on Friday. ", "only_white_space"),
+    (ANSWER, "The parcel left on Monday.", "only_length"),
+    ("The parcel left on Monday", ANSWER, "only_length"),
+    (ANSWER, f"Thank you for asking! {ANSWER} Have a nice day.", "only_length"),
+    ("It arrives on Friday. The parcel left on Monday.", ANSWER, "only_length"),
+    (REFUSAL, ANSWER, "chosen_refuses"),
+    (ANSWER, REFUSAL, "rejected_refuses"),
+    (ANSWER, "The parcel left on Tuesday. It arrives on Friday.", None),
+    ("4", "42", None),
+    ("The answer is 3", "The answer is 3.5", None),
+    ("The answer is 3", "The answer is 3. Be sure to check it.", "only_length"),
+    ("yes", "Yes", None),
+    (calling("I look."), "I look.", None),
+    (calling("I look."), calling("I look.", '{"id": 8}'), None),
+    (calling("I look."), calling("I look.", name="c2"), "equal_answers"),
+    (calling("I look."), calling("I look. One moment."), "only_length"),
+    ("它在周一离开。它在周五到达。", "它在周一离开。", "only_length"),
+]
+"""A chosen and a rejected answer, and the rule that leaves the pair out."""
+
+
+def test_a_pair_that_differs_in_form_only_is_left_out_by_name(tmp_path):
+    rows, feedback = [], []
+    for n, (chosen, rejected, _) in enumerate(CASES):
+        each, told = line(n, f"question {n}", chosen, rejected)
+        rows, feedback = rows + each, feedback + told
+    made = Made(tmp_path, rows, feedback)
+    kept = {int(json.loads(each["prompt"])[0]["content"].split()[1]) for each in made.pairs}
+    assert kept == {n for n, (_, _, rule) in enumerate(CASES) if rule is None}
+    counts = Counter(rule for _, _, rule in CASES if rule)
+    assert made.dropped == counts
+    assert all(f"| pairs | {rule} | {count} | {RULES[rule]} |" in made.card for rule, count in counts.items())
+
+
+def test_answers_to_prompts_that_are_rendered_differently_are_no_pair(tmp_path):
+    rows, feedback = line(0, "another", "one", "two")
+    for n, other in enumerate(("when did it come?", "When does it come?", "when does it come?"), start=1):
+        each, told = line(n, "when does it come?", "on Monday", "on Friday", other)
+        rows, feedback = rows + each, feedback + told
+    rows[-1]["request"] = '{"reasoning_effort": "high"}'
+    made = Made(tmp_path, rows, feedback)
+    assert made.dropped == {"prompts_differ": 3} and [each["chosen_id"] for each in made.pairs] == ["i0c"]
+
+
+def test_people_who_write_a_prompt_differently_are_counted_and_those_who_write_it_alike_are_paired(tmp_path):
+    rows = [interaction(n, prompt, f"answer {n}") for n, prompt in enumerate(("Hello", "Hello", "hello "))]
+    made = Made(tmp_path, rows, [thumb(value, interaction_id=f"i{n}") for n, value in enumerate((1, -1, -1))])
+    assert made.texts == [("rated", "answer 0", "answer 1")] and made.dropped == {"prompts_differ": 1}
+
+
+def test_lines_are_compared_with_themselves_only(tmp_path):
+    first, feedback = line(1, "q", "first chosen", "first rejected")
+    second, more = line(2, "q", "second chosen", "second rejected")
+    made = Made(tmp_path, first + second, feedback + more)
+    assert made.texts == [("ranked", "first chosen", "first rejected"), ("ranked", "second chosen", "second rejected")]
+
+
+def test_a_branch_of_a_tree_is_no_regenerated_answer(tmp_path):
+    tree = {"session_id": "tree", "source_format": "oasst"}
+    rows = [
+        interaction(1, "q", "leaf", **tree),
+        interaction(2, "q", "branch", **tree),
+        interaction(3, [{"role": "user", "content": "q"}, said("branch"), {"role": "user", "content": "r"}], "end", **tree),
+    ]
+    more, feedback = line(2, "another", "one", "two")
+    assert [each[0] for each in Made(tmp_path, rows + more, feedback).texts] == ["ranked"]
+
+
+def test_ranks_of_a_tree_keep_their_distance(tmp_path):
+    rows = [interaction(n, "q", f"answer {n}", session_id="tree", source_format="oasst", source_row=4) for n in range(4)]
+    about = {"name": "preference", "source": "rank"}
+    made = Made(tmp_path, rows, [thumb(1 - 2 * n / 3, interaction_id=f"i{n}", **about) for n in range(4)])
+    assert {each["rejected_id"]: each["margin"] for each in made.pairs} == pytest.approx({"i1": 1 / 3, "i2": 2 / 3, "i3": 1})
+    assert {(each["reason"], each["chosen_id"]) for each in made.pairs} == {("ranked", "i0")} and not made.answers
+
+
+def test_stars_are_scaled_by_their_own_range(tmp_path):
+    rows = [interaction(n, "q", f"answer {n}") for n in range(3)]
+    made = Made(tmp_path, rows, [thumb(value, interaction_id=f"i{n}", name="stars") for n, value in enumerate((5, 4, 1))])
+    assert {each["rejected_id"]: each["margin"] for each in made.pairs} == {"i1": 0.25, "i2": 1}
+
+
+def test_the_card_warns_where_all_verdicts_are_of_one_kind(tmp_path):
+    rows = [interaction(n, f"q {n}", f"answer {n}") for n in range(3)]
+    made = Made(tmp_path, rows, [thumb(-1, interaction_id=f"i{n}") for n in range(3)])
+    assert made.counts["notes"] == [
+        "all 3 unpaired training rows are answers that were not wanted: a loss on single answers needs both kinds",
+        "there is no training pair: only losses on single answers can learn from this dataset",
+    ]
+    assert all(f"**Note:** {note}." in made.card for note in made.counts["notes"])
+
+
+@pytest.mark.parametrize(
+    ("long_wins", "note"), [(20, "the longer answer is chosen in 83% of 24"), (18, None), (4, "the shorter answer")]
+)
+def test_the_card_warns_where_length_decides(tmp_path, long_wins, note):
+    rows, feedback = [], []
+    for n in range(24):
+        long, short = f"a long answer to question {n}", f"no {n}"
+        each, told = line(n, f"q {n}", *((long, short) if n < long_wins else (short, long)))
+        rows, feedback = rows + each, feedback + told
+    notes = Made(tmp_path, rows, feedback).counts["notes"]
+    assert [each[: len(note or "")] for each in notes] == ([note] if note else [])
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from("abcd"), min_size=1, max_size=4), st.lists(st.sampled_from("abcd"), min_size=1, max_size=4)
+        ),
+        min_size=12,
+        max_size=12,
+    )
+)
+def test_sentences_added_or_moved_are_length_only_as_sets_say(tmp_path_factory, drawn):
+    rows, feedback = line(99, "another", "one", "two")
+    wanted = {}
+    for n, (left, right) in enumerate(drawn):
+        texts = [" ".join(f"Sentence {each} is here." for each in side) for side in (left, right)]
+        each, told = line(n, f"q {n}", *texts)
+        rows, feedback = rows + each, feedback + told
+        contained = set(left) <= set(right) or set(right) <= set(left)
+        wanted[f"q {n}"] = "equal_answers" if left == right else "only_length" if contained else None
+    made = Made(tmp_path_factory.mktemp("lake"), rows, feedback)
+    kept = {json.loads(each["prompt"])[0]["content"] for each in made.pairs} - {"another"}
+    assert kept == {prompt for prompt, rule in wanted.items() if rule is None}
+    counts = [*wanted.values()]
+    assert made.dropped == {rule: counts.count(rule) for rule in {*counts} - {None}}
