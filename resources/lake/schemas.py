@@ -35,7 +35,7 @@ INTERACTIONS = pa.schema(
         column(
             "source",
             _TEXT,
-            description="the source's name in the recipe; millrace_chat: answers that people rated in `millrace chat`, no traffic",
+            description="the source's name in the recipe; millrace_chat: rated answers of `millrace chat`, no traffic",
         ),
         column("source_format", _TEXT, description="log format that read it"),
         column("source_uri", _TEXT, description="log object it was read from"),
