@@ -4,11 +4,11 @@
     found.documents[0], found.verdicts[0]           # a Document with one branch, PAIR
     chosen, rejected = answer_masks(found.documents[0])
 
-The prompt is what a server renders before the answer (model_ops.rendering), and an answer is what the model has to say after it,
-its end of turn included. A pair is ONE document, so that its prompt is computed once: the trunk is prompt and chosen answer, and
-the branch the rejected answer from the last token that both have in common. That token is copied, because its output predicts
-the first different one. The beginning that both answers share is a target of both, in the trunk. So the last token of each
-segment is the last of its answer: segment 0 is the chosen one, segment 1 the rejected one.
+The prompt is what a server renders before the answer (model_ops.rendering), and an answer is what the model has to say after
+it, its end of turn included. A pair is ONE document, so that its prompt is computed once: the trunk is prompt and chosen
+answer, the branch is the rejected answer from the last token that both have in common. That token is copied, because its output
+predicts the first different one. The beginning that both answers share is a target of both, in the trunk. So the last token of
+each segment is the last of its answer: segment 0 is the chosen one, segment 1 the rejected one.
 
 A third segment, with both answers as branches of the prompt, would cost attention over the prompt once more. Where documents
 cannot continue each other (`shares` False) the branch is the whole rejected context and continues nothing (Branch.at is 0).
