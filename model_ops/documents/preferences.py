@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,8 @@ from model_ops.documents.conversations import RefusedRows
 from model_ops.documents.documents import Branch, Document, Documents
 from model_ops.jobs import ModelError
 from model_ops.rendering import ROWS_AT_ONCE, Context, RenderedRow, RenderingSettings, Row, Split, rendered_rows
+from model_ops.training import RowsOf
 
-RowsOf = Literal["pairs", "unpaired", "both"]
 PAIR = -1
 """Verdict of a document that holds a chosen and a rejected answer."""
 OPTIONAL = ("tools", "ts", "weight", "confidence", "margin", "reason")
@@ -103,7 +103,9 @@ def read_preferences(
     return Preferences(
         gathered,
         found,
-        *(np.array(each, dtype=np.float64) for each in (weights, confidence, margins)),
+        np.array(weights, dtype=np.float64),
+        np.array(confidence, dtype=np.float64),
+        np.array(margins, dtype=np.float64),
         list(reasons),
         {
             **{name: counts[name] for name in ("rows", "equal_answers", "other_prompt", "too_long", "no_answer")},

@@ -204,7 +204,7 @@ def _pass(
     wanted: tuple[bool, bool, bool],
     dtype: torch.dtype,
 ) -> tuple[Float[Tensor, " rows"], list[Tensor | None]]:
-    """(losses of the rows; gradients of their sum by hidden, weight and bias, as far as they are wanted). dtype: of products."""
+    """(losses of the rows; gradients of their sum by hidden, weight and bias, where they are wanted). dtype: of products."""
     hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
     weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
     bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
