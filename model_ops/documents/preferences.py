@@ -21,6 +21,7 @@ template refuses (unrenderable). An answer is never cut: its end would be one th
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -85,15 +86,14 @@ def read_preferences(
             document = contexts and _document(record["row_id"], contexts, max_length, positions, shares, counts)
             if not document:
                 continue
-            told.append(
-                (
-                    PAIR if len(contexts) == 2 else int(record["desirable"]),
-                    _number(record, "weight", 1.0),
-                    _number(record, "confidence", 1.0),
-                    _number(record, "margin", float("nan")),
-                    record.get("reason") or "",
+            weight, confidence = _number(record, "weight", 1.0), _number(record, "confidence", 1.0)
+            if not (0 <= weight < math.inf and 0 < confidence <= 1):
+                raise ModelError(
+                    f"row {record['row_id']} has weight {weight:g} and confidence {confidence:g}: a weight is a number from 0, "
+                    "a confidence is above 0 and at most 1; make the dataset again"
                 )
-            )
+            verdict = PAIR if len(contexts) == 2 else int(record["desirable"])
+            told.append((verdict, weight, confidence, _number(record, "margin", math.nan), record.get("reason") or ""))
             yield document
 
     gathered = Documents.gather(documents())
@@ -138,13 +138,12 @@ def _rendered(
     dataset: Path, split: Split, rows: RowsOf, tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings
 ) -> Iterator[tuple[dict[str, Any], tuple[RenderedRow, ...]]]:
     """(record, its rendered answers) of every row that is read."""
-    unpaired = dataset / f"unpaired_{split}.parquet"
-    files: list[tuple[Path, tuple[str, ...], tuple[str, ...]]] = []
-    if rows != "unpaired":
-        files.append((dataset / f"{split}.parquet", ("chosen", "rejected"), ()))
-    if rows == "unpaired" or (rows == "both" and unpaired.exists()):
-        files.append((unpaired, ("answer",), ("desirable",)))
-    for path, sides, further in files:
+    kinds: dict[RowsOf, tuple[Path, tuple[str, ...], tuple[str, ...]]] = {
+        "pairs": (dataset / f"{split}.parquet", ("chosen", "rejected"), ()),
+        "unpaired": (dataset / f"unpaired_{split}.parquet", ("answer",), ("desirable",)),
+    }
+    asked = [kinds[rows]] if rows != "both" else [kind for kind in kinds.values() if kind[0].exists()] or [kinds["pairs"]]
+    for path, sides, further in asked:
         for records in _records(path, ("row_id", "prompt", *sides, *further)):
             given = rendered_rows((_row(record, side, path) for record in records for side in sides), tokenizer, rendering)
             yield from zip(records, zip(*[iter(given)] * len(sides), strict=True), strict=True)
