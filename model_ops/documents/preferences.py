@@ -42,7 +42,7 @@ from model_ops.training import RowsOf
 
 PAIR = -1
 """Verdict of a document that holds a chosen and a rejected answer."""
-OPTIONAL = ("tools", "ts", "weight", "confidence", "margin", "reason")
+OPTIONAL = ("tools", "request", "ts", "weight", "confidence", "margin", "reason")
 
 
 @dataclass(frozen=True)
@@ -170,15 +170,18 @@ def _row(record: dict[str, Any], side: str, path: Path) -> Row:
     """The conversation of prompt and answer, in which only the answer is learnt."""
     try:
         prompt, answer = json.loads(record["prompt"]), json.loads(record[side])
-        tools = json.loads(record["tools"]) if record.get("tools") else None
+        tools, request = (json.loads(record[name]) if record.get(name) else None for name in ("tools", "request"))
         return Row(
             record["row_id"],
             [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}],
             tools,
+            request=request,
             ts=record.get("ts"),
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ModelError(f"{path}: prompt, tools or {side} of row {record['row_id']} are not JSON text of messages") from error
+        raise ModelError(
+            f"{path}: prompt, tools, request or {side} of row {record['row_id']} are not JSON text of messages"
+        ) from error
 
 
 def _contexts(rendered: Sequence[RenderedRow], refused: RefusedRows, counts: Counter[str]) -> list[Context]:

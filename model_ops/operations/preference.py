@@ -32,6 +32,7 @@ from model_ops.rendering import end_of_turn_ids
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, save_tuned, train
 
+FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
 LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
 """Of the weighted numbers of desirable and undesirable answers, for kto (arXiv 2402.01306, equation 8)."""
 
@@ -71,6 +72,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     if loss.needs_reference:
         readers = [source, *([validate] if validate else [])]
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
+    progress.event("note", message=f"preference: {FALLING}")
     result = train(
         model,
         source,

@@ -452,7 +452,8 @@ def test_classes_that_ktos_authors_advise_against_are_noted(material, tmp_path):
         ({"loss": "sft"}, "loss is sft alone, which compares nothing"),
         ({"rows": "unpaired"}, "rows is unpaired, and dpo compares two answers"),
         ({"loss": [{"dpo": 1}, {"dpo": 2}]}, "loss names dpo twice: add up its weights"),
-        ({"loss": [{"dpo": 1, "kto": 1}]}, r"write it as \[\{dpo: 0.8\}, \{sft: 1.0\}\]"),
+        ({"loss": []}, "loss is empty: name a loss, or leave it out"),
+        ({"loss": [{"dpo": 1}, {"dpoo": 1}]}, "there is no loss dpoo; there are dpo, dpo_norm"),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):
@@ -464,6 +465,8 @@ def test_presets_fill_what_is_left_out():
     smollm3 = PreferenceTuningSettings(preset="smollm3").resolved()
     assert (smollm3.losses, smollm3.given, smollm3.learning_rate) == ({"apo_zero": 1.0}, {"beta": 0.05}, 1e-6)
     assert PreferenceTuningSettings(preset="smollm3", loss="dpo", beta=0.2).given == {"beta": 0.2}
+    many = [PreferenceTuningSettings(loss=given).losses for given in ([{"dpo": 2}, {"sft": 1}], {"dpo": 2, "sft": 1})]
+    assert many == [{"dpo": 2.0, "sft": 1.0}] * 2
     assert PreferenceTuningSettings().losses == {"dpo": 1.0} and PreferenceTuningSettings().rows_read == "pairs"
     assert PreferenceTuningSettings(loss=[{"dpo": 1}, {"kto": 1}]).rows_read == "both"
     assert PreferenceTuningSettings(method="lora").resolved().learning_rate == pytest.approx(1e-5)
