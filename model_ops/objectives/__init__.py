@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.paired_batches import PairedPlan
+    from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.spelling import Spelling
     from model_ops.objectives.spelt_distillation import spelt_distillation_loss

@@ -16,6 +16,7 @@ from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.merging.settings import MergeSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.speculators import AnySpeculatorSettings
@@ -25,6 +26,7 @@ OPERATIONS: dict[str, Any] = {
     "import_base": ImportBaseSettings,
     "measure_lengths": LengthSettings,
     "sft": SftSettings,
+    "reward_model": RewardModelSettings,
     "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,
