@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         measurements_of,
     )
     from model_ops.evaluation.report import run
-    from model_ops.evaluation.reward_report import ScoredPairs, missed_bounds, reward_report
+    from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
     from model_ops.evaluation.smoke.answers import SmokeResult
     from model_ops.evaluation.smoke.asking import SmokePrompt

@@ -33,7 +33,7 @@ from model_ops.documents import (
 from model_ops.evaluation import ScoredPairs, missed_bounds, reward_report
 from model_ops.families import PACKED
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.machine import Precision, concrete, products_in
+from model_ops.machine import Precision, concrete, products_dtype, products_in
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.objectives import PairStreams, RewardBatch, RewardLoss, validation_of_pairs
 from model_ops.operations.reward_model_settings import RewardModelSettings
@@ -129,9 +129,7 @@ def _measured(
     model: PreTrainedModel, settings: RewardModelSettings, world: World, pairs: _Pairs, validation: _Pairs | None, test: _Pairs | None
 ) -> RewardRecord:
     """Scores the held-out pairs with the weights as they were saved."""
-    for name, parameter in model.named_parameters():
-        if ".lora_" not in name:  # adapters of several processes are merged in another copy
-            local_part(parameter).copy_(local_part(parameter).bfloat16())
+    _round_as_saved(model, products_dtype(settings.precision, world.device))
     latest = pairs.latest()
 
     def scored(of: _Pairs | None) -> ScoredPairs:
@@ -151,6 +149,18 @@ def _measured(
         missed=missed,
         held_out=report,
     )
+
+
+@torch.no_grad()
+def _round_as_saved(model: PreTrainedModel, held: torch.dtype) -> None:
+    """Rounds weights to the bfloat16 of the saved files, whole ones into the dtype `held`. Adapters that are sharded over processes
+    stay: they are merged in another copy."""
+    for name, parameter in model.named_parameters():
+        mine = local_part(parameter)
+        if mine is parameter:
+            parameter.data = parameter.data.bfloat16().to(held)
+        elif ".lora_" not in name:
+            mine.copy_(mine.bfloat16())
 
 
 def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: World) -> Float[np.ndarray, "pairs 2"]:

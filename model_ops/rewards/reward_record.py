@@ -30,7 +30,7 @@ class RewardRecord(BaseModel):
     missed: list[str] = []
     """A sentence for each bound of the gate that does not hold."""
     held_out: dict[str, Any] = {}
-    """The report of model_ops.evaluation.reward_report."""
+    """The report of model_ops.evaluation.scored_pairs."""
 
     @classmethod
     def read(cls, directory: Path) -> Self:
