@@ -55,8 +55,9 @@ def load_model(
 ) -> PreTrainedModel:
     """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones.
 
-    classifier: load a sequence classifier (a reward model), not a causal language model. device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a
-    quantized model, and for a file or tensor that is missing, unexpected or of another shape.
+    classifier: load a sequence classifier (a reward model), not a causal language model. device "meta": shapes of the config
+    without values, if another process reads and checks them. Raises ModelError for a quantized model, and for a file or tensor
+    that is missing, unexpected or of another shape.
     """
     if read_config(directory).get("quantization_config") is not None:
         raise ModelError(

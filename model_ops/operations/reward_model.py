@@ -65,8 +65,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     if pairs is None or not len(pairs.documents):
         left_out = ", ".join(f"{count} {name}" for name, count in (pairs.counts if pairs else {}).items() if count)
         raise ModelError(
-            f"no pair of the dataset can be learnt ({left_out or 'it has no pairs'}): check max_length, the chat template, and that "
-            "both answers of a pair differ"
+            f"no pair of the dataset can be learnt ({left_out or 'it has no pairs'}): raise max_length, or look at the rows and "
+            "at the chat template"
         )
     headed = partial(with_score_head, tokenizer=tokenizer, seed=settings.seed)
     model, numbers = load_to_tune(base, settings, world.loading_device, headed)
@@ -126,7 +126,12 @@ class _Pairs:
 
 
 def _measured(
-    model: PreTrainedModel, settings: RewardModelSettings, world: World, pairs: _Pairs, validation: _Pairs | None, test: _Pairs | None
+    model: PreTrainedModel,
+    settings: RewardModelSettings,
+    world: World,
+    pairs: _Pairs,
+    validation: _Pairs | None,
+    test: _Pairs | None,
 ) -> RewardRecord:
     """Scores the held-out pairs with the weights as they were saved."""
     _round_as_saved(model, products_dtype(settings.precision, world.device))
@@ -153,8 +158,8 @@ def _measured(
 
 @torch.no_grad()
 def _round_as_saved(model: PreTrainedModel, held: torch.dtype) -> None:
-    """Rounds weights to the bfloat16 of the saved files, whole ones into the dtype `held`. Adapters that are sharded over processes
-    stay: they are merged in another copy."""
+    """Rounds weights to the bfloat16 of the saved files, whole ones into the dtype `held`. Adapters that are sharded over
+    processes stay: they are merged in another copy."""
     for name, parameter in model.named_parameters():
         mine = local_part(parameter)
         if mine is parameter:

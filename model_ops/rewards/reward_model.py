@@ -100,14 +100,18 @@ class RewardModel:
         """Scores of tokens that a policy was given and wrote. tokenizer: the policy's. Raises ModelError if it, or its chat
         template, is another one."""
         mine, theirs = (
-            [Document("probe", *context) for found in rendered_rows(PROBES, each, RenderingSettings()) for context in found.contexts]
+            [
+                Document("probe", *context)
+                for found in rendered_rows(PROBES, each, RenderingSettings())
+                for context in found.contexts
+            ]
             for each in (self.tokenizer, tokenizer)
         )
         different = first_difference(self.tokenizer, tokenizer, mine, theirs)
         if different:
             raise ModelError(
-                f"the reward model and the policy do not read tokens alike ({different}): give it the answers as messages, or train it "
-                "from the policy's base"
+                f"the reward model and the policy do not read tokens alike ({different}): give it the answers as messages, or "
+                "train it from the policy's base"
             )
         return self._scored(row_ids, answers)
 

@@ -1,7 +1,7 @@
 """reward.json in a reward model's directory: calibration of its scores, and whether it may grade. Imports no torch.
 
-    record = RewardRecord.read(directory)         # ModelError if the directory holds none
-    record.standard(1.3), record.probability(1.3, 0.2)
+record = RewardRecord.read(directory)         # ModelError if the directory holds none
+record.standard(1.3), record.probability(1.3, 0.2)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from model_ops.files import write_text
 from model_ops.jobs import ModelError
 
-FILE = "reward.json"
+RECORD = "reward.json"
 
 
 class RewardRecord(BaseModel):
@@ -36,21 +36,23 @@ class RewardRecord(BaseModel):
     def read(cls, directory: Path) -> Self:
         """The record of a directory. Raises ModelError if it is missing or damaged."""
         try:
-            return cls.model_validate_json((Path(directory) / FILE).read_text())
+            return cls.model_validate_json((Path(directory) / RECORD).read_text())
         except FileNotFoundError as error:
-            raise ModelError(f"{directory} holds no {FILE}, so it is no reward model; give one that stage reward_model made") from error
+            raise ModelError(
+                f"{directory} holds no {RECORD}, so it is no reward model; give one that stage reward_model made"
+            ) from error
         except (ValidationError, UnicodeDecodeError) as error:
-            raise ModelError(f"{Path(directory) / FILE} is damaged; train the reward model again") from error
+            raise ModelError(f"{Path(directory) / RECORD} is damaged; train the reward model again") from error
 
     def write(self, directory: Path) -> None:
-        write_text(directory / FILE, self.model_dump_json(indent=2) + "\n")
+        write_text(directory / RECORD, self.model_dump_json(indent=2) + "\n")
 
     def refuse_to_grade(self, directory: Path) -> None:
         """Raises ModelError if the gate does not hold."""
         if not self.may_grade:
             raise ModelError(
-                f"reward model {directory} may not grade: {'; '.join(self.missed)}. Train it on more or cleaner pairs, or lower "
-                "reward_model.gate"
+                f"reward model {directory} may not grade: {'; '.join(self.missed)}. Train it on more or cleaner pairs, "
+                "or lower reward_model.gate"
             )
 
     def standard(self, score: float) -> float:

@@ -3,9 +3,9 @@
     model = with_score_head(causal_model, tokenizer, seed=0)     # transformers' sequence classifier with one label
     scores = answer_scores(model, batch, segment_ends(batch))    # float32, [answers]
 
-The classifier shares the decoder of the causal model: packed rows, branches, adapters and meshes stay as they were. transformers
-reads a score at the last token of a row that is not `pad_token_id`, so padding must be a token that ends no answer: where a
-tokenizer pads with its end of turn, the score would be read one token early (transformers #35352).
+The classifier shares the decoder of the causal model: packed rows, branches, adapters and meshes stay as they were.
+transformers reads a score at the last token of a row that is not `pad_token_id`, so padding must be a token that ends no
+answer: where a tokenizer pads with its end of turn, the score would be read one token early (transformers #35352).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def with_score_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
         raise ModelError(f"{kind}: transformers has no sequence classifier for it, so it cannot be a reward model") from error
     held, score = getattr(classifier, classifier.base_model_prefix, None), getattr(classifier, "score", None)
     if type(held) is not type(decoder) or not isinstance(score, nn.Linear):
-        raise ModelError(f"{kind}: its sequence classifier is not its decoder under a linear score, so it cannot be a reward model")
+        raise ModelError(
+            f"{kind}: its sequence classifier is not its decoder under a linear score, so it cannot be a reward model"
+        )
     setattr(classifier, classifier.base_model_prefix, decoder)
     width = score.in_features
     drawn = torch.randn(1, width, generator=torch.Generator().manual_seed(seed)) / math.sqrt(width + 1)

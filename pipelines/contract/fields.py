@@ -21,6 +21,7 @@ from model_ops.operations import (
     TRAINED,
     MergeSettings,
     QuantizeSettings,
+    RewardModelSettings,
     SecondSftSettings,
     SftSettings,
     StudentSettings,
@@ -192,6 +193,9 @@ class RecipeFields(Settings):
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
     second_sft: SecondSftSettings | None = Field(
         None, description="Supervised fine-tuning of the fine-tuned model on a later dataset. Left out: one stage only"
+    )
+    reward_model: RewardModelSettings | None = Field(
+        None, description="Training of a model that scores answers, on pairs of answers. Left out: none"
     )
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged"

@@ -229,6 +229,12 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             "second_sft",
             ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
         )
+    for found in STAGES:
+        if found.section and found.rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
+            yield (
+                found.section,
+                f"it learns {found.rows}, which is not made: give datasets.preference, or leave {found.section} out",
+            )
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:
@@ -305,7 +311,7 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             )
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
-        dataset = settings and settings.dataset
+        dataset = getattr(settings, "dataset", None)
         if dataset is not None and dataset not in named:
             yield (
                 f"{section}.dataset",

@@ -73,7 +73,9 @@ def test_wilsons_interval_is_that_of_his_paper():
 def test_pairs_of_one_session_count_as_what_they_are():
     scores = [[1, 0]] * 20 + [[0, 1]] * 20
     apart = reward_report(pairs(scores), NONE, 0.5)["accuracy"]["all"]
-    alike = reward_report(pairs(scores, sessions=["a"] * 10 + ["b"] * 10 + ["c"] * 10 + ["d"] * 10), NONE, 0.5)["accuracy"]["all"]
+    alike = reward_report(pairs(scores, sessions=["a"] * 10 + ["b"] * 10 + ["c"] * 10 + ["d"] * 10), NONE, 0.5)["accuracy"][
+        "all"
+    ]
     assert (apart["low"], apart["high"]) == pytest.approx(wilson(0.5, 40), abs=0.01)
     assert alike["high"] - alike["low"] > 2 * (apart["high"] - apart["low"]), "four sessions, each of one kind"
     assert alike["sessions"] == 4

@@ -60,7 +60,9 @@ def test_transformers_gives_the_same_scores_on_padded_batches(reward, side):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "gemma", "gemma2", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2"])
+@pytest.mark.parametrize(
+    "kind", ["llama", "mistral", "qwen2", "gemma", "gemma2", "gemma3_text", "qwen3_moe", "gpt_oss", "lfm2"]
+)
 def test_transformers_gives_the_same_scores_in_every_family(kind, tmp_path):
     from model_ops.models.tiny_families import tiny_model as of_family
 
@@ -81,9 +83,9 @@ def test_a_tokenizer_that_pads_with_its_end_of_turn_gets_another_padding(tmp_pat
     tiny_tokenizer = AutoTokenizer.from_pretrained(_saved(tiny_tokenizer, tmp_path / "tokenizer"))
     tiny_tokenizer.pad_token = tiny_tokenizer.eos_token
     found = padding_token(tiny_tokenizer, 300)
-    assert found != tiny_tokenizer.eos_token_id and tiny_tokenizer.convert_ids_to_tokens(found) in tiny_tokenizer.all_special_tokens + [
-        token.content for token in tiny_tokenizer.added_tokens_decoder.values()
-    ]
+    assert found != tiny_tokenizer.eos_token_id and tiny_tokenizer.convert_ids_to_tokens(
+        found
+    ) in tiny_tokenizer.all_special_tokens + [token.content for token in tiny_tokenizer.added_tokens_decoder.values()]
     model = with_score_head(tiny_model(layers=1, vocab_size=300), tiny_tokenizer, seed=0)
     assert model.config.pad_token_id == found == scorers_tokenizer(tiny_tokenizer, 300).pad_token_id
     assert tiny_tokenizer.pad_token_id == tiny_tokenizer.eos_token_id, "the policy's own tokenizer stays as it was"
@@ -121,13 +123,17 @@ def test_an_answer_without_a_score_is_named(reward):
     asked = Row("r2", [{"role": "user", "content": "q"}])
     found = RewardModel.load(reward).scores([ANSWERS[0], long, asked])
     assert found.values[0] is not None and found.values[1:] == [None, None]
-    assert "the reward model has 256 positions" in found.left_out["r1"] and found.left_out["r2"] == "its last message is no answer"
+    assert (
+        "the reward model has 256 positions" in found.left_out["r1"] and found.left_out["r2"] == "its last message is no answer"
+    )
 
 
 def test_token_ids_are_scored_only_with_the_policys_own_tokenizer_and_template(reward, tiny_tokenizer):
     grader, policy = RewardModel.load(reward), load_tokenizer(reward.parent / "base")
     prompt = policy.apply_chat_template(ANSWERS[0].messages[:1], add_generation_prompt=True, return_dict=False)
-    whole = policy(policy.apply_chat_template(ANSWERS[0].messages, tokenize=False).rstrip(), add_special_tokens=False)["input_ids"]
+    whole = policy(policy.apply_chat_template(ANSWERS[0].messages, tokenize=False).rstrip(), add_special_tokens=False)[
+        "input_ids"
+    ]
     ids = AnswerTokens(np.array(prompt), np.array(whole[len(prompt) :]))
     found = grader.scores_of_ids(["r0"], [ids], policy)
     assert found.values[0] == pytest.approx(grader.scores(ANSWERS[:1]).values[0], abs=1e-6)
