@@ -65,8 +65,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     if pairs is None or not len(pairs.documents):
         left_out = ", ".join(f"{count} {name}" for name, count in (pairs.counts if pairs else {}).items() if count)
         raise ModelError(
-            f"no pair of the dataset can be learnt ({left_out or 'it has no pairs'}): raise max_length, or look at the rows and "
-            "at the chat template"
+            f"no pair of the dataset can be learnt ({left_out or 'it has no pairs'}): raise max_length, or look at the rows "
+            "and at the chat template"
         )
     headed = partial(with_score_head, tokenizer=tokenizer, seed=settings.seed)
     model, numbers = load_to_tune(base, settings, world.loading_device, headed)
@@ -95,7 +95,16 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     return result.metrics({**pairs.counts, **numbers, **_flat(record)})
 
 
-COUNTED = ("pairs", "equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows", "shared_tokens")
+COUNTED = (
+    "pairs",
+    "equal_answers",
+    "other_prompt",
+    "too_long",
+    "no_answer",
+    "unrenderable_rows",
+    "row_tokens",
+    "shared_tokens",
+)
 """Counts of the training rows that the metrics show."""
 
 

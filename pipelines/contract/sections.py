@@ -275,6 +275,7 @@ reward_model: {method: lora, gate: {accuracy: 0.6}}
         "reward_model.early_end",
         "Off by default. [training.md](training.md#ending-early) has the rule.",
         """\
+datasets: {preference: {}}
 reward_model:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
 """,
