@@ -61,6 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "answering",
         "tasks",
         "decoding",
+        "rewards",
         "documents",
         "training",
         "rendering",

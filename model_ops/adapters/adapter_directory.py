@@ -3,7 +3,8 @@
     save_adapter(model, settings, directory, base="path or id of the base model")
 
 The `peft` library and servers load these files (vLLM: --enable-lora, and --max-lora-rank of at least the rank, one of 1, 8, 16,
-32, 64, 128, 256, 320, 512). They are plain LoRA of one rank, without biases and saved modules.
+32, 64, 128, 256, 320, 512). They are plain LoRA of one rank, without biases. A head that was trained whole (of a reward model)
+is a saved module.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
     for name, layer in {**layers, **_wrapped(parameters)}.items():
         for part, tensor in zip(PARTS, _matrices(layer), strict=True):
             tensors[f"{PREFIX}{name}.{part}.weight"] = tensor.detach().to("cpu", torch.float32).contiguous()
+    heads = {
+        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad and ".lora_" not in name
+    }
+    tensors |= {f"{PREFIX}{name}": head.detach().to("cpu", torch.float32).contiguous() for name, head in heads.items()}
     config = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": "SEQ_CLS" if heads else "CAUSAL_LM",
         "base_model_name_or_path": base,
         "inference_mode": True,
         "r": settings.rank,
@@ -47,7 +52,7 @@ def save_adapter(model: PreTrainedModel, settings: LoraSettings, directory: Path
         "bias": "none",
         "fan_in_fan_out": False,
         "init_lora_weights": True,
-        "modules_to_save": None,
+        "modules_to_save": sorted(name.rpartition(".")[0] for name in heads) or None,
         "layers_to_transform": None,
         "layers_pattern": None,
         "rank_pattern": {},

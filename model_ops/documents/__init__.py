@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         validation_of,
     )
     from model_ops.documents.conversations import TokenizeCounts, read_documents, tokenize
-    from model_ops.documents.documents import Document, Documents, first_difference, lengths_and_targets, to_batch
+    from model_ops.documents.documents import Branch, Document, Documents, first_difference, lengths_and_targets, to_batch
     from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss
     from model_ops.documents.new_rows import rows_to_learn
     from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, share, to_batches

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from model_ops.evaluation.report import run
     from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS, LIKELIHOOD_ROWS, TASK_ROWS
+    from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
     from model_ops.evaluation.smoke.answers import SmokeResult
     from model_ops.evaluation.smoke.asking import SmokePrompt

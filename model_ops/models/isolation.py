@@ -90,11 +90,11 @@ def _leaks(model: PreTrainedModel) -> bool:
     hook = embedding.register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            logits = model(
+            states = model.base_model(
                 input_ids=tokens[None], position_ids=positions[None], use_cache=False, document_lengths=[FIRST, SECOND]
-            ).logits
+            ).last_hidden_state
             gradients = torch.autograd.grad(
-                logits[0, FIRST:].float().square().sum(), [made for _, made in seen], allow_unused=True
+                states[0, FIRST:].float().square().sum(), [made for _, made in seen], allow_unused=True
             )
     finally:
         hook.remove()

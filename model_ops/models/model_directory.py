@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
@@ -50,11 +51,13 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     attention: Attention = "packed",
     device: torch.device | str | None = None,
+    classifier: bool = False,
 ) -> PreTrainedModel:
     """Loads the model in `directory`, in evaluation mode. `model_ops.quantization` loads quantized ones.
 
-    device "meta": shapes of the config without values, if another process reads and checks them. Raises ModelError for a
-    quantized model, and for a file or tensor that is missing, unexpected or of another shape.
+    classifier: load a sequence classifier (a reward model), not a causal language model. device "meta": shapes of the config
+    without values, if another process reads and checks them. Raises ModelError for a quantized model, and for a file or tensor
+    that is missing, unexpected or of another shape.
     """
     if read_config(directory).get("quantization_config") is not None:
         raise ModelError(
@@ -64,7 +67,7 @@ def load_model(
         return _without_values(directory, dtype, attention)
     if not headers(directory):
         raise ModelError(f"{directory} holds no .safetensors file; give a model saved as safetensors")
-    model, report = _from_pretrained(directory, dtype, attention)
+    model, report = _from_pretrained(directory, dtype, attention, classifier)
     refuse_wrong_tensors(directory, report)
     use_grouped_experts(model)
     if attention == "packed":
@@ -219,9 +222,11 @@ def refuse_wrong_tensors(directory: Path, report: dict) -> None:
         raise ModelError(f"{directory} holds tensor {tensor}, which its config.json does not describe; copy both again")
 
 
-def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) -> tuple[PreTrainedModel, dict]:
+def _from_pretrained(
+    directory: Path, dtype: torch.dtype, attention: Attention, classifier: bool
+) -> tuple[PreTrainedModel, dict]:
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        return (AutoModelForSequenceClassification if classifier else AutoModelForCausalLM).from_pretrained(
             directory,
             dtype=dtype,
             attn_implementation=_available(directory, attention),
@@ -240,7 +245,8 @@ def _from_pretrained(directory: Path, dtype: torch.dtype, attention: Attention) 
             raise ModelError(
                 f"{directory}: this architecture's attention does not support packed documents; {TRAINED}"
             ) from error
-        raise ModelError(f"{directory} cannot be loaded as a causal language model: {_first_line(error)}") from error
+        wanted = "sequence classifier" if classifier else "causal language model"
+        raise ModelError(f"{directory} cannot be loaded as a {wanted}: {_first_line(error)}") from error
 
 
 def _available(directory: Path, attention: Attention) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from model_ops.objectives.preference import PreferenceLoss
     from model_ops.objectives.preference_batches import PreferencePlan
     from model_ops.objectives.reference_log_probs import ReferenceLogProbs
+    from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.spelling import Spelling
     from model_ops.objectives.spelt_distillation import spelt_distillation_loss

@@ -17,6 +17,7 @@ from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.merging.settings import MergeSettings
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.speculators import AnySpeculatorSettings
@@ -27,6 +28,7 @@ OPERATIONS: dict[str, Any] = {
     "measure_lengths": LengthSettings,
     "sft": SftSettings,
     "preference": PreferenceTuningSettings,
+    "reward_model": RewardModelSettings,
     "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

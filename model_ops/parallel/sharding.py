@@ -13,7 +13,8 @@ dimension that no other rule took and that it divides; for a parameter under `ep
 replicates everything.
 
 Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp:
-inner width of a feed-forward layer. expert: experts of a mixture. router: outputs of a router. norm: weights of a norm. None:
+inner width of a feed-forward layer. expert: experts of a mixture. router: outputs of a router. score: that
+of a reward model. norm: weights of a norm. None:
 rank of an adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit.
 Parameter names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss
 add their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
@@ -36,6 +37,7 @@ PATTERNS: tuple[tuple[str, Axes], ...] = (
     (r"embed_tokens\.weight", ("vocab", "embed")),
     (r"lm_head\.weight", ("vocab", "embed")),
     (r"lm_head\.bias", ("vocab",)),
+    (r"score\.weight", ("score", "embed")),
     (r"self_attn\.q_proj\.weight", ("heads", "embed")),
     (r"self_attn\.q_proj\.bias", ("heads",)),
     (r"self_attn\.[kv]_proj\.weight", ("kv_heads", "embed")),

@@ -108,10 +108,11 @@ class EarlyEnd:
                 f"{ended}, and raise the expected acceptance length of {found.now:.3f} by at most {high:.4f}, "
                 f"which saves {worth} in {self._worth.days:g} days"
             )
+        nats = f"nats a {cast(EarlyEndOfModel, self._stop).COUNTED}"
         if high < 5e-6:
-            return f"{ended}, and not lower the held-out loss of {found.now:.4f} nats a token"
+            return f"{ended}, and not lower the held-out loss of {found.now:.4f} {nats}"
         return (
-            f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} nats a token, which is worth "
+            f"{ended}, and lower the held-out loss of {found.now:.4f} by at most {high:.5f} {nats}, which is worth "
             f"{worth} at {cast(LossWorth, self._worth).nats_an_hour:g} nats a device hour"
         )
 

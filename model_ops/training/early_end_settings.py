@@ -78,6 +78,7 @@ class EarlyEndOfModel(EarlyEndSettings):
 
     MEASURES: ClassVar[str] = "validation_loss"
     RISES: ClassVar[bool] = False
+    COUNTED: ClassVar[str] = "token"
 
     nats_per_device_hour: float | None = Field(
         None,
@@ -92,6 +93,20 @@ class EarlyEndOfModel(EarlyEndSettings):
         if self.enabled and self.nats_per_device_hour is None:
             raise ValueError(
                 "nats_per_device_hour is left out, so nothing says what a lower loss is worth: give the least "
-                "fall of the held-out loss (nats per token) that a device hour has to bring, such as 0.01"
+                f"fall of the held-out loss (nats per {self.COUNTED}) that a device hour has to bring, such as 0.01"
             )
         return self
+
+
+class EarlyEndOfPairs(EarlyEndOfModel):
+    """The gain of a model that scores answers is a lower loss on held-out pairs, whose worth in device time a person says."""
+
+    COUNTED: ClassVar[str] = "pair"
+
+    nats_per_device_hour: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="Least fall of the held-out loss (nats per pair) that a device hour of training has "
+        "to bring. Left out: only where `enabled` is false",
+    )

@@ -14,6 +14,7 @@ PEFT's format. With `merge: false` the output is the adapter and the tokenizer o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -36,9 +37,13 @@ from model_ops.parallel import leads, wait_for_all, whole_tensors
 from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"
+Headed = Callable[[PreTrainedModel], PreTrainedModel]
+"""Puts another head on a loaded model, which is trained whole by every method."""
 
 
-def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> tuple[PreTrainedModel, dict[str, float | int]]:
+def load_to_tune(
+    base: Path, settings: TuningSettings, device: torch.device, headed: Headed = lambda model: model
+) -> tuple[PreTrainedModel, dict[str, float | int]]:
     """Loads the model in `base` and marks its trained parameters; also returns their counts.
 
     Raises ModelError if the base is quantized, a LoRA target matches nothing, or the mesh cannot shard its adapters.
@@ -51,7 +56,7 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
             + ("" if settings.method == "full" else ", method: qlora quantizes it by itself")
         )
     if settings.method == "full":
-        model = load_model(base, device=device)
+        model = headed(load_model(base, device=device))
         return model, {"trained_parameters": sum(parameter.numel() for parameter in model.parameters())}
     kind = {"kind": nf4_layers()} if settings.method == "qlora" else {}
     if kind and torch.device(device).type == "meta":
@@ -64,8 +69,9 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
             "adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
             "leave them out of lora.targets"
         )
+    model = headed(model)
     numbers: dict[str, float | int] = {
-        "trained_parameters": counts.trained_parameters,
+        "trained_parameters": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         "frozen_parameters": counts.frozen_parameters,
         "adapted_layers": counts.adapted_layers,
         "parameters_without_adapter_in_experts": counts.left_out_parameters,
@@ -76,7 +82,12 @@ def load_to_tune(base: Path, settings: TuningSettings, device: torch.device) -> 
 
 
 def save_tuned(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, base: Path, settings: TuningSettings, output: Path
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    base: Path,
+    settings: TuningSettings,
+    output: Path,
+    headed: Headed = lambda model: model,
 ) -> dict[str, float]:
     """Writes the trained model, a merged model's weights last. Returns the rounding error of merging.
 
@@ -89,13 +100,13 @@ def save_tuned(
         gathered = whole_tensors(adapters, keep=leads(), to=torch.float32)
         numbers = {}
         if leads():
-            whole, _ = load_to_tune(base, settings, torch.device("cpu"))
+            whole, _ = load_to_tune(base, settings, torch.device("cpu"), headed)
             whole.generation_config = model.generation_config
             with torch.no_grad():
                 for name, parameter in whole.named_parameters():
                     if parameter.requires_grad:
                         parameter.copy_(gathered[name])
-            numbers = save_tuned(whole, tokenizer, base, settings, output)
+            numbers = save_tuned(whole, tokenizer, base, settings, output, headed)
         wait_for_all()
         return numbers
     save_adapter(model, settings.lora, output / ADAPTER, str(base))

@@ -22,6 +22,7 @@ from model_ops.operations import (
     MergeSettings,
     PreferenceTuningSettings,
     QuantizeSettings,
+    RewardModelSettings,
     SecondSftSettings,
     SftSettings,
     StudentSettings,
@@ -196,6 +197,9 @@ class RecipeFields(Settings):
     )
     preference: PreferenceTuningSettings | None = Field(
         None, description="Training on what users prefer, after fine-tuning. Left out: none"
+    )
+    reward_model: RewardModelSettings | None = Field(
+        None, description="Training of a model that scores answers, on pairs of answers. Left out: none"
     )
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged"

@@ -281,6 +281,27 @@ preference:
 """,
     ),
     Chapter(
+        "reward_model",
+        "reward_model",
+        "Leave the key out to train none. It learns `datasets.preference`, and takes the [training keys](#training-keys) as "
+        "well. [preference.md](preference.md#reward-model) explains what is measured.",
+        """\
+datasets: {preference: {}}
+reward_model: {method: lora, gate: {accuracy: 0.6}}
+""",
+    ),
+    Chapter("reward_model.gate", "reward_model.gate", ""),
+    Chapter(
+        "reward_model.early_end",
+        "reward_model.early_end",
+        "Off by default. [training.md](training.md#ending-early) has the rule.",
+        """\
+datasets: {preference: {}}
+reward_model:
+  early_end: {enabled: true, nats_per_device_hour: 0.01}
+""",
+    ),
+    Chapter(
         "teacher",
         "teacher",
         "Leave the key out to learn the logged answers. [teachers.md](teachers.md) explains cost, limits and failures.",

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 from model_ops.adapters import CONFIG
+from model_ops.rewards import RECORD, RewardRecord
 from model_ops.serving import speculative_config
 from model_ops.speculators import ARCHITECTURES
 from resources.lake import LakeLayout
@@ -27,6 +28,8 @@ MADE_BY = {
     "sft": "The model before it, fine-tuned on the answers of its dataset.",
     "preference": "The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
     "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the difference.",
+    "reward_model": "A model that scores answers: the higher score is on the answer that people would rather have. Never "
+    "the only reward of a training, and no model to chat with.",
     "merge": "The weighted merge of several models.",
     "distill": "A student that was trained on its teacher's distributions.",
     "quantize": "The model before it with quantized weights.",
@@ -49,8 +52,9 @@ def write_version_card(output: Path, lake: LakeLayout, model: Manifest) -> None:
         model=model,
         about=MADE_BY.get(model.op, ""),
         facts=facts,
-        sections=[*_metrics(model), *facts.mixed(), facts.made_from()],
+        sections=[*_held_out_pairs(output), *_metrics(model), *facts.mixed(), facts.made_from()],
         drafts=facts.drafter != "none",
+        scores=(output / RECORD).exists(),
         config=_drafting(facts),
         has_adapter=(output / FOLDER / CONFIG).exists(),
         gguf=[path.name for path in sorted(output.glob("*.gguf"))],
@@ -62,6 +66,34 @@ def _drafting(facts: ReleaseFacts) -> str:
     """vLLM's --speculative-config for a drafter; "" for a model, and for a drafter that vLLM does not run."""
     options = ARCHITECTURES[facts.drafter].serving.vllm if facts.drafter in ARCHITECTURES else None
     return json.dumps(speculative_config(options, "THIS_DIRECTORY", facts.k)) if options is not None else ""
+
+
+def _held_out_pairs(output: Path) -> list[ReportSection]:
+    """What a reward model's record says of held-out pairs, by the source of the pairs; [] for other models."""
+    if not (output / RECORD).exists():
+        return []
+    record = RewardRecord.read(output)
+    rows = [
+        [
+            name,
+            f"{of['pairs']:,}",
+            f"{of['sessions']:,}",
+            f"{of['value']:.3f}",
+            f"{of['low']:.3f} to {of['high']:.3f}",
+            f"{of['longer_wins']:.3f}",
+            f"{of['most_training_pairs']:.3f}",
+        ]
+        for name, of in record.held_out["accuracy"].items()
+        if of["pairs"]
+    ]
+    may = "It may grade." if record.may_grade else f"It may not grade: {'; '.join(record.missed)}."
+    note = (
+        f"{may} Accuracy is the share of pairs with the higher score on the chosen answer, with a 95 % interval over sessions. "
+        "Longer wins, most training pairs: rules that look at length alone. later: feedback that came after all training rows. "
+        "Thumbs as the only reward make models sycophantic: use scores beside other rewards."
+    )
+    columns = ["source", "pairs", "sessions", "accuracy", "interval", "longer wins", "most training pairs"]
+    return [ReportSection("Held-out pairs", columns, rows, note)]
 
 
 def _metrics(model: Manifest) -> list[ReportSection]:

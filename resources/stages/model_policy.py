@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from resources.stages.table import STAGES, model_chain, stage
+from resources.stages.table import STAGES, model_chain, models_before, stage
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class ModelPolicy:
 
     def source_of(self, name: str) -> str:
         """The model that a stage starts from: the nearest one before it."""
-        chain = [found.name for found in model_chain()]
-        before = [found for found in chain[: chain.index(name)] if found in self.stages]
+        before = [found for found in models_before(name) if found in self.stages]
         if not before:
             raise ValueError(f"{name} starts from no other model")
         return before[-1]

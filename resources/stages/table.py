@@ -123,6 +123,8 @@ class Stage:
     """What it reads in a recipe in place of each of its asset's `deps`."""
     rows: str = "sft_dataset"
     """The dataset that it learns, unless its settings name another one."""
+    is_beside: bool = False
+    """Of a model: whether it stands beside the chain, so that no other one starts from it and it is not served."""
     opt_in: bool = False
     """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
@@ -274,6 +276,19 @@ STAGES: tuple[Stage, ...] = (
         does="learns what users prefer",
     ),
     Stage(
+        "reward_model",
+        "model",
+        "models",
+        "reward_model",
+        takes_model_as="model",
+        section="reward_model",
+        switch="reward_model",
+        rows="preference_dataset",
+        is_beside=True,
+        opt_in=True,
+        does="learns to score answers",
+    ),
+    Stage(
         "merged_model",
         "model",
         "models",
@@ -367,16 +382,22 @@ def named_dataset_stage(name: str) -> Stage:
 
 def model_chain() -> tuple[Stage, ...]:
     """The models from base to served, each starting from the previous one, with all stages on."""
-    return tuple(found for found in STAGES if found.kind == "model" and found.group == "models")
+    return tuple(found for found in STAGES if found.kind == "model" and found.group == "models" and not found.is_beside)
+
+
+def models_before(name: str) -> list[str]:
+    """The models of the chain whose lines stand before a stage's, from the base on. Raises ValueError for an unknown name."""
+    before = [found.name for found in STAGES]
+    before = before[: before.index(name)]
+    return [found.name for found in model_chain() if found.name in before]
 
 
 def parent_of(name: str) -> str:
-    """The model that a model of the chain starts from, with all stages on. Raises KeyError for the first model."""
-    names = [found.name for found in model_chain()]
-    index = names.index(name)
-    if index == 0:
+    """The model that a model starts from, with all stages on. Raises KeyError for the first model."""
+    before = models_before(name)
+    if not before:
         raise KeyError(f"{name} starts from no other model")
-    return names[index - 1]
+    return before[-1]
 
 
 def last_model() -> str:

@@ -27,6 +27,7 @@ datasets: {preference: {}, rl_prompts: {}, calibration: {}, named: {best: {max_r
 teacher: {base_url: "http://localhost:8000/v1", model: big, licence: apache-2.0, trains: student}
 second_sft: {dataset: best}
 preference: {loss: kto}
+reward_model: {}
 merge: {method: linear, models: [preference, sft, base], weights: search}
 quantize: {scheme: w4a16}
 release: {approval: person, watch: {}}

@@ -26,6 +26,8 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
         "evals": {"suite": {"uri": "a"}},
     }
     path = [NAMES[key.path[0]] if part == ANY_NAME else part for part in key.path]
+    if path[0] in ("preference", "reward_model"):
+        content["datasets"] = {"preference": {}}
     at = content
     for part in path[:-1]:
         at = at.setdefault(part, {})

@@ -63,12 +63,13 @@ def test_what_can_be_asked_of_the_table():
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
-    assert list(sections()) == ["sft", "second_sft", "student"]
+    assert list(sections()) == ["sft", "second_sft", "reward_model", "student"]
+    assert parent_of("reward_model") == "second_sft_model" and stage("reward_model").is_beside
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):
         parent_of("base_model")
-    with pytest.raises(KeyError, match="reward_model is no stage; there are logs, interactions"):
-        stage("reward_model")
+    with pytest.raises(KeyError, match="traffic_report is no stage; there are logs, interactions"):
+        stage("traffic_report")
 
 
 def literal_lists(tree: ast.AST) -> list[set[str]]:
