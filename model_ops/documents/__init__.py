@@ -2,8 +2,8 @@
 are packed into rows of equal length.
 
 Nothing here computes a gradient. Start with `documents.py` (a document), then `chats.py` (a dataset as documents) and
-`packing.py`, which plans the rows of every step from the step's index alone. `likelihood.py` computes losses over documents;
-`validation.py` chooses which are held out during training.
+`packing.py`, which plans the rows of every step from the step's index alone. `preferences.py` reads pairs of answers;
+`likelihood.py` computes losses over documents; `validation.py` chooses which are held out during training.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from model_ops.documents.chats import (
         Chats,
         context_of,
+        joined_tokens,
         read_chats,
         refuse_long_documents,
         validation_documents,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, share, to_batches
     from model_ops.documents.packing_kernels import fill_rows
     from model_ops.documents.paired_chats import PairedDocuments, read_paired
+    from model_ops.documents.preferences import PAIR, Preferences, answer_masks, read_preferences
     from model_ops.documents.validation import ValidationPlan, first_documents, plan_validation
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -30,7 +30,7 @@ AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
 class Branch(NamedTuple):
-    """`length` tokens that continue the first `at` tokens of their document's trunk."""
+    """`length` tokens that continue the first `at` tokens of their document's trunk; with `at` 0 they continue nothing."""
 
     at: int
     length: int
@@ -166,7 +166,7 @@ def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> Any
         labels=torch.from_numpy(labels),
         weights=torch.ones(len(input_ids)),
         document_lengths=[length for _, length in segments],
-        document_prefixes=_prefixes(documents, lengths) if any(document.branches for document in documents) else None,
+        document_prefixes=_prefixes(documents, lengths) if prefix_tokens(documents).any() else None,
         row_ids=[document.row_id for document in documents],
         **{
             name: torch.from_numpy(np.concatenate([document.streams[name] for document in documents]))

@@ -1,7 +1,8 @@
 """Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
 
     head = Head.of(model)                                  # None if the head is not a linear layer
-    total, losses = chunked_head(hidden, head, rows_loss)  # differentiable in hidden, head.weight and head.bias
+    total, losses = chunked_head(hidden, head, rows_loss)  # total is differentiable in hidden, head.weight and head.bias
+    losses = chunked_rows(hidden, head, weighted)          # each row's loss is
 
 Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
 logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32. No
@@ -112,16 +113,54 @@ def chunked_head(
     chunk_rows: int | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
     """(sum of a loss over rows of logits, differentiable in `hidden` and the head; loss of each row, not differentiable)."""
+    return _ChunkedHead.apply(*_arguments(hidden, head, rows_loss, chunk_rows))
+
+
+def chunked_rows(
+    hidden: Float[Tensor, "rows hidden"],
+    head: Head,
+    weighted: Callable[[Float[Tensor, " rows"]], RowsLoss],
+    chunk_rows: int | None = None,
+) -> Float[Tensor, " rows"]:
+    """The loss of each row, differentiable in `hidden` and the head, for an objective that is no sum over rows.
+
+    weighted: makes the rows' loss from a weight for each row, to which the loss is proportional. The coefficients of the rows
+    are known in the backward pass only. The forward pass makes the gradient of each row's own loss by its hidden state, which
+    the backward pass scales; for a head that is trained, it computes the logits of each chunk once more.
+    """
+    return _ChunkedRows.apply(*_arguments(hidden, head, weighted, chunk_rows))
+
+
+def _arguments(hidden: Tensor, head: Head, loss: Callable, chunk_rows: int | None) -> tuple:
+    """Arguments of the autograd functions."""
+    kind = hidden.device.type
     if chunk_rows is None:
-        chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
+        chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(kind, CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
     wanted = (False, False, False)
     if torch.is_grad_enabled():
         wanted = (hidden.requires_grad, head.weight.requires_grad, head.bias is not None and head.bias.requires_grad)
-    return _ChunkedHead.apply(hidden, head.weight, head.bias, head, rows_loss, chunk_rows, wanted)
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else head.weight.dtype
+    return hidden, head.weight, head.bias, head, loss, chunk_rows, wanted, dtype
 
 
 class _ChunkedHead(torch.autograd.Function):
     """Computes gradients in the forward pass; the backward pass multiplies them by the upstream scalar."""
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest):
+        losses, ctx.gradients = _pass(hidden, weight, bias, *rest)
+        ctx.mark_non_differentiable(losses)
+        return losses.sum(), losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream: Tensor, _: Tensor):
+        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
+        return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), *[None] * 5
+
+
+class _ChunkedRows(torch.autograd.Function):
+    """See chunked_rows."""
 
     @staticmethod
     def forward(
@@ -130,42 +169,62 @@ class _ChunkedHead(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         head: Head,
-        rows_loss: RowsLoss,
+        weighted: Callable[[Tensor], RowsLoss],
         chunk_rows: int,
         wanted: tuple[bool, bool, bool],
+        dtype: torch.dtype,
     ):
-        kind = hidden.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-        hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
-        bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
-        losses = hidden.new_empty(len(hidden), dtype=torch.float32)
-        with torch.autocast(kind, enabled=False):
-            matrix = weight.to(dtype)
-            for start in range(0, len(hidden), chunk_rows):
-                end = min(start + chunk_rows, len(hidden))
-                chunk = hidden[start:end].to(dtype)
-                products = chunk @ matrix.T
-                if head.is_plain and isinstance(rows_loss, InPlaceLoss) and fused_rows.takes(products):
-                    losses[start:end] = rows_loss.in_place(products, slice(start, end), any(wanted))
-                else:
-                    losses[start:end] = _in_parts(products, head, rows_loss, start, any(wanted), bias_gradient)
-                if wanted[0]:
-                    hidden_gradient[start:end] = products @ matrix
-                if wanted[1]:
-                    add_product(weight_gradient, products, chunk)
-        ctx.gradients = [
-            None if gradient is None else gradient.to(given.dtype)
-            for gradient, given in ((hidden_gradient, hidden), (weight_gradient, weight), (bias_gradient, bias))
-        ]
-        ctx.mark_non_differentiable(losses)
-        return losses.sum(), losses
+        rows_loss = weighted(hidden.new_ones(len(hidden), dtype=torch.float32))
+        losses, (ctx.unit, *_) = _pass(hidden, weight, bias, head, rows_loss, chunk_rows, (wanted[0], False, False), dtype)
+        ctx.rest = head, weighted, chunk_rows, (False, *wanted[1:]), dtype
+        if any(wanted[1:]):
+            ctx.save_for_backward(hidden, weight, *([] if bias is None else [bias]))
+        return losses
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, upstream: Tensor, _: Tensor):
-        gradients, ctx.gradients = ctx.gradients, None  # scaled in place and returned
-        return *(None if gradient is None else gradient.mul_(upstream) for gradient in gradients), None, None, None, None
+    def backward(ctx, upstream: Tensor):
+        head, weighted, *rest = ctx.rest
+        unit, ctx.unit = ctx.unit, None  # scaled in place and returned
+        of_head = (None, None)
+        if ctx.saved_tensors:
+            hidden, weight, *bias = ctx.saved_tensors
+            rows_loss = weighted(upstream.float().contiguous())
+            _, (_, *of_head) = _pass(hidden, weight, bias[0] if bias else None, head, rows_loss, *rest)
+        return None if unit is None else unit.mul_(upstream[:, None]), *of_head, *[None] * 5
+
+
+def _pass(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    head: Head,
+    rows_loss: RowsLoss,
+    chunk_rows: int,
+    wanted: tuple[bool, bool, bool],
+    dtype: torch.dtype,
+) -> tuple[Float[Tensor, " rows"], list[Tensor | None]]:
+    """(losses of the rows; gradients of their sum by hidden, weight and bias, where they are wanted). dtype: of products."""
+    hidden_gradient = torch.empty_like(hidden) if wanted[0] else None
+    weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if wanted[1] else None
+    bias_gradient = torch.zeros_like(bias, dtype=torch.float32) if wanted[2] else None
+    losses = hidden.new_empty(len(hidden), dtype=torch.float32)
+    with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+        matrix = weight.to(dtype)
+        for start in range(0, len(hidden), chunk_rows):
+            end = min(start + chunk_rows, len(hidden))
+            chunk = hidden[start:end].to(dtype)
+            products = chunk @ matrix.T
+            if head.is_plain and isinstance(rows_loss, InPlaceLoss) and fused_rows.takes(products):
+                losses[start:end] = rows_loss.in_place(products, slice(start, end), any(wanted))
+            else:
+                losses[start:end] = _in_parts(products, head, rows_loss, start, any(wanted), bias_gradient)
+            if wanted[0]:
+                hidden_gradient[start:end] = products @ matrix
+            if wanted[1]:
+                add_product(weight_gradient, products, chunk)
+    gradients = ((hidden_gradient, hidden), (weight_gradient, weight), (bias_gradient, bias))
+    return losses, [None if gradient is None else gradient.to(given.dtype) for gradient, given in gradients]
 
 
 def _in_parts(

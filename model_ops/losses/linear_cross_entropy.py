@@ -2,6 +2,7 @@
 
     rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
     nll, kept = token_nll(model, batch)                         # per token, for evaluation
+    log_probs, kept = label_log_probs(model, batch)             # per token, differentiable
 
 Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`), so memory
 does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
@@ -14,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.losses.head import Head, RowsLoss, chunked_head
+from model_ops.losses.head import Head, RowsLoss, chunked_rows
 from model_ops.losses.vocabulary_shards import VocabularyShard, cut_cross_entropy_rows, local_head, row_multiple
 from model_ops.parallel import pad
 from model_ops.tensors import IGNORED, Batch, fused_rows
@@ -23,15 +24,45 @@ from model_ops.tensors import IGNORED, Batch, fused_rows
 @torch.no_grad()
 def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
     """Negative log-likelihood of each label in nats, and the positions that have one."""
+    log_probs, kept = label_log_probs(model, batch)
+    return -log_probs, kept
+
+
+def label_log_probs(
+    model: nn.Module, batch: Batch, collisions: list[Tensor] | None = None
+) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+    """Log-probability of each label in nats, differentiable, and the positions that have one.
+
+    collisions: receives log(sum of p^2) over the vocabulary at each of them, without gradient."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels = batch.labels[kept]
     head, shard = local_head(Head.of(model))
     if head is None:
         logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
-        return nn.functional.cross_entropy(logits, labels, reduction="none"), kept
-    rows = cross_entropy_rows(labels, torch.ones_like(labels, dtype=torch.float32), shard=shard)
-    _, losses = chunked_head(last_hidden(model, batch)[kept], head, rows)
-    return losses, kept
+        log_p = torch.log_softmax(logits, -1)
+        if collisions is not None:
+            collisions.append((2 * log_p.detach()).logsumexp(-1))
+        return log_p.gather(1, labels[:, None])[:, 0], kept
+    found = torch.empty_like(labels, dtype=torch.float32)
+    if collisions is not None:
+        collisions.append(found)
+
+    def weighted(weights: Tensor) -> RowsLoss:
+        rows = cross_entropy_rows(labels, weights, shard=shard)
+        return rows if collisions is None else _with_collisions(rows, found, shard)
+
+    return -chunked_rows(last_hidden(model, batch)[kept], head, weighted), kept
+
+
+def _with_collisions(rows: RowsLoss, found: Float[Tensor, " rows"], shard: VocabularyShard | None) -> RowsLoss:
+    """The rows' loss; `found` receives log(sum of p^2) = logsumexp(2 logits) - 2 logsumexp(logits) of each row."""
+
+    def measured(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
+        twice, once = (scaled.logsumexp(-1) if shard is None else shard.logsumexp(scaled)[0] for scaled in (2 * logits, logits))
+        found[where] = twice - 2 * once
+        return rows(logits, where, gradient_wanted)
+
+    return measured
 
 
 def last_hidden(model: nn.Module, batch: Batch) -> Float[Tensor, "tokens hidden"]:

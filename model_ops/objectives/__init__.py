@@ -2,7 +2,8 @@
 
 The trainer in `training` knows none of them. Start with `sft.py`, then `distillation.py`. `spelling.py` and
 `spelt_distillation.py` learn from a teacher with another tokenizer; `teacher_cache.py` stores the teacher's distributions;
-`on_policy.py` samples from the student while it trains.
+`on_policy.py` samples from the student while it trains. `preference_losses.py` holds the losses of preference training,
+`preference.py` their sum.
 """
 
 from typing import TYPE_CHECKING
@@ -12,10 +13,15 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
+    from model_ops.objectives.held_out_preferences import HeldOutPreferences
     from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
+    from model_ops.objectives.mismatched_answers import MismatchedPlan
     from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.paired_batches import PairedPlan
+    from model_ops.objectives.preference import PreferenceLoss
+    from model_ops.objectives.preference_batches import PreferencePlan
+    from model_ops.objectives.reference_log_probs import ReferenceLogProbs
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.spelling import Spelling
     from model_ops.objectives.spelt_distillation import spelt_distillation_loss

@@ -15,6 +15,7 @@ from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
 from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.merging.settings import MergeSettings
+from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -25,6 +26,7 @@ OPERATIONS: dict[str, Any] = {
     "import_base": ImportBaseSettings,
     "measure_lengths": LengthSettings,
     "sft": SftSettings,
+    "preference": PreferenceTuningSettings,
     "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,8 @@ from torch import Tensor, nn
 
 from model_ops.parallel.collectives import heads_to_tokens, tokens_to_heads
 from model_ops.tensors import Batch
+
+AnyBatch = TypeVar("AnyBatch", bound=Batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ class Context:
         return heads_to_tokens(attended.transpose(1, 2), self.group).transpose(1, 2), None
 
 
-def pad(batch: Batch, multiple: int) -> Batch:
+def pad(batch: AnyBatch, multiple: int) -> AnyBatch:
     """Pads a batch with a document without labels, so that its number of tokens is a multiple of `multiple`."""
     missing = -batch.tokens % multiple
     if missing == 0:
@@ -69,7 +71,7 @@ def pad(batch: Batch, multiple: int) -> Batch:
     return replace(batch, **padded, document_lengths=[*batch.document_lengths, missing])
 
 
-def cut(batch: Batch, context: Context) -> Batch:
+def cut(batch: AnyBatch, context: Context) -> AnyBatch:
     """This process's tokens of a batch that was padded to a multiple of the processes; document_lengths still describe the
     whole row."""
     share = batch.tokens // context.size

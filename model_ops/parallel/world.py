@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from model_ops.jobs import ModelError
-from model_ops.parallel.context_parallel import cut, pad
+from model_ops.parallel.context_parallel import AnyBatch, cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
@@ -107,7 +107,7 @@ class World:
         terms, metrics = task(_as_tuples, loss, model, self.part_of(batch))
         return LossOutput(*({name: Mean(*mean) for name, mean in means.items()} for means in (terms, metrics)))
 
-    def part_of(self, batch: Batch) -> Batch:
+    def part_of(self, batch: AnyBatch) -> AnyBatch:
         """The tokens of a batch that this process computes: all, unless context parallelism splits the rows."""
         if self.mesh is None:
             return batch

@@ -11,7 +11,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
-    from model_ops.rendering.contexts import rendered_rows
+    from model_ops.rendering.contexts import RenderedRow, rendered_rows
     from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.picture import Picture, look, markdown, page
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ActivationCheckpointing,
         OptimizerName,
         Overflow,
+        RowsOf,
         TrainingSettings,
     )
     from model_ops.training.trainer import train

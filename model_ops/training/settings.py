@@ -12,6 +12,8 @@ from model_ops.parallel import MeshSettings
 
 Preset = Literal["quick", "balanced", "thorough"]
 Overflow = Literal["truncate", "split", "drop"]
+RowsOf = Literal["pairs", "unpaired", "both"]
+"""Rows of a preference dataset: pairs of answers, single answers with a verdict."""
 Schedule = Literal["cosine", "wsd", "linear", "constant"]
 OptimizerName = Literal["adamw", "adamw_8bit", "muon"]
 ActivationCheckpointing = Literal["none", "selective", "full"]

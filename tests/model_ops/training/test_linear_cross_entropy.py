@@ -8,8 +8,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 import model_ops.models.attention  # noqa: F401  registers "packed"
 from model_ops.documents.packing import Document, to_batch
-from model_ops.losses.head import Head, chunked_head
-from model_ops.losses.linear_cross_entropy import cross_entropy_rows, token_nll
+from model_ops.losses.head import Head, chunked_head, chunked_rows
+from model_ops.losses.linear_cross_entropy import cross_entropy_rows, label_log_probs, token_nll
 from model_ops.objectives.sft import next_token_loss
 from model_ops.tensors.batch import IGNORED
 
@@ -156,3 +156,65 @@ def test_bfloat16_products_keep_a_float32_softmax():
         output = next_token_loss(model, rows)
     assert output.terms["loss"].sum.dtype == torch.float32
     assert float(output.terms["loss"].sum.detach()) == pytest.approx(exact, rel=0.02)
+
+
+def plain_log_probs(hidden, weight, added, scale, soft_cap, labels):
+    logits = F.linear(hidden, weight, added) * scale
+    logits = soft_cap * torch.tanh(logits / soft_cap) if soft_cap else logits
+    return torch.log_softmax(logits, -1).gather(1, labels[:, None])[:, 0]
+
+
+@pytest.mark.parametrize(("bias", "scale", "soft_cap"), [(False, 1.0, None), (True, 0.3, None), (True, 1.0, 2.5)])
+def test_the_loss_of_each_row_is_differentiable_with_coefficients_that_depend_on_all_rows(bias, scale, soft_cap):
+    torch.manual_seed(6)
+    hidden, weight = torch.randn(23, 8, requires_grad=True), torch.randn(31, 8, requires_grad=True)
+    added, labels = torch.randn(31, requires_grad=True) if bias else None, torch.randint(31, (23,))
+    inputs = [hidden, weight] + ([added] if bias else [])
+
+    def objective(log_probs):  # no sum over rows: the coefficient of a row depends on every other one
+        return F.logsigmoid(log_probs[:12].sum() - log_probs[12:].mean()) + log_probs.square().sum()
+
+    ours = -chunked_rows(hidden, Head(weight, added, scale, soft_cap), lambda weights: cross_entropy_rows(labels, weights), 5)
+    theirs = plain_log_probs(hidden, weight, added, scale, soft_cap, labels)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    wanted = torch.autograd.grad(objective(theirs), inputs)
+    for one, other in zip(torch.autograd.grad(objective(ours), inputs), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6 * float(other.abs().max()))
+
+
+def test_rows_of_a_frozen_head_need_no_second_product_and_none_needs_all_logits():
+    calls = []
+
+    def weighted(weights):
+        calls.append(weights)
+        return cross_entropy_rows(torch.zeros(9).long(), weights)
+
+    hidden = torch.randn(9, 4, requires_grad=True)
+    chunked_rows(hidden, Head(torch.randn(7, 4)), weighted).square().sum().backward()
+    assert len(calls) == 1 and hidden.grad.abs().sum() > 0
+    chunked_rows(hidden, Head(torch.randn(7, 4, requires_grad=True)), weighted).square().sum().backward()
+    assert len(calls) == 3
+
+
+def test_no_row_has_no_loss_and_a_gradient_of_zero():
+    hidden, weight = torch.randn(0, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+    chunked_rows(hidden, Head(weight), lambda weights: cross_entropy_rows(torch.zeros(0).long(), weights)).sum().backward()
+    assert hidden.grad.shape == (0, 4) and not weight.grad.any()
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_log_probabilities_of_labels_and_collisions_are_those_of_the_models_logits(linear):
+    model, rows, collisions = tiny(), batch(), []
+    if not linear:
+        model.set_output_embeddings(torch.nn.Sequential(torch.nn.Linear(16, 41), torch.nn.Tanh()))
+    log_probs, kept = label_log_probs(model, rows, collisions)
+    log_probs.square().sum().backward()
+    ours = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    log_p = torch.log_softmax(model(**rows.model_inputs).logits[0][kept], -1)
+    plain = log_p.gather(1, rows.labels[kept, None])[:, 0]
+    plain.square().sum().backward()
+    torch.testing.assert_close(log_probs, plain, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(collisions[0], log_p.detach().exp().square().sum(-1).log(), rtol=1e-5, atol=1e-5)
+    for one, parameter in zip(ours, model.parameters(), strict=True):
+        torch.testing.assert_close(one, parameter.grad, rtol=1e-4, atol=1e-6 * float(parameter.grad.abs().max()))

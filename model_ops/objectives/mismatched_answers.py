@@ -1,0 +1,110 @@
+"""How far a model is from its reference, by answers to other prompts: the point z0 that KTO measures gains and losses from.
+
+    mismatched = mismatched_answers(preferences, max_length=4_096)      # Preferences: each prompt with the next row's answer
+    z0 = mean_log_ratio(model, shared_batches(mismatched, ...), world, "float32")
+    plan = MismatchedPlan(plan, model, world, settings)                 # its batches know z0
+
+z0 = max(0, mean of log p - log reference) over prompts with an answer that belongs to another one (Ethayarajh et al., arXiv
+2402.01306, section 4.1). A prompt's answer is that of the next row of the dataset with another prompt, of pairs the chosen and
+the rejected one in turn. So it stays the same in every pass, and the reference computes it once.
+
+The trainer knows none of this. z0 has to be known before the first micro-batch of a step, and is the mean over the whole step:
+before each step this source lets the model, as it is then, read the mismatched answers of the step's rows, without gradient. A
+process reads those of its own rows, and sum and count are added over processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import nn
+
+from model_ops.documents import Document, Documents, Preferences, answer_masks
+from model_ops.losses import token_nll
+from model_ops.machine import products_in
+from model_ops.objectives.preference_batches import Asked, PreferenceBatch, PreferencePlan, shared_batches
+from model_ops.parallel import World
+from model_ops.training import TrainingSettings
+
+
+def mismatched_answers(preferences: Preferences, max_length: int) -> Preferences:
+    """A single answer for each row; one that does not fit is cut at its end, in model and reference alike."""
+    documents = preferences.documents
+    masks = [answer_masks(document) for document in documents]
+    prompts = [documents[row].input_ids[: int(np.argmax(masks[row][0]))] for row in range(len(documents))]
+    made = []
+    for row, prompt in enumerate(prompts):
+        others = ((row + step) % len(prompts) for step in range(1, len(prompts)))
+        other = next((place for place in others if not np.array_equal(prompts[place], prompt)), row)
+        answer = documents[other].input_ids[masks[other][row % len(masks[other])]]
+        ids = np.concatenate([prompt, answer])[:max_length]
+        made.append(Document(documents.row_ids[row], ids, np.arange(len(ids)) >= len(prompt)))
+    return replace(preferences, documents=Documents.gather(made), verdicts=np.ones(len(made), np.int64))
+
+
+@torch.no_grad()
+def mean_log_ratio(model: nn.Module, batches: Iterable[PreferenceBatch], world: World, precision: str) -> float:
+    """z0 by these batches of mismatched answers, the same on every process."""
+    found = np.zeros(2)
+    for batch in batches:
+        mine = world.part_of(batch.to(world.device))
+        with products_in(precision, world.device):
+            nll, kept = token_nll(model, mine)
+        found += float((-nll - mine.reference[kept]).double().sum()), len(batch.members) * mine.share
+    total, count = world.totals(found.tolist())
+    return max(0.0, total / count) if count else 0.0
+
+
+class MismatchedPlan:
+    """A StatefulSource: the plan's batches, with the z0 of their step. Also a ReferenceReader."""
+
+    def __init__(self, plan: PreferencePlan, model: nn.Module, world: World, settings: TrainingSettings):
+        self.plan, self.model, self.world, self.settings = plan, model, world, settings
+        self.mismatched = mismatched_answers(plan.preferences, settings.max_length)
+        self.reference: Float[np.ndarray, " labels"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[PreferenceBatch]:
+        """The plan's micro-batches."""
+        batches: list[PreferenceBatch] = self.plan.step(index, rank, ranks)
+        training = self.model.training
+        others, precision = self._others(batches), self.settings.precision
+        self.model.eval()
+        z0 = self.world.evaluate(self.model, lambda: mean_log_ratio(self.model, others, self.world, precision))
+        self.model.train(training)
+        return [replace(batch, z0=z0) for batch in batches]
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> PreferenceBatch:
+        """The plan's heaviest micro-batch; mismatched answers need no memory for a backward pass."""
+        return self.plan.heaviest(rank, ranks)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: a step follows from its index and the model's weights."""
+        return {}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+    def asks(self) -> dict[str, Asked]:
+        def batches() -> Iterator[PreferenceBatch]:
+            for index in self.plan.first_pass:
+                yield from self._others(self.plan.step(index, self.world.data_rank, self.world.data_ranks))
+
+        return {**self.plan.asks(), "mismatched_train": Asked(self.mismatched, batches)}
+
+    def take(self, logs: Mapping[str, np.ndarray]) -> None:
+        self.plan.take(logs)
+        self.reference = logs["mismatched_train"]
+
+    def _others(self, batches: list[PreferenceBatch]) -> Iterator[PreferenceBatch]:
+        """The mismatched answers of the batches' rows."""
+        members = [member for batch in batches for member in batch.members]
+        tokens = self.plan.micro_batch_tokens
+        return shared_batches(self.mismatched, members, tokens, self.world, self.reference, share=False)

@@ -1,0 +1,127 @@
+"""Operation `preference`: trains a model on preferences, by the losses of model_ops.objectives.preference_losses.
+
+Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet with pairs, unpaired_train.parquet with
+single answers, and the same for validation). Output as that of `sft`: the model with its tokenizer and chat template, and
+metrics.jsonl.
+
+The reference is the model before this training. It computes the log-probability of every label once, before the first step;
+the file of these numbers is all that is left of it (model_ops.objectives.reference_log_probs). Validation measures the loss,
+and the accuracy and the margin of held-out pairs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from model_ops.documents import (
+    PAIR,
+    Preferences,
+    context_of,
+    joined_tokens,
+    plan_validation,
+    read_preferences,
+)
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.machine import concrete
+from model_ops.models import add_end_of_text, load_tokenizer, read_config, refuse_misfit
+from model_ops.objectives import HeldOutPreferences, MismatchedPlan, PreferenceLoss, PreferencePlan, ReferenceLogProbs
+from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.parallel import World
+from model_ops.rendering import end_of_turn_ids
+from model_ops.tensors import use_memory_efficient_layers
+from model_ops.training import RowsOf, load_to_tune, save_tuned, train
+
+LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
+"""Of the weighted numbers of desirable and undesirable answers, for kto (arXiv 2402.01306, equation 8)."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
+    """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
+    settings = job.settings_as(PreferenceTuningSettings)
+    base, dataset = job.input("model"), job.input("dataset")
+    world = World.start(settings.mesh)
+    settings = concrete(settings, world.device)
+    tokenizer = load_tokenizer(base)
+    refuse_misfit(base, tokenizer)
+    read = partial(
+        read_preferences,
+        dataset,
+        tokenizer=tokenizer,
+        max_length=settings.max_length,
+        shares=joined_tokens(base, settings) > 0,
+        positions=context_of(read_config(base)),
+    )
+    learnt = read("train", rows=settings.rows_read)
+    refuse_one_sided(learnt)
+    validated = rows_held_out(dataset, settings.rows_read)
+    held_out = read("validation", rows=validated) if validated else None
+    model, numbers = load_to_tune(base, settings, world.loading_device)
+    world.place(model, settings.precision)
+    use_memory_efficient_layers(model)  # as the trainer does: the reference computes with the same layers
+    loss, plan = PreferenceLoss(settings.losses, settings.given), PreferencePlan(learnt, settings, world)
+    source = plan
+    if "kto" in settings.losses:
+        source = MismatchedPlan(plan, model, world, settings)
+        note_balance(learnt, settings, progress)
+    checks = plan_validation(len(plan), settings, settings.early_end)
+    validate = None
+    if held_out and len(held_out.documents):
+        validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
+    if loss.needs_reference:
+        readers = [source, *([validate] if validate else [])]
+        ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
+    result = train(
+        model,
+        source,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "preference",
+        validate=validate,
+        validate_every=checks.every,
+        world=world,
+        early_end=settings.early_end,
+    )
+    add_end_of_text(model, end_of_turn_ids(tokenizer))
+    numbers |= save_tuned(model, tokenizer, base, settings, job.output)
+    return result.metrics({**learnt.counts, **numbers})
+
+
+def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:
+    """The validation rows that the dataset has, of those that are learnt; None without any."""
+    kinds = {"pairs": "validation.parquet", "unpaired": "unpaired_validation.parquet"}
+    found = [kind for kind, name in kinds.items() if rows in (kind, "both") and (dataset / name).exists()]
+    return "both" if len(found) == 2 else found[0] if found else None
+
+
+def refuse_one_sided(learnt: Preferences) -> None:
+    """Raises ModelError if there is no row to learn, or if no answer is better or none worse than another one."""
+    counts = learnt.counts
+    if not len(learnt.documents):
+        left = ("equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows")
+        said = ", ".join(f"{name} {counts[name]}" for name in left)
+        raise ModelError(
+            f"none of {counts['rows']} preference rows can be learnt ({said}): raise max_length, or look at the dataset's rows"
+        )
+    verdicts = set(learnt.verdicts.tolist())
+    if PAIR not in verdicts and len(verdicts) == 1:
+        said = "desirable" if 1 in verdicts else "undesirable"
+        raise ModelError(
+            f"all {len(learnt.documents)} answers are {said}, so nothing says what is better: add answers of the other class "
+            f"or pairs{', or fine-tune on them with sft' if 1 in verdicts else ''}"
+        )
+
+
+def note_balance(learnt: Preferences, settings: PreferenceTuningSettings, progress: Progress) -> None:
+    """A note if kto's classes are weighted other than its authors advise."""
+    pairs, desirable, undesirable = (int((learnt.verdicts == verdict).sum()) for verdict in (PAIR, 1, 0))
+    better = (settings.desirable_weight or 1.0) * (pairs + desirable)
+    worse = (settings.undesirable_weight or 1.0) * (pairs + undesirable)
+    if not LEAST_BALANCE <= better / worse <= MOST_BALANCE:
+        progress.event(
+            "note",
+            message=f"preference: desirable answers weigh {better / worse:.2f} times the undesirable ones, and kto works best "
+            f"from 1 to 1.33 times: set desirable_weight to {1.15 * worse / (pairs + desirable):.2g}",
+        )

@@ -1,0 +1,139 @@
+"""Settings of operation `preference`. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from model_ops.training import EarlyEndOfModel, RowsOf, TrainingSettings, TuningSettings
+
+PairLossName = Literal[
+    "dpo", "dpo_norm", "ipo", "robust_dpo", "ld_dpo", "wpo", "rpo", "apo_zero", "apo_down", "cpo", "simpo", "orpo"
+]
+LossName = Literal[PairLossName, "kto", "bco", "apo_zero_unpaired", "sft"]
+SINGLE = ("kto", "bco", "apo_zero_unpaired")
+"""Losses that judge an answer by itself."""
+READ_BY: dict[str, tuple[str, ...]] = {
+    "margin": ("simpo",),
+    "label_noise": ("robust_dpo",),
+    "nll_weight": ("rpo", "cpo", "orpo"),
+    "length_share": ("ld_dpo",),
+    "desirable_weight": ("kto",),
+    "undesirable_weight": ("kto",),
+}
+"""Key of a loss -> the losses that read it; `beta` is read by all but sft."""
+
+
+class PreferenceTuningSettings(TuningSettings):
+    """Training on preferences: answers that users chose become likelier than those that they rejected."""
+
+    enabled: bool = Field(True, description="false: nothing is trained on preferences")
+    preset: Literal["quick", "balanced", "thorough", "smollm3"] = Field(
+        "balanced", description="Fills every key that is left out. smollm3: APO-zero as SmolLM3 was trained"
+    )
+    loss: LossName | list[dict[LossName, Annotated[float, Field(gt=0, le=1_000)]]] | None = Field(
+        None,
+        description="A loss, or losses with their weights, such as `[{dpo: 0.8}, {bco: 0.2}, {sft: 1.0}]`; "
+        "[preference.md](preference.md#losses) says when to choose which. Left out: dpo, or by preset",
+    )
+    beta: float | None = Field(
+        None, gt=0, le=1_000, description="How strongly the loss holds the model near its start. Left out: each loss's own"
+    )
+    margin: float | None = Field(None, ge=0, le=1_000, description="simpo: margin that is asked for. Left out: 1.375")
+    label_noise: float | None = Field(
+        None, ge=0, lt=0.5, description="robust_dpo: share of wrong labels. Left out: 1 - the row's confidence, at most 0.45"
+    )
+    nll_weight: float | None = Field(
+        None,
+        ge=0,
+        le=1_000,
+        description="rpo, cpo, orpo: weight of the chosen answer's negative log-likelihood. Left out: 0.005, 1, 1",
+    )
+    length_share: float | None = Field(
+        None, ge=0, le=1, description="ld_dpo: weight of tokens past the length of the shorter answer. Left out: 0.5"
+    )
+    desirable_weight: float | None = Field(None, gt=0, le=1_000, description="kto: weight of desirable answers. Left out: 1")
+    undesirable_weight: float | None = Field(
+        None, gt=0, le=1_000, description="kto: weight of undesirable answers. Left out: 1"
+    )
+    rows: RowsOf | None = Field(
+        None,
+        description="Pairs, single answers with a verdict, or both. Left out: pairs; both where a loss judges single answers",
+    )
+    overflow: Literal["drop"] = Field("drop", description="What happens to a pair longer than `max_length`: it is left out")
+    early_end: EarlyEndOfModel = Field(
+        default_factory=EarlyEndOfModel,
+        description="Whether the training ends when a further interval lowers the held-out loss by less than its device "
+        "time has to bring",
+    )
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        **{
+            name: {**values, "epochs": epochs, "learning_rate": rate}
+            for (name, values), epochs, rate in zip(
+                TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (1e-6, 1e-6, 5e-7), strict=True
+            )
+        },
+        "smollm3": {
+            "loss": "apo_zero",
+            "beta": 0.05,
+            "epochs": 1.0,
+            "learning_rate": 1e-6,
+            "warmup_share": 0.1,
+            "gradient_clip": 0.2,
+            "tokens_per_step": 131_072,
+            "max_length": 24_576,
+        },
+    }
+    """Learning rates are a twentieth of those of `sft`."""
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": "dpo"}
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        **TuningSettings.STAY_OPEN,
+        "beta": "each loss has its own",
+        "rows": "the losses say which",
+        **dict.fromkeys(READ_BY, "each loss has its own"),
+    }
+
+    @model_validator(mode="after")
+    def _losses_agree(self):
+        for sentence in self._contradictions():
+            raise ValueError(sentence)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """Sentences about keys that contradict each other."""
+        given = self.resolved().loss
+        if isinstance(given, list):
+            names = [name for part in given for name in part]
+            if not names or any(len(part) != 1 for part in given):
+                yield "loss lists losses with a weight each: write it as [{dpo: 0.8}, {sft: 1.0}]"
+            if len(set(names)) < len(names):
+                yield f"loss names {next(name for name in names if names.count(name) > 1)} twice: add up its weights"
+        losses = self.losses
+        for key, readers in READ_BY.items():
+            if getattr(self, key) is not None and not set(readers) & losses.keys():
+                yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or name such a loss"
+        if losses.keys() == {"sft"}:
+            yield "loss is sft alone, which compares nothing: name a loss that does, or fine-tune in the section sft"
+        pairs = [name for name in losses if name not in (*SINGLE, "sft")]
+        if self.rows == "unpaired" and pairs:
+            yield f"rows is unpaired, and {pairs[0]} compares two answers: choose {', '.join(SINGLE)}, or leave rows out"
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Name of each loss -> its weight."""
+        given = self.resolved().loss
+        return {given: 1.0} if isinstance(given, str) else {name: weight for part in given for name, weight in part.items()}
+
+    @property
+    def rows_read(self) -> RowsOf:
+        """`rows`, or what the losses need."""
+        return self.rows or ("both" if set(SINGLE) & self.losses.keys() else "pairs")
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Keywords of the losses that are set (model_ops.objectives.preference_losses)."""
+        names = {"noise" if key == "label_noise" else key: getattr(self.resolved(), key) for key in ("beta", *READ_BY)}
+        return {name: value for name, value in names.items() if value is not None}
