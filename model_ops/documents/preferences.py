@@ -21,6 +21,7 @@ template refuses (unrenderable). An answer is never cut: its end would be one th
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from model_ops.training import RowsOf
 
 PAIR = -1
 """Verdict of a document that holds a chosen and a rejected answer."""
-OPTIONAL = ("tools", "ts", "weight", "confidence", "margin", "reason")
+OPTIONAL = ("tools", "request", "ts", "weight", "confidence", "margin", "reason")
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,14 @@ def read_preferences(
             document = contexts and answers_document(record["row_id"], contexts, max_length, positions, shares, counts)
             if not document:
                 continue
-            told.append(
-                (
-                    PAIR if len(contexts) == 2 else int(record["desirable"]),
-                    _number(record, "weight", 1.0),
-                    _number(record, "confidence", 1.0),
-                    _number(record, "margin", float("nan")),
-                    record.get("reason") or "",
+            weight, confidence = _number(record, "weight", 1.0), _number(record, "confidence", 1.0)
+            if not (0 <= weight < math.inf and 0 < confidence <= 1):
+                raise ModelError(
+                    f"row {record['row_id']} has weight {weight:g} and confidence {confidence:g}: a weight is a number from 0, "
+                    "a confidence is above 0 and at most 1; make the dataset again"
                 )
-            )
+            verdict = PAIR if len(contexts) == 2 else int(record["desirable"])
+            told.append((verdict, weight, confidence, _number(record, "margin", math.nan), record.get("reason") or ""))
             yield document
 
     gathered = Documents.gather(documents())
@@ -138,13 +138,12 @@ def _rendered(
     dataset: Path, split: Split, rows: RowsOf, tokenizer: PreTrainedTokenizerBase, rendering: RenderingSettings
 ) -> Iterator[tuple[dict[str, Any], tuple[RenderedRow, ...]]]:
     """(record, its rendered answers) of every row that is read."""
-    unpaired = dataset / f"unpaired_{split}.parquet"
-    files: list[tuple[Path, tuple[str, ...], tuple[str, ...]]] = []
-    if rows != "unpaired":
-        files.append((dataset / f"{split}.parquet", ("chosen", "rejected"), ()))
-    if rows == "unpaired" or (rows == "both" and unpaired.exists()):
-        files.append((unpaired, ("answer",), ("desirable",)))
-    for path, sides, further in files:
+    kinds: dict[RowsOf, tuple[Path, tuple[str, ...], tuple[str, ...]]] = {
+        "pairs": (dataset / f"{split}.parquet", ("chosen", "rejected"), ()),
+        "unpaired": (dataset / f"unpaired_{split}.parquet", ("answer",), ("desirable",)),
+    }
+    asked = [kinds[rows]] if rows != "both" else [kind for kind in kinds.values() if kind[0].exists()] or [kinds["pairs"]]
+    for path, sides, further in asked:
         for records in _records(path, ("row_id", "prompt", *sides, *further)):
             given = rendered_rows((_row(record, side, path) for record in records for side in sides), tokenizer, rendering)
             yield from zip(records, zip(*[iter(given)] * len(sides), strict=True), strict=True)
@@ -171,15 +170,18 @@ def _row(record: dict[str, Any], side: str, path: Path) -> Row:
     """The conversation of prompt and answer, in which only the answer is learnt."""
     try:
         prompt, answer = json.loads(record["prompt"]), json.loads(record[side])
-        tools = json.loads(record["tools"]) if record.get("tools") else None
+        tools, request = (json.loads(record[name]) if record.get(name) else None for name in ("tools", "request"))
         return Row(
             record["row_id"],
             [*({**message, "weight": 0} for message in prompt), {**answer[0], "weight": 1}],
             tools,
+            request=request,
             ts=record.get("ts"),
         )
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ModelError(f"{path}: prompt, tools or {side} of row {record['row_id']} are not JSON text of messages") from error
+        raise ModelError(
+            f"{path}: prompt, tools, request or {side} of row {record['row_id']} are not JSON text of messages"
+        ) from error
 
 
 def _contexts(rendered: Sequence[RenderedRow], refused: RefusedRows, counts: Counter[str]) -> list[Context]:

@@ -51,12 +51,18 @@ from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, save_tuned, train
 
 SAMPLED = "sampled.parquet"
+FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
 LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
 """Of the weighted numbers of desirable and undesirable answers, for kto (arXiv 2402.01306, equation 8)."""
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
+    with ExitStack() as graders:
+        return _run(job, progress, graders)
+
+
+def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | int | str]:
     settings = job.settings_as(PreferenceTuningSettings)
     base, sampling = job.input("model"), settings.on_policy
     dataset = job.inputs.get("dataset") if sampling and "prompts" in job.inputs else job.input("dataset")
@@ -76,35 +82,36 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     use_memory_efficient_layers(model)  # as the trainer does: the reference computes with the same layers
-    loss, validate = PreferenceLoss(settings.losses, settings.given), None
-    with ExitStack() as graders:
-        if learnt is None:
-            rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress)
-            source = plan = SampledPairPlan(rounds, model, settings, world, shares, loss.needs_reference)
-        else:
-            source = plan = PreferencePlan(learnt, settings, world)
-        if learnt is not None and "kto" in settings.losses:
-            source = MismatchedPlan(plan, model, world, settings)
-            note_balance(learnt, settings, progress)
-        checks = plan_validation(len(plan), settings, settings.early_end)
-        if held_out and len(held_out.documents):
-            validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
-        readers = [*([] if learnt is None else [source]), *([validate] if validate else [])]
-        if loss.needs_reference and readers:
-            ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
-        result = train(
-            model,
-            source,
-            loss,
-            settings,
-            job.output / ".work",
-            progress,
-            "preference",
-            validate=validate,
-            validate_every=checks.every,
-            world=world,
-            early_end=settings.early_end,
-        )
+    loss = PreferenceLoss(settings.losses, settings.given)
+    if learnt is None:
+        rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress)
+        source = plan = SampledPairPlan(rounds, model, settings, world, shares, loss.needs_reference)
+    else:
+        source = plan = PreferencePlan(learnt, settings, world)
+    if "kto" in settings.losses:
+        source = MismatchedPlan(plan, model, world, settings)
+        note_balance(learnt, settings, progress)
+    checks = plan_validation(len(plan), settings, settings.early_end)
+    validate = None
+    if held_out and len(held_out.documents):
+        validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
+    readers = [*([source] if learnt else []), *([validate] if validate else [])]
+    if loss.needs_reference and readers:
+        ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
+    progress.event("note", message=f"preference: {FALLING}")
+    result = train(
+        model,
+        source,
+        loss,
+        settings,
+        job.output / ".work",
+        progress,
+        "preference",
+        validate=validate,
+        validate_every=checks.every,
+        world=world,
+        early_end=settings.early_end,
+    )
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     if learnt is not None:

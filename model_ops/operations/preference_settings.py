@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from model_ops.objectives import SampledPairSettings
 from model_ops.training import EarlyEndOfModel, RowsOf, TrainingSettings, TuningSettings
 
-PairLossName = Literal[
+OF_PAIRS = (
     "dpo", "dpo_norm", "ipo", "robust_dpo", "ld_dpo", "wpo", "rpo", "apo_zero", "apo_down", "cpo", "simpo", "orpo"
-]
-LossName = Literal[PairLossName, "kto", "bco", "apo_zero_unpaired", "sft"]
-SINGLE = ("kto", "bco", "apo_zero_unpaired")
+)  # fmt: skip
+OF_ANSWERS = ("kto", "bco", "apo_zero_unpaired")
 """Losses that judge an answer by itself."""
+LOSSES = (*OF_PAIRS, *OF_ANSWERS, "sft")
 READ_BY: dict[str, tuple[str, ...]] = {
     "margin": ("simpo",),
     "label_noise": ("robust_dpo",),
@@ -27,6 +27,30 @@ READ_BY: dict[str, tuple[str, ...]] = {
 """Key of a loss -> the losses that read it; `beta` is read by all but sft."""
 
 
+def as_weights(given: Any) -> Any:
+    """Weights by loss, of a name or of a list of one-key mappings. Raises ValueError for a loss that there is not."""
+    parts = [{given: 1.0}] if isinstance(given, str) else given if isinstance(given, list) else [given]
+    if given is None or not all(isinstance(part, dict) for part in parts):
+        return given
+    names = [name for part in parts for name in part]
+    for name in names:
+        if name not in LOSSES:
+            raise ValueError(f"there is no loss {name}; there are {', '.join(LOSSES)}")
+        if names.count(name) > 1:
+            raise ValueError(f"loss names {name} twice: add up its weights")
+    if not names:
+        raise ValueError("loss is empty: name a loss, or leave it out")
+    return {name: weight for part in parts for name, weight in part.items()}
+
+
+_NAME, _WEIGHTS = {"enum": list(LOSSES)}, {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}
+LossWeights = Annotated[
+    dict[str, Annotated[float, Field(gt=0, le=1_000)]] | None,
+    BeforeValidator(as_weights),
+    WithJsonSchema({"anyOf": [_NAME, _WEIGHTS, {"type": "array", "items": _WEIGHTS}, {"type": "null"}]}),
+]
+
+
 class PreferenceTuningSettings(TuningSettings):
     """Training on preferences: answers that users chose become likelier than those that they rejected."""
 
@@ -34,7 +58,7 @@ class PreferenceTuningSettings(TuningSettings):
     preset: Literal["quick", "balanced", "thorough", "smollm3"] = Field(
         "balanced", description="Fills every key that is left out. smollm3: APO-zero as SmolLM3 was trained"
     )
-    loss: LossName | list[dict[LossName, Annotated[float, Field(gt=0, le=1_000)]]] | None = Field(
+    loss: LossWeights = Field(
         None,
         description="A loss, or losses with their weights, such as `[{dpo: 0.8}, {bco: 0.2}, {sft: 1.0}]`; "
         "[preference.md](preference.md#losses) says when to choose which. Left out: dpo, or by preset",
@@ -84,7 +108,7 @@ class PreferenceTuningSettings(TuningSettings):
             )
         },
         "smollm3": {
-            "loss": "apo_zero",
+            "loss": {"apo_zero": 1.0},
             "beta": 0.05,
             "epochs": 1.0,
             "learning_rate": 1e-6,
@@ -95,7 +119,7 @@ class PreferenceTuningSettings(TuningSettings):
         },
     }
     """Learning rates are a twentieth of those of `sft`."""
-    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": "dpo"}
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}}
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TuningSettings.STAY_OPEN,
         "beta": "each loss has its own",
@@ -112,22 +136,15 @@ class PreferenceTuningSettings(TuningSettings):
 
     def _contradictions(self) -> Iterator[str]:
         """Sentences about keys that contradict each other."""
-        given = self.resolved().loss
-        if isinstance(given, list):
-            names = [name for part in given for name in part]
-            if not names or any(len(part) != 1 for part in given):
-                yield "loss lists losses with a weight each: write it as [{dpo: 0.8}, {sft: 1.0}]"
-            if len(set(names)) < len(names):
-                yield f"loss names {next(name for name in names if names.count(name) > 1)} twice: add up its weights"
         losses = self.losses
         for key, readers in READ_BY.items():
             if getattr(self, key) is not None and not set(readers) & losses.keys():
                 yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or name such a loss"
         if losses.keys() == {"sft"}:
             yield "loss is sft alone, which compares nothing: name a loss that does, or fine-tune in the section sft"
-        pairs = [name for name in losses if name not in (*SINGLE, "sft")]
+        pairs = [name for name in losses if name in OF_PAIRS]
         if self.rows == "unpaired" and pairs:
-            yield f"rows is unpaired, and {pairs[0]} compares two answers: choose {', '.join(SINGLE)}, or leave rows out"
+            yield f"rows is unpaired, and {pairs[0]} compares two answers: choose {', '.join(OF_ANSWERS)}, or leave rows out"
         if self.on_policy is not None:
             if "kto" in losses:
                 yield "on_policy makes pairs as it goes, and kto needs all rows before: choose apo_zero_unpaired or dpo"
@@ -139,13 +156,12 @@ class PreferenceTuningSettings(TuningSettings):
     @property
     def losses(self) -> dict[str, float]:
         """Name of each loss -> its weight."""
-        given = self.resolved().loss
-        return {given: 1.0} if isinstance(given, str) else {name: weight for part in given for name, weight in part.items()}
+        return self.resolved().loss
 
     @property
     def rows_read(self) -> RowsOf:
         """`rows`, or what the losses need."""
-        return self.rows or ("both" if set(SINGLE) & self.losses.keys() else "pairs")
+        return self.rows or ("both" if set(OF_ANSWERS) & self.losses.keys() else "pairs")
 
     @property
     def given(self) -> dict[str, float]:

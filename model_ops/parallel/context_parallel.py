@@ -68,7 +68,8 @@ def pad(batch: AnyBatch, multiple: int) -> AnyBatch:
         for name, value in streams.items()
     }
     padded["position_ids"] = torch.cat([batch.position_ids, torch.arange(missing, device=batch.position_ids.device)])
-    return replace(batch, **padded, document_lengths=[*batch.document_lengths, missing])
+    prefixes = batch.document_prefixes and [*batch.document_prefixes, (0, 0)]
+    return replace(batch, **padded, document_lengths=[*batch.document_lengths, missing], document_prefixes=prefixes)
 
 
 def cut(batch: AnyBatch, context: Context) -> AnyBatch:

@@ -121,7 +121,7 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     logs = sum(map(logged_bytes, looks.values()))
     sizes = model_sizes(recipe, base)
     parameters, drafter = sizes.base, sizes.drafter
-    tuned = [found for found in (recipe.sft, recipe.second_sft) if found is not None and found.enabled]
+    tuned = [found for found in (recipe.sft, recipe.second_sft, recipe.preference) if found is not None and found.enabled]
     checkpoints = (
         max(
             *(found.keep_checkpoints * parameters * (1 if found.method == "full" else 0.05) for found in tuned),

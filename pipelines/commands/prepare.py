@@ -133,13 +133,15 @@ def plan(
     from pipelines.planning import as_json, dataset_tokens, plan_recipe, planned_stage, print_plan
     from pipelines.storage import lake_location
     from resources.lake import LakeLayout
+    from resources.stages import sections
 
     read = load_recipe(recipe)
     stage = planned_stage(read, stage)
     place = lake_location(recipe, lake)
     holds_rows = LakeLayout.open(place, create=False) if lake is not None or (place / "lake.json").exists() else None
     with errors.status("looking at the model ..."):
-        chosen, tokens = plan_recipe(read, gpus, stage), dataset_tokens(holds_rows, read.workload)
+        chosen = plan_recipe(read, gpus, stage)
+        tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(sections()[stage].name))
     if format == ReportFormat.json:
         print(as_json(chosen, read, stage, tokens))
     else:

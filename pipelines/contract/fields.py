@@ -20,6 +20,7 @@ from model_ops.jobs import Settings
 from model_ops.operations import (
     TRAINED,
     MergeSettings,
+    PreferenceTuningSettings,
     QuantizeSettings,
     SecondSftSettings,
     SftSettings,
@@ -192,6 +193,9 @@ class RecipeFields(Settings):
     sft: SftSettings = Field(default_factory=SftSettings, description="Supervised fine-tuning of the base model")
     second_sft: SecondSftSettings | None = Field(
         None, description="Supervised fine-tuning of the fine-tuned model on a later dataset. Left out: one stage only"
+    )
+    preference: PreferenceTuningSettings | None = Field(
+        None, description="Training on what users prefer, after fine-tuning. Left out: none"
     )
     merge: MergeSettings | None = Field(
         None, description="Merge of the fine-tuned model with other models of its shape. Left out: nothing is merged"

@@ -12,7 +12,7 @@ from typing import Any
 
 from model_ops.files import chat_templates
 from model_ops.jobs import ModelError
-from model_ops.operations import BASE, TRAINED
+from model_ops.operations import BASE, PREFERRED, TRAINED
 from model_ops.pruning import refuse_unusable_base
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
@@ -147,7 +147,7 @@ def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]
     if recipe.merge is None or recipe.merge.models is None:
         return
     for index, given in enumerate(recipe.merge.models):
-        if given in (BASE, TRAINED):
+        if given in (BASE, TRAINED, PREFERRED):
             continue
         try:
             place = recipe.merge.models[index] = _absolute(given, home)

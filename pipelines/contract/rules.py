@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.adapters import LoraSettings
-from model_ops.operations import AUTO, TRAINED
+from model_ops.operations import AUTO, PREFERRED, TRAINED
 from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.serving import MAX_RANKS
 from model_ops.speculators import ARCHITECTURES
@@ -229,19 +229,26 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             "second_sft",
             ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
         )
+    for found in STAGES:
+        if found.section and found.rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
+            yield (
+                found.section,
+                f"it learns {found.rows}, which is not made: give datasets.preference, or leave {found.section} out",
+            )
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:
     merge = recipe.merge
     if merge is None:
         return
-    if recipe.sft.enabled and TRAINED not in merge.listed:
-        yield (
-            "merge.models",
-            (f"{TRAINED} is missing, so the fine-tuned model would not be used; add it, or set sft.enabled to false"),
-        )
-    if not recipe.sft.enabled and TRAINED in merge.listed:
-        yield "merge.models", f"it lists {TRAINED}, and sft.enabled is false; take {TRAINED} out, or enable sft"
+    made = {PREFERRED: "preference" not in recipe.policy.off, TRAINED: recipe.sft.enabled}
+    last = next((word for word, is_made in made.items() if is_made), None)
+    if last is not None and last not in merge.listed:
+        which = "model trained on preferences" if last == PREFERRED else "fine-tuned model"
+        yield "merge.models", f"{last} is missing, so the {which} would not be used; add it, or set {last}.enabled to false"
+    for word, is_made in made.items():
+        if word in merge.listed and not is_made:
+            yield "merge.models", f"it lists {word}, and {word}.enabled is false; take {word} out, or enable {word}"
 
 
 def _who_is_taught(recipe: RecipeFields) -> Broken:
@@ -305,7 +312,7 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
             )
     for stage_name, section in TRAINED_STAGES.items():
         settings = getattr(recipe, section)
-        dataset = settings and settings.dataset
+        dataset = getattr(settings, "dataset", None)
         if dataset is not None and dataset not in named:
             yield (
                 f"{section}.dataset",

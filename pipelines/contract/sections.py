@@ -21,6 +21,7 @@ first_day last_day threads sources.format sources.*.fields.request sources.*.fie
 sources.*.fields.time sources.*.fields.user sources.*.fields.feedback evals.task training.preset training.epochs
 training.learning_rate training.tokens_per_step training.max_length curation.pii curation.min_quality curation.language.allow
 datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method sft.lora.rank sft.lora.alpha
+preference.method preference.loss preference.beta
 student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
 speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
 release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
@@ -257,6 +258,25 @@ datasets:
   named:
     best: {min_feedback: 1, max_rows: 2000}
 second_sft: {dataset: best, epochs: 1, learning_rate: 5e-6}
+""",
+    ),
+    Chapter(
+        "preference",
+        "preference",
+        "Leave the key out to train none. It learns `datasets.preference`, and takes the [training keys](#training-keys) as "
+        "well. [preference.md](preference.md#training) explains losses and metrics.",
+        """\
+datasets: {preference: {}}
+preference: {loss: [{dpo: 0.8}, {bco: 0.2}, {sft: 1.0}], beta: 0.1}
+""",
+    ),
+    Chapter(
+        "preference.early_end",
+        "preference.early_end",
+        "Off by default. [training.md](training.md#ending-early) has the rule.",
+        """\
+preference:
+  early_end: {enabled: true, nats_per_device_hour: 0.01}
 """,
     ),
     Chapter(
@@ -531,8 +551,9 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 {switches}
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
-`distil_only.yaml`, `finetune_only.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`. Everything else is always on.
-`merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off until they are given.
+`distil_only.yaml`, `finetune_only.yaml`, `preferences.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`.
+Everything else is always on. `preference`, `merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off
+until they are given.
 
 ```yaml
 student: {{enabled: false}}

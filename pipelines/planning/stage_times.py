@@ -101,6 +101,9 @@ class _Work:
     def _second_sft_model(self) -> tuple[float, float]:
         return self._training(self.recipe.second_sft.resolved(), self.sizes.base, self.traffic.tokens)
 
+    def _preference_model(self) -> tuple[float, float]:
+        return self._training(self.recipe.preference.resolved(), self.sizes.base, self.traffic.tokens)
+
     def _student_model(self) -> tuple[float, float]:
         settings, layers = self.recipe.student.resolved(), self.sizes.layers
         operations, overhead = self._training(settings, self.sizes.student, self.traffic.tokens, teacher=self.sizes.base)

@@ -284,17 +284,17 @@ def _read_config(name: str, key: str, revision: str | None = None) -> tuple[Any,
 
 
 CHARACTERS_A_TOKEN = 4
-COLUMNS = ("messages", "text", "tools")
+COLUMNS = ("messages", "text", "tools", "prompt", "chosen", "rejected")
 
 
-def dataset_tokens(lake: LakeLayout | None, workload: str) -> float | None:
-    """Tokens of the training rows of the current sft_dataset: counted where rows have token ids, else estimated by characters.
+def dataset_tokens(lake: LakeLayout | None, workload: str, dataset: str = "sft_dataset") -> float | None:
+    """Tokens of the training rows of the current dataset: counted where rows have token ids, else estimated by characters.
     Columns are read one after the other."""
     if lake is None:
         return None
     registry = Registry(lake, workload)
     try:
-        file = registry.directory(registry.current("dataset", "sft_dataset")) / "train.parquet"
+        file = registry.directory(registry.current("dataset", dataset)) / "train.parquet"
         lake.mirror.fetch_files([file])
         rows = pq.ParquetFile(file)
     except (ManifestError, OSError):

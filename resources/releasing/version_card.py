@@ -25,6 +25,8 @@ MADE_BY = {
     "tiny_base": "A small model that was trained from scratch on this workload's own rows.",
     "import_base": "A base model from elsewhere, as it was imported.",
     "sft": "The model before it, fine-tuned on the answers of its dataset.",
+    "preference": "The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
+    "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the difference.",
     "merge": "The weighted merge of several models.",
     "distill": "A student that was trained on its teacher's distributions.",
     "quantize": "The model before it with quantized weights.",

@@ -59,7 +59,7 @@ class ModelPolicy:
         """The dataset that a stage is trained on."""
         if name in self.taught and "teacher" not in self.off:
             return "teacher_answers"
-        return self.trained_on.get(name, "sft_dataset")
+        return self.trained_on.get(name, stage(name).rows)
 
     @property
     def named_datasets(self) -> list[str]:

@@ -78,6 +78,14 @@ def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, .
     return nearest(recipe, reader, dep)
 
 
+def models_it_merges(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """Beside the model of the stage before, the one that the training on preferences began from, where there is one."""
+    began = parent_of("preference_model")
+    if dep != began:
+        return nearest(recipe, reader, dep)
+    return () if "preference_model" in recipe.disabled else (recipe.source_of("preference_model"),)
+
+
 def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     """Of the models that a drafter may start from, the one that the recipe chooses."""
     if dep in reader.may_start_from:
@@ -113,6 +121,8 @@ class Stage:
     """Models that a drafter can begin from, besides its target, if the recipe says so."""
     reads: Rule = nearest
     """What it reads in a recipe in place of each of its asset's `deps`."""
+    rows: str = "sft_dataset"
+    """The dataset that it learns, unless its settings name another one."""
     opt_in: bool = False
     """Whether it is off until a recipe names it; `status` lists it only where it is on."""
     is_daily: bool = False
@@ -251,6 +261,19 @@ STAGES: tuple[Stage, ...] = (
         does="fine-tunes once more",
     ),
     Stage(
+        "preference_model",
+        "model",
+        "models",
+        "preference",
+        role="preference",
+        takes_model_as="model",
+        section="preference",
+        switch="preference",
+        rows="preference_dataset",
+        opt_in=True,
+        does="learns what users prefer",
+    ),
+    Stage(
         "merged_model",
         "model",
         "models",
@@ -259,6 +282,7 @@ STAGES: tuple[Stage, ...] = (
         takes_model_as="model",
         switch="merge",
         opt_in=True,
+        reads=models_it_merges,
         does="merges models",
     ),
     Stage(

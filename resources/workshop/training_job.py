@@ -40,14 +40,15 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
 def length_limits(
     trained: Mapping[str, TrainingSettings], evaluation: EvaluateSettings, release: ReleaseSettings
 ) -> LengthSettings:
-    """Limits of the stages that the recipe has. trained: settings by section, of those that train."""
+    """Limits of the stages that the recipe has and that learn conversations. trained: settings by section, of those that
+    train."""
     filled = {name: settings.resolved() for name, settings in trained.items()}
     drafter = filled.get("speculator")
     return LengthSettings(
         training={
             name: TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
-            for name in sections()
-            if name in filled
+            for name, found in sections().items()
+            if name in filled and found.rows == "sft_dataset"
         },
         drafter=DrafterLimit(
             max_length=drafter.max_length,

@@ -110,7 +110,7 @@ def test_a_file_that_is_missing_or_lacks_a_column_is_one_sentence(tmp_path, tiny
     bare = {key: value for key, value in pair(1).items() if key != "rejected"}
     with pytest.raises(ModelError, match="has no column rejected"):
         read(write_preferences(tmp_path, [bare]), tiny_tokenizer)
-    with pytest.raises(ModelError, match="rejected of row pair-1 are not JSON text"):
+    with pytest.raises(ModelError, match="request or rejected of row pair-1 are not JSON text"):
         read(write_preferences(tmp_path, [pair(1, rejected="[{")]), tiny_tokenizer)
 
 

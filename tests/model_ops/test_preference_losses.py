@@ -3,7 +3,6 @@
 import inspect
 import math
 from dataclasses import fields, replace
-from typing import get_args
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch
 from model_ops.objectives import preference_losses
 from model_ops.objectives.preference import WITHOUT_REFERENCE
 from model_ops.objectives.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, log1mexp, sft
-from model_ops.operations.preference_settings import READ_BY, SINGLE, LossName
+from model_ops.operations.preference_settings import LOSSES, OF_ANSWERS, OF_PAIRS, READ_BY
 
 
 def sigma(x):
@@ -43,7 +42,7 @@ FORMULAS = {
     "orpo": lambda w, r: -w[0] / w[2] - 0.1 * math.log(sigma(math.log(odds(w[0] / w[2]) / odds(r[0] / r[2])))),
 }
 # a: as above; good: whether it is desirable; z: z0 or the shift
-OF_ANSWERS = {
+ANSWER_FORMULAS = {
     "kto": lambda a, good, z: 1 - sigma(0.1 * (a[0] - a[1] - z)) if good else 1 - sigma(0.1 * (z - (a[0] - a[1]))),
     "bco": lambda a, good, z: (
         -math.log(sigma(0.1 * (a[0] - a[1]) - z)) if good else -math.log(sigma(-(0.1 * (a[0] - a[1]) - z)))
@@ -115,7 +114,7 @@ def test_a_loss_of_pairs_is_its_papers_formula(name):
 @pytest.mark.parametrize("name", ANSWER_LOSSES)
 def test_a_loss_of_answers_is_its_papers_formula(name):
     of, desirable, more = answers(3), torch.tensor([1, 0, 1, 1, 0, 0, 1]) > 0, NUMBERS.get(name, {})
-    formula, z = OF_ANSWERS[name], next(iter(more.values()), 0.0)
+    formula, z = ANSWER_FORMULAS[name], next(iter(more.values()), 0.0)
 
     def each(side):
         return [formula(numbers(side, place), bool(desirable[place]), z) for place in range(7)]
@@ -168,7 +167,8 @@ def test_log1mexp_is_exact_near_certainty_and_near_impossibility_and_finite_at_b
 
 
 def test_settings_name_every_loss_and_which_of_them_reads_a_key():
-    assert set(get_args(LossName)) == {*PAIR_LOSSES, *ANSWER_LOSSES, "sft"} and set(SINGLE) == set(ANSWER_LOSSES)
+    assert (tuple(PAIR_LOSSES), tuple(ANSWER_LOSSES)) == (OF_PAIRS, OF_ANSWERS)
+    assert {*OF_PAIRS, *OF_ANSWERS, "sft"} == set(LOSSES)
     for key, readers in READ_BY.items():
         keyword = "noise" if key == "label_noise" else key
         reads = {

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from model_ops.jobs import Seed, Settings
 
-BASE, TRAINED = "base", "sft"
-"""Words for models of the lake in `models`: the base model, and the model that the stage starts from."""
+BASE, TRAINED, PREFERRED = "base", "sft", "preference"
+"""Words for models of the lake in `models`: the base model, the fine-tuned one, and that trained on preferences."""
 
 FROM_BASE = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 """Methods that add differences from the base model to it."""
@@ -33,8 +33,9 @@ class MergeSettings(Settings):
         None,
         min_length=1,
         max_length=16,
-        description="What is merged: `sft` (the model of the stage before), `base` (the base model), or directories of models. "
-        "Methods that add differences to the base model do not list it. Left out: sft and base, or sft alone",
+        description="What is merged: `preference` (the model trained on preferences), `sft` (the fine-tuned model), `base` "
+        "(the base model), or directories of models. Methods that add differences to the base model do not list it. Left "
+        "out: sft and base, or sft alone; where there is a model trained on preferences, it and sft, or it alone",
     )
     weights: list[Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)]] | Literal["search"] | None = Field(
         None,
@@ -112,6 +113,11 @@ class MergeSettings(Settings):
         return self.method in FROM_BASE or BASE in self.listed
 
     @property
+    def reads_two(self) -> bool:
+        """Whether the merge reads the model that the training on preferences began from, beside its result."""
+        return {PREFERRED, TRAINED} <= set(self.listed)
+
+    @property
     def reads_rows(self) -> bool:
         """Whether the merge looks at rows of a dataset."""
         return self.weights == "search"
@@ -125,4 +131,4 @@ class MergeSettings(Settings):
     @property
     def directories(self) -> list[str]:
         """The models that are not of the lake."""
-        return [model for model in self.listed if model not in (BASE, TRAINED)]
+        return [model for model in self.listed if model not in (BASE, TRAINED, PREFERRED)]

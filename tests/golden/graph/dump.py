@@ -26,7 +26,8 @@ curation: {judge: {base_url: "http://localhost:8000/v1", model: big}, min_qualit
 datasets: {preference: {}, rl_prompts: {}, calibration: {}, named: {best: {max_rows: 100}}}
 teacher: {base_url: "http://localhost:8000/v1", model: big, licence: apache-2.0, trains: student}
 second_sft: {dataset: best}
-merge: {method: linear, models: [sft, base], weights: search}
+preference: {loss: kto}
+merge: {method: linear, models: [preference, sft, base], weights: search}
 quantize: {scheme: w4a16}
 release: {approval: person, watch: {}}
 automation: {watch_logs: true, decide: {enabled: true}, retrain: {enabled: true, cron: "0 3 * * 1"}}

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_ops.documents.documents import Document, Documents, to_batch
+from model_ops.documents.documents import Branch, Document, Documents, to_batch
 from model_ops.documents.packing import PackedPlan, to_batches
 from model_ops.parallel.context_parallel import Context, cut, pad
 from model_ops.tensors.batch import IGNORED, Batch
@@ -61,6 +61,12 @@ def test_an_objectives_own_stream_follows_its_tokens():
         padded.advantage.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0] and padded.labels[-3:].tolist() == [IGNORED] * 3
     )
     assert cut(padded, Context(None, rank=1, size=2)).advantage.tolist() == [5.0, 0.0, 0.0, 0.0]
+
+
+def test_padding_is_a_document_that_continues_none():
+    branched = Document("a", np.arange(7), np.ones(7, bool), branches=(Branch(3, 2),))
+    padded = pad(to_batch([branched]), 4)
+    assert padded.document_lengths == [5, 2, 1] and padded.document_prefixes == [(0, 0), (0, 3), (0, 0)]
 
 
 def test_evaluation_batches_hold_everything_within_their_limit():

@@ -1,0 +1,76 @@
+"""Preference training on two processes: every axis of the mesh gives the weights of one process."""
+
+import json
+
+import pytest
+import torch
+from forked_script import forked_script
+from preference_rows import pair, verdict, write_preferences
+from safetensors.torch import load_file
+from tiny_models import write_target
+
+pytestmark = pytest.mark.xdist_group("preference on processes")
+
+LAYOUTS = {
+    "one": {},
+    "one, whole": {},
+    "fsdp": {"dp_shard": 2},
+    "replicas": {"dp_replicate": 2},
+    "tp": {"tp": 2},
+    "cp": {"cp": 2},
+}
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from benchmarks.parallel import on_processes
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.operations import preference
+
+folder, layouts = Path(sys.argv[1]), json.loads(sys.argv[2])
+
+def work(name, mesh):
+    if "whole" in name:  # processes that share a row cannot compute documents that continue others
+        preference.joined_tokens = lambda *_: 0
+    job = Job(operation="preference", inputs={"model": folder / "model", "dataset": folder / "dataset"}, output=folder / name,
+        settings={"loss": [{"dpo": 0.8}, {"bco": 0.2}, {"kto": 0.5}, {"wpo": 0.5}, {"sft": 0.1}], "steps": 3, "epsilon": 1e-5,
+        "learning_rate": 1e-3, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 160, "precision": "float32",
+        "mesh": mesh})
+    job.output.mkdir(parents=True, exist_ok=True)
+    preference.run(job, Progress())
+
+given = preference.joined_tokens
+for name, mesh in layouts.items():
+    preference.joined_tokens = given
+    on_processes(2, lambda: work(name, mesh)) if mesh else work(name, mesh)
+"""
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("preference-on-processes")
+    write_target(folder / "model", layers=2)
+    for split, numbers in (("train", range(14)), ("validation", range(14, 19))):
+        write_preferences(folder / "dataset", [pair(i) for i in numbers], [verdict(i, i % 3 > 0) for i in numbers], split)
+    forked_script(SCRIPT, [folder, json.dumps(LAYOUTS)], folder / "script")
+    return folder
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "one" not in name])
+@pytest.mark.slow
+def test_two_processes_train_what_one_trains(output, layout):
+    one = "one, whole" if layout == "cp" else "one"
+    steps, wanted = (
+        [json.loads(line) for line in (output / name / "metrics.jsonl").read_text().splitlines()] for name in (layout, one)
+    )
+    names = [name for name in wanted[-1] if name.startswith(("loss", "reward", "logp", "validation"))] + ["margin", "kl", "z0"]
+    for mine, theirs in zip(steps, wanted, strict=True):
+        present = [name for name in names if name in theirs]
+        assert {name: mine[name] for name in present} == pytest.approx({name: theirs[name] for name in present}, abs=5e-5)
+    assert steps[0]["reward_chosen"] == pytest.approx(0, abs=1e-6) and steps[-1]["margin"] > 0
+    weights, of_one = (load_file(output / name / "model.safetensors") for name in (layout, one))
+    assert weights.keys() == of_one.keys()
+    assert all(torch.allclose(value.float(), of_one[name].float(), atol=2e-4, rtol=2**-7) for name, value in weights.items())
