@@ -58,6 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "speculators",
         "objectives",
         "pruning",
+        "graders",
         "answering",
         "tasks",
         "decoding",

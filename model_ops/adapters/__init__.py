@@ -12,7 +12,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.adapters.adapter_base import CONFIG, WEIGHTS, base_of_adapter, is_adapter, model_places, tokenizer_directory
     from model_ops.adapters.adapter_directory import save_adapter
-    from model_ops.adapters.lora import LoraLinear, adaptable_names, adapted_names, add_adapters, merge_adapters
+    from model_ops.adapters.lora import LoraLinear, adaptable_names, adapted_names, add_adapters, merge_adapters, merged_weights
     from model_ops.adapters.lora_parameters import PREFIX, adaptable_parameters, adapted_parameters
     from model_ops.adapters.lora_settings import LoraSettings
     from model_ops.adapters.nf4 import nf4_layers, quantization_error, quantized_parameters

@@ -15,6 +15,7 @@ the weights of such experts without an adapter.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,7 @@ from model_ops.adapters.lora_parameters import (
     adaptable_parameters,
     adapted_parameters,
     add_parameter_adapter,
+    frozen_parameter,
     merge_parameter_adapter,
 )
 from model_ops.adapters.lora_settings import LoraSettings
@@ -197,6 +199,14 @@ def adaptable_names(model: PreTrainedModel) -> list[str]:
 def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
     """The layers with adapters, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
+
+
+def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]:
+    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters."""
+    for name, layer in adapted_layers(model).items():
+        yield f"{name}.weight", layer.frozen(torch.float32) + layer.update()
+    for name, adapter in adapted_parameters(model).items():
+        yield name, frozen_parameter(model, name).float() + adapter.update()
 
 
 @torch.no_grad()

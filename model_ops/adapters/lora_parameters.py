@@ -110,6 +110,11 @@ def _reads_adapted_weight(kind: type[nn.Module]) -> type[nn.Module]:
     return type(kind.__name__, (kind,), {"weight": property(weight)})
 
 
+def frozen_parameter(model: nn.Module, name: str) -> nn.Parameter:
+    """The frozen weight under an adapter, by its name in the model."""
+    return _frozen(*_owner(model, name))
+
+
 def _frozen(module: nn.Module, key: str) -> nn.Parameter:
     """The parameter itself, where the attribute is the adapted weight."""
     return dict(module.named_parameters(recurse=False))[key]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, share, to_batches
     from model_ops.documents.packing_kernels import fill_rows
     from model_ops.documents.paired_chats import PairedDocuments, read_paired
-    from model_ops.documents.preferences import PAIR, Preferences, answer_masks, read_preferences
+    from model_ops.documents.preferences import PAIR, Preferences, answer_masks, answers_document, read_preferences
     from model_ops.documents.validation import ValidationPlan, first_documents, plan_validation
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -83,7 +83,7 @@ def read_preferences(
     def documents() -> Iterator[Document]:
         for record, rendered in _rendered(dataset, split, rows, tokenizer, rendering):
             contexts = _contexts(rendered, refused, counts)
-            document = contexts and _document(record["row_id"], contexts, max_length, positions, shares, counts)
+            document = contexts and answers_document(record["row_id"], contexts, max_length, positions, shares, counts)
             if not document:
                 continue
             weight, confidence = _number(record, "weight", 1.0), _number(record, "confidence", 1.0)
@@ -198,7 +198,7 @@ def _contexts(rendered: Sequence[RenderedRow], refused: RefusedRows, counts: Cou
     return contexts
 
 
-def _document(
+def answers_document(
     row_id: str, contexts: Sequence[Context], max_length: int, positions: int | None, shares: bool, counts: Counter[str]
 ) -> Document | None:
     """The document of one or two answers; None if it is left out, which is counted."""

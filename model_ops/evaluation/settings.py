@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from model_ops.answering import EndpointSettings
+from model_ops.graders import AnswerJudgeSettings
 from model_ops.jobs import Seed, Settings
 from model_ops.serving import ServerKind
 
@@ -22,13 +22,6 @@ CHOSEN_WORDS = (
     "--speculative-draft-model-path",
 )
 """Options of a server that the evaluation chooses, or that it never gives."""
-
-
-class AnswerJudgeSettings(EndpointSettings):
-    """A model that compares two answers to an item, asked twice with the answers in either order."""
-
-    concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
-    timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
 
 
 class TaskSettings(Settings):

@@ -24,12 +24,12 @@ import pyarrow.parquet as pq
 from model_ops.drafting import error_of, moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import ALL_SUITES, Measurement
-from model_ops.evaluation.pairwise_judge import PairwiseJudge
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.row_tables import TASK_ROWS
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
 from model_ops.evaluation.task_answers import Answers, answer_items, key_of
 from model_ops.files import bare
+from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.tasks import SCORERS, AnyItem, program_of, read_items, run_program
 

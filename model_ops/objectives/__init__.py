@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from model_ops.objectives.preference_batches import PreferencePlan
     from model_ops.objectives.reference_log_probs import ReferenceLogProbs
     from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
+    from model_ops.objectives.sampled_answers import AnswerLog
+    from model_ops.objectives.sampled_pair_settings import SampledPairSettings
+    from model_ops.objectives.sampled_pairs import SampledPairPlan
+    from model_ops.objectives.sampled_prompts import read_sampled_prompts
+    from model_ops.objectives.sampled_rounds import SampledRounds
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.spelling import Spelling
     from model_ops.objectives.spelt_distillation import spelt_distillation_loss

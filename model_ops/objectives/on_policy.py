@@ -22,10 +22,12 @@ import torch
 from jaxtyping import Int
 from torch import nn
 
+from model_ops.adapters import merged_weights
 from model_ops.decoding import Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.documents import Document, PackedPlan, to_batches
 from model_ops.families import attention_with_cache, stays_float32
 from model_ops.objectives.on_policy_settings import OnPolicySettings
+from model_ops.objectives.sampled_pair_settings import SampledPairSettings
 from model_ops.tensors import Batch
 
 Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
@@ -113,9 +115,10 @@ def answered(name: str, prompt: Int[np.ndarray, " tokens"], answer: Sequence[int
 
 
 class StudentSampler:
-    """Samples answers with a copy of the student, refreshed before each step, in the dtype and with the caches of decoding."""
+    """Samples answers with a copy of the student, refreshed at each call, its adapters merged, in the dtype and with the caches
+    of decoding."""
 
-    def __init__(self, student: nn.Module, eos_ids: Collection[int], settings: OnPolicySettings):
+    def __init__(self, student: nn.Module, eos_ids: Collection[int], settings: OnPolicySettings | SampledPairSettings):
         self.student, self.eos_ids, self.settings = student, frozenset(eos_ids), settings
         self._twin: nn.Module | None = None
         self._runner: Runner | None = None
@@ -136,10 +139,12 @@ class StudentSampler:
     @torch.no_grad()
     def _refreshed(self) -> Runner:
         """The runner with the student's present weights. A fast one is built again, because it holds copies of some weights."""
-        weights = self.student.state_dict()
         twin = self._twin = self._twin or decoding_twin(self.student)
-        for name, tensor in twin.state_dict().items():
-            tensor.copy_(weights[name])
+        left, own = twin.state_dict(), self.student.state_dict()
+        for name, weight in merged_weights(self.student):
+            left.pop(name).copy_(weight)
+        for name, tensor in left.items():
+            tensor.copy_(own[name])
         if self._runner is None or runs_fast(twin.config):
             self._runner = new_runner(twin)
         return self._runner

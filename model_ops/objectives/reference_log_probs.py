@@ -11,11 +11,12 @@ and chat template) and the precision that it is of; another one is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from torch import nn
@@ -81,20 +82,13 @@ class ReferenceLogProbs:
                 save_file(logs, temporary, metadata=dict(key))
         return logs
 
-    @torch.no_grad()
     def _computed(self, model: nn.Module, rows: Asked, name: str, world: World, progress: Progress) -> np.ndarray:
-        """Log-probability of each label; 0 where no batch holds it."""
-        logs, done = torch.zeros(int(label_starts(rows.preferences)[-1]), device=world.device), 0
-        for batch in rows.batches():
-            mine = world.part_of(batch.to(world.device))
-            with products_in(self.precision, world.device):
-                nll, kept = token_nll(model, mine)
-            logs[mine.places[kept]] = -nll
-            done += len(batch.members) * world.data_ranks
+        def after_batch(done: int) -> None:
             progress.report(f"reference, {name}", done, max(done, len(rows.preferences.documents)), "rows")
             if world.mesh is None:
                 progress.stop_if_requested()
-        return world.total(logs).cpu().numpy()
+
+        return log_probs_of(model, rows, self.precision, world, after_batch)
 
     def _key(self, asked: Mapping[str, Asked]) -> dict[str, str]:
         documents = hashlib.sha256()
@@ -104,3 +98,19 @@ class ReferenceLogProbs:
             for stream in (held.lengths, held.input_ids, held.targets):
                 documents.update(np.ascontiguousarray(stream).tobytes())
         return {"weights": target_digest(self.base), "documents": documents.hexdigest(), "precision": self.precision}
+
+
+@torch.no_grad()
+def log_probs_of(
+    model: nn.Module, rows: Asked, precision: str, world: World, after_batch: Callable[[int], None] = lambda done: None
+) -> Float[np.ndarray, " labels"]:
+    """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read."""
+    logs, done = torch.zeros(int(label_starts(rows.preferences)[-1]), device=world.device), 0
+    for batch in rows.batches():
+        mine = world.part_of(batch.to(world.device))
+        with products_in(precision, world.device):
+            nll, kept = token_nll(model, mine)
+        logs[mine.places[kept]] = -nll
+        done += len(batch.members) * world.data_ranks
+        after_batch(done)
+    return world.total(logs).cpu().numpy()

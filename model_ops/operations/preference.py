@@ -2,7 +2,8 @@
 
 Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet with pairs, unpaired_train.parquet with
 single answers, and the same for validation). Output as that of `sft`: the model with its tokenizer and chat template, and
-metrics.jsonl.
+metrics.jsonl. With `on_policy` the model learns from pairs of its own answers to prompts of the dataset, or of the input
+`prompts` (a dataset rl_prompts; `dataset` may then be left out), and sampled.parquet has a row for each answer.
 
 The reference is the model before this training. It computes the log-probability of every label once, before the first step;
 the file of these numbers is all that is left of it (model_ops.objectives.reference_log_probs). Validation measures the loss,
@@ -11,8 +12,12 @@ and the accuracy and the margin of held-out pairs.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+
+import pyarrow.parquet as pq
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.documents import (
     PAIR,
@@ -22,16 +27,30 @@ from model_ops.documents import (
     plan_validation,
     read_preferences,
 )
+from model_ops.files import renamed_when_complete
+from model_ops.graders import Grader
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
-from model_ops.models import add_end_of_text, load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import HeldOutPreferences, MismatchedPlan, PreferenceLoss, PreferencePlan, ReferenceLogProbs
+from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
+from model_ops.objectives import (
+    AnswerLog,
+    HeldOutPreferences,
+    MismatchedPlan,
+    PreferenceLoss,
+    PreferencePlan,
+    ReferenceLogProbs,
+    SampledPairPlan,
+    SampledRounds,
+    StudentSampler,
+    read_sampled_prompts,
+)
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, save_tuned, train
 
+SAMPLED = "sampled.parquet"
 FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
 LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
 """Of the weighted numbers of desirable and undesirable answers, for kto (arXiv 2402.01306, equation 8)."""
@@ -39,29 +58,36 @@ LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     """Trains and saves the model; returns metrics. Raises ModelError for a bad model or dataset, before weights are loaded."""
+    with ExitStack() as graders:
+        return _run(job, progress, graders)
+
+
+def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | int | str]:
     settings = job.settings_as(PreferenceTuningSettings)
-    base, dataset = job.input("model"), job.input("dataset")
+    base, sampling = job.input("model"), settings.on_policy
+    dataset = job.inputs.get("dataset") if sampling and "prompts" in job.inputs else job.input("dataset")
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
     tokenizer = load_tokenizer(base)
     refuse_misfit(base, tokenizer)
+    shares, positions = joined_tokens(base, settings) > 0, context_of(read_config(base))
     read = partial(
-        read_preferences,
-        dataset,
-        tokenizer=tokenizer,
-        max_length=settings.max_length,
-        shares=joined_tokens(base, settings) > 0,
-        positions=context_of(read_config(base)),
+        read_preferences, dataset, tokenizer=tokenizer, max_length=settings.max_length, shares=shares, positions=positions
     )
-    learnt = read("train", rows=settings.rows_read)
-    refuse_one_sided(learnt)
-    validated = rows_held_out(dataset, settings.rows_read)
+    learnt = None if sampling else read("train", rows=settings.rows_read)
+    if learnt is not None:
+        refuse_one_sided(learnt)
+    validated = rows_held_out(dataset, settings.rows_read) if dataset else None
     held_out = read("validation", rows=validated) if validated else None
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     use_memory_efficient_layers(model)  # as the trainer does: the reference computes with the same layers
-    loss, plan = PreferenceLoss(settings.losses, settings.given), PreferencePlan(learnt, settings, world)
-    source = plan
+    loss = PreferenceLoss(settings.losses, settings.given)
+    if learnt is None:
+        rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress)
+        source = plan = SampledPairPlan(rounds, model, settings, world, shares, loss.needs_reference)
+    else:
+        source = plan = PreferencePlan(learnt, settings, world)
     if "kto" in settings.losses:
         source = MismatchedPlan(plan, model, world, settings)
         note_balance(learnt, settings, progress)
@@ -69,8 +95,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     validate = None
     if held_out and len(held_out.documents):
         validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
-    if loss.needs_reference:
-        readers = [source, *([validate] if validate else [])]
+    readers = [*([source] if learnt else []), *([validate] if validate else [])]
+    if loss.needs_reference and readers:
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
     progress.event("note", message=f"preference: {FALLING}")
     result = train(
@@ -88,7 +114,32 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     )
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
-    return result.metrics({**learnt.counts, **numbers})
+    if learnt is not None:
+        return result.metrics({**learnt.counts, **numbers})
+    with renamed_when_complete(job.output / SAMPLED) as temporary:
+        pq.write_table(rounds.table(), temporary, compression="zstd")
+    return result.metrics({**rounds.counts(), **numbers})
+
+
+def sampled_rounds(
+    job: Job,
+    settings: PreferenceTuningSettings,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    shares: bool,
+    graders: ExitStack,
+    progress: Progress,
+) -> SampledRounds:
+    """The rounds of `on_policy`. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
+    sampling, base = settings.on_policy, job.input("model")
+    room = settings.max_length if shares else settings.max_length // 2
+    room = min(room - sampling.max_new_tokens, context_of(read_config(base)) or room) - sampling.max_new_tokens
+    prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
+    grader = graders.enter_context(Grader(sampling.grader, "preference.on_policy.grader"))
+    ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
+    log = AnswerLog(job.output / ".work" / "sampled.jsonl")
+    sampler = StudentSampler(model, ends, sampling)
+    return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, settings.seed, log, progress)
 
 
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from model_ops.objectives import SampledPairSettings
 from model_ops.training import EarlyEndOfModel, RowsOf, TrainingSettings, TuningSettings
 
 OF_PAIRS = (
@@ -86,6 +87,12 @@ class PreferenceTuningSettings(TuningSettings):
         None,
         description="Pairs, single answers with a verdict, or both. Left out: pairs; both where a loss judges single answers",
     )
+    on_policy: SampledPairSettings | None = Field(
+        None,
+        description="The model answers prompts while it trains, and learns from pairs of its own answers "
+        "([preference.md](preference.md#sampling-while-training)). `epochs` are then passes over the prompts. Left out: it "
+        "learns the dataset's rows",
+    )
     overflow: Literal["drop"] = Field("drop", description="What happens to a pair longer than `max_length`: it is left out")
     early_end: EarlyEndOfModel = Field(
         default_factory=EarlyEndOfModel,
@@ -117,6 +124,7 @@ class PreferenceTuningSettings(TuningSettings):
         **TuningSettings.STAY_OPEN,
         "beta": "each loss has its own",
         "rows": "the losses say which",
+        "on_policy": "the dataset's rows",
         **dict.fromkeys(READ_BY, "each loss has its own"),
     }
 
@@ -137,6 +145,13 @@ class PreferenceTuningSettings(TuningSettings):
         pairs = [name for name in losses if name in OF_PAIRS]
         if self.rows == "unpaired" and pairs:
             yield f"rows is unpaired, and {pairs[0]} compares two answers: choose {', '.join(OF_ANSWERS)}, or leave rows out"
+        if self.on_policy is not None:
+            if "kto" in losses:
+                yield "on_policy makes pairs as it goes, and kto needs all rows before: choose apo_zero_unpaired or dpo"
+            if self.rows is not None:
+                yield "on_policy learns from the model's own answers, so nothing reads rows: leave it out"
+            if not self.mesh.alone:
+                yield "on_policy samples in one process: leave mesh out"
 
     @property
     def losses(self) -> dict[str, float]:

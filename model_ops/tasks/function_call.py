@@ -65,6 +65,31 @@ def calls_in(text: str) -> list[Call]:
     return []
 
 
+def accepted_calls(message: dict[str, Any]) -> list[dict[str, dict[str, list[Any]]]]:
+    """What FunctionCallItem accepts where an assistant's message is right. Raises ValueError as `calls_as_text` does."""
+    calls = map(_call, message.get("tool_calls") or [])
+    return [{name: {key: [value] for key, value in arguments.items()}} for name, arguments in calls]
+
+
+def calls_as_text(message: dict[str, Any]) -> str:
+    """An assistant's message as `score_call` reads it: calls in <tool_call> blocks. Calls in the text stay what they are.
+
+    Raises ValueError for arguments that are no JSON object."""
+    if not message.get("tool_calls"):
+        return message.get("content") or ""
+    calls = [_call(call) for call in message["tool_calls"]]
+    written = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]
+    return "\n".join(f"<tool_call>{call}</tool_call>" for call in written)
+
+
+def _call(call: dict[str, Any]) -> Call:
+    arguments = call["function"].get("arguments") or {}
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments of a call are a JSON object")
+    return Call(call["function"]["name"], arguments)
+
+
 def _of_json(text: str) -> Iterator[Call]:
     try:
         value = json.loads(text)

@@ -1,6 +1,6 @@
 """Fields that every evaluation item has, and the item of task `judge`: a judge model says which of two answers is better.
 
-The comparison of answers is in model_ops/evaluation/pairwise_judge.py.
+The comparison of answers is in model_ops/graders/pairwise_judge.py.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
     read_items(suite / "tasks.jsonl")        # [NumberItem(...), ...]
 
-Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (pairwise_judge.py).
+Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (model_ops/graders).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -21,6 +21,9 @@ from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_e
 from model_ops.tasks.unit_tests import UnitTestsItem
 
 AnyItem = NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | UnitTestsItem | JudgedItem
+
+ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for item in get_args(AnyItem)}
+"""Kind -> its item."""
 
 SCORERS: dict[str, Callable[[Any, str], float]] = {
     "number": score_number,

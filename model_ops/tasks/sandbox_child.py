@@ -2,10 +2,11 @@
 
     python sandbox_child.py PROGRAM FOLDER SECONDS MEMORY_BYTES STATUS_FD
 
-Writes to STATUS_FD: a line `isolated by ...`, then `passed` if the program ran to its end. Layers: limits of CPU time, memory,
-file size and open files; user, network, process and IPC namespaces where the kernel allows them; Landlock (only FOLDER can be
-written, only Python's own files can be read) where the kernel has it; a seccomp filter that refuses sockets, new processes,
-other programs and signals. Without seccomp nothing runs.
+Standard input holds a word. Writes to STATUS_FD: a line `isolated by ...`, then the word if the program ran to its end, so
+that a program which finds the file descriptor cannot say so by itself. Layers: limits of CPU time, memory, file size and open
+files; user, network, process and IPC namespaces where the kernel allows them; Landlock (only FOLDER can be written, only
+Python's own files can be read) where the kernel has it; a seccomp filter that refuses sockets, new processes, other programs
+and signals. Without seccomp nothing runs.
 """
 
 import ctypes
@@ -133,7 +134,7 @@ def seccomp():
 
 def main():
     program, folder, seconds, memory, status = sys.argv[1:]
-    status = int(status)
+    status, word = int(status), os.read(0, 64)
     source = Path(program).read_text(encoding="utf-8", errors="replace")
     layers = ["namespaces"] if namespaces() else []
     limit(float(seconds), int(memory))
@@ -149,7 +150,7 @@ def main():
         exec(compile(source, "answer.py", "exec"), {"__name__": "__main__"})
     except BaseException:
         os._exit(1)
-    os.write(status, b"passed\n")
+    os.write(status, word)
     os._exit(0)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
         program = Path(folder) / "answer.py"
         program.write_text(source, encoding="utf-8", errors="replace")
         reading, writing = os.pipe()
+        word = secrets.token_hex(16)
         try:
             process = subprocess.Popen(
                 [
@@ -108,7 +110,7 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
                     str(writing),
                 ],
                 cwd=folder,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(writing,),
@@ -119,6 +121,8 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
             os.close(writing)
         timed_out = False
         try:
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(word.encode())
             process.wait(seconds + STARTING_SECONDS)
         except subprocess.TimeoutExpired:
             timed_out = True
@@ -135,4 +139,4 @@ def run_program(source: str, seconds: float, memory_mb: int) -> SandboxResult:
             "this system lets no process lock itself down (seccomp is missing), so unit tests of answers were not "
             "run; run the evaluation on another machine, or leave the suite out of evals"
         )
-    return SandboxResult(not timed_out and said[1:2] == ["passed"], said[0].removeprefix("isolated by "), timed_out)
+    return SandboxResult(not timed_out and said[1:2] == [word], said[0].removeprefix("isolated by "), timed_out)

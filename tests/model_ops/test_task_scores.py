@@ -12,9 +12,9 @@ from tiny_models import write_target
 
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
-from model_ops.evaluation.pairwise_judge import PairwiseJudge, read_preference
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.task_scores import task_scores
+from model_ops.graders.pairwise_judge import PairwiseJudge, read_preference
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.tasks.item import JudgedItem

@@ -26,6 +26,8 @@ from model_ops.tasks import (
     JsonItem,
     NumberItem,
     RegexItem,
+    accepted_calls,
+    calls_as_text,
     final_number,
     score_call,
     score_exact,
@@ -94,11 +96,8 @@ class Verifier:
                     schema = _schema_of(row)
                     return None if schema is None else score_json(JsonItem(**said, json_schema=schema), text)
                 case _:
-                    calls = [_call(call) for call in logged.get("tool_calls") or []]
-                    accepted = [{name: {key: [value] for key, value in arguments.items()}} for name, arguments in calls]
-                    if not accepted:
-                        return None
-                    return score_call(FunctionCallItem(**said, accepted=accepted), _calls_as_text(message))
+                    accepted = accepted_calls(logged)
+                    return score_call(FunctionCallItem(**said, accepted=accepted), calls_as_text(message)) if accepted else None
         except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
             return None
 
@@ -133,24 +132,6 @@ def _text(message: Message) -> str:
 def _schema_of(row: Row) -> Any:
     asked = json.loads(row["request"]).get("response_format") if row["request"] else None
     return (asked.get("json_schema") or {}).get("schema") if isinstance(asked, dict) else None
-
-
-def _call(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Name and arguments of a tool call. Raises ValueError for arguments that are no JSON object."""
-    arguments = call["function"].get("arguments") or {}
-    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    if not isinstance(arguments, dict):
-        raise ValueError("arguments of a call are a JSON object")
-    return call["function"]["name"], arguments
-
-
-def _calls_as_text(message: Message) -> str:
-    """Calls as the check reads them: in <tool_call> blocks. Calls in the text stay what they are."""
-    if not message.get("tool_calls"):
-        return message.get("content") or ""
-    calls = [_call(call) for call in message["tool_calls"]]
-    written = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]
-    return "\n".join(f"<tool_call>{call}</tool_call>" for call in written)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""Graders by name: the checks of model_ops/tasks, math equality, unit tests, length.
+
+    check(GraderPart(by="number"), group)        # [Grade(1.0), Grade(0.0), ...], one for each answer
+
+What is right comes from the row: from the fields of the item that it brings (rows of `rl_prompts`), or from a column of TRUTHS;
+for pairs of answers, from the chosen one. A row without it is not graded: None, not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
+from model_ops.graders.settings import GraderPart
+from model_ops.tasks import ITEMS, SCORERS, Item, accepted_calls, calls_as_text, final_number, program_of, run_program
+
+TRUTHS = ("answer", "ground_truth", "solution", "reference_answer")
+"""Columns that hold the right answer, the first of them that a row has."""
+TEST_MEMORY_MB = 512
+"""Most memory of one program of unit tests."""
+
+
+def check(part: GraderPart, group: AskedGroup) -> list[Grade]:
+    """The grades of the answers. Raises ModelError where programs of answers cannot be locked down."""
+    if part.by == "length":
+        return [Grade(short_enough(answer.tokens, part.most_tokens)) for answer in group.answers]
+    item = item_of(part, group.columns)
+    return [Grade() if item is None else Grade(_score(item, answer, part)) for answer in group.answers]
+
+
+def short_enough(tokens: int, most: int) -> float:
+    """1 up to `most` tokens, falling to 0 at twice as many."""
+    return min(1.0, max(0.0, 2.0 - tokens / most))
+
+
+def item_of(part: GraderPart, columns: Mapping[str, Any]) -> Item | None:
+    """The item of model_ops/tasks that the row's columns make; None if they lack what its kind needs."""
+    kind = columns.get("kind") if part.by == "verifier" else part.by
+    if kind not in ITEMS or kind == "judge":
+        return None
+    try:
+        given = {**truth(kind, columns), **columns, **({"pattern": part.pattern} if part.pattern else {})}
+        fields = {name: given[name] for name in ITEMS[kind].model_fields if str(given.get(name) or "").strip()}
+        item = ITEMS[kind](**{**fields, "kind": kind, "suite": "graded", "item_id": "", "messages": [], "tools": None})
+    except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
+        return None
+    return None if kind == "number" and final_number(item.answer) is None else item
+
+
+def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The field that says what is right, from a column of TRUTHS or from the chosen answer of a pair."""
+    chosen = columns.get("chosen") or {}
+    if kind == "function_call":
+        return {"accepted": calls} if (calls := accepted_calls(chosen)) else {}
+    found = next((columns[name] for name in TRUTHS if columns.get(name) is not None), chosen.get("content"))
+    return {"answer": str(found)} if isinstance(found, str | int | float) and str(found).strip() else {}
+
+
+def _score(item: Item, answer: GradedAnswer, part: GraderPart) -> float:
+    if item.kind == "unit_tests":
+        return float(run_program(program_of(item, answer.content), part.seconds, TEST_MEMORY_MB).passed)
+    return SCORERS[item.kind](item, calls_as_text(answer.message) if item.kind == "function_call" else answer.content)

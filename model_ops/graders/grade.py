@@ -1,0 +1,124 @@
+"""What a grader is asked and what it says, how parts make one grade, and the count of answers that have none.
+
+    combined({"correct": Grade(1.0), "brief": Grade(0.5)}, settings)       # Grade(1.1, {"correct": 1.0, "brief": 0.5})
+    tally = Failures(); tally.add("row-7", "raised ValueError in line 3"); tally.refuse_mostly_failed(of=64)
+
+None is "not applicable", or a failure with its reason. Neither is ever 0: a grader that fails would else teach that its answer
+was bad.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from model_ops.graders.settings import GraderSettings
+from model_ops.jobs import ModelError
+
+MOSTLY = 0.5
+"""If at least this share of answers has no grade because graders failed, the graders are to be mended."""
+FEWEST = 16
+"""Answers before which nothing is refused."""
+NAMED_ROWS = 3
+
+
+@dataclass(frozen=True)
+class GradedAnswer:
+    """One answer to be graded."""
+
+    text: str
+    """As generated, without the end of the turn."""
+    message: dict[str, Any]
+    """The assistant's message in it: content, and where it has them reasoning_content and tool_calls."""
+    tokens: int = 0
+
+    @property
+    def content(self) -> str:
+        return self.message.get("content") or ""
+
+
+@dataclass(frozen=True)
+class AskedGroup:
+    """The answers to one prompt."""
+
+    row_id: str
+    messages: list[dict[str, Any]]
+    """The prompt."""
+    columns: Mapping[str, Any]
+    """What else the row has: its columns, and what it brings to verify an answer with."""
+    answers: Sequence[GradedAnswer]
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A number; or None, where the grader does not apply to the row, or where `problem` says why it failed."""
+
+    value: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    problem: str = ""
+    """A fixed text without words of the user."""
+
+    @classmethod
+    def of(cls, said: Any) -> Grade:
+        """The grade in what a function returned: a number, a dict of numbers, or None. In a dict, `score` is the grade if it
+        is there, else the sum; values that are no numbers are left out."""
+        if said is None:
+            return cls()
+        numbers = {str(name): _number(each) for name, each in (said if isinstance(said, dict) else {"": said}).items()}
+        parts = {name: each for name, each in numbers.items() if each is not None}
+        if not parts or (isinstance(said, dict) and "score" in said and "score" not in parts):
+            return cls(problem=f"answered {type(said).__name__}, which is no number")
+        if not all(map(math.isfinite, parts.values())):
+            return cls(problem="answered a number that is not finite (NaN or infinity)")
+        value = parts["score"] if "score" in parts else math.fsum(parts.values())
+        return cls(value, {name: each for name, each in parts.items() if name})
+
+
+def _number(value: Any) -> float | None:
+    """None for what is no number."""
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return math.inf
+
+
+def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
+    """One grade of the parts of `settings`. Parts that do not apply are left out; a part that failed leaves no grade."""
+    failed = next((f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem), "")
+    parts = {name: grade.value for name, grade in grades.items() if grade.value is not None}
+    parts |= {f"{name}.{part}": each for name, grade in grades.items() for part, each in grade.parts.items()}
+    applied = {name: grade.value for name, grade in grades.items() if grade.value is not None}
+    if failed or not applied:
+        return Grade(None, parts, failed)
+    if settings.combine == "product":
+        return Grade(math.prod(applied.values()), parts)
+    return Grade(math.fsum(settings.parts[name].weight * each for name, each in applied.items()), parts)
+
+
+@dataclass
+class Failures:
+    """Answers that a grader failed on, by reason, with some of their rows."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    rows: dict[str, None] = field(default_factory=dict)
+
+    def add(self, row_id: str, reason: str) -> None:
+        self.reasons[reason] += 1
+        if len(self.rows) < NAMED_ROWS:
+            self.rows[row_id] = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.reasons.values())
+
+    def __str__(self) -> str:
+        said = "; ".join(f"{count:,} times {reason}" for reason, count in self.reasons.most_common(3))
+        return f"{said} (rows {', '.join(self.rows)})"
+
+    def refuse_mostly_failed(self, of: int) -> None:
+        """Raises ModelError where graders failed on most of `of` answers."""
+        if of >= FEWEST and self.total >= MOSTLY * of:
+            raise ModelError(f"the grader failed on {self.total:,} of {of:,} answers: {self}; mend it and run again")

@@ -1,0 +1,120 @@
+"""Grades groups of answers with all parts of a recipe's grader.
+
+    with Grader(settings, key="preference.on_policy.grader") as grader:
+        grader.grade(groups)           # for each group a Grade for each answer: its value, its parts, or why it has none
+        grader.failures                # Failures: how many answers got no grade because a grader failed, and why
+
+Numbers of different prompts need not be comparable: a judge's grade of an answer is its share of wins minus its share of losses
+against the other answers to the same prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import combinations
+from pathlib import Path
+
+from model_ops.graders.built_in import check, truth
+from model_ops.graders.functions import FunctionWorkers
+from model_ops.graders.grade import AskedGroup, Failures, Grade, combined
+from model_ops.graders.pairwise_judge import PairwiseJudge
+from model_ops.graders.settings import GraderPart, GraderSettings
+from model_ops.jobs import ModelError
+from model_ops.tasks import JudgedItem, run_program
+
+Groups = Sequence[AskedGroup]
+GroupGrader = Callable[[Groups], list[list[Grade]]]
+
+MATH = Path(__file__).with_name("math_equality.py")
+
+
+class Grader:
+    """The parts of a grader, ready to grade. Raises ModelError for one that cannot be used on this machine."""
+
+    def __init__(self, settings: GraderSettings, key: str, reward_model: GroupGrader | None = None):
+        """key: of the recipe, for messages. reward_model: grades for parts with `by: reward_model`."""
+        self.settings, self.key, self.failures, self.answers = settings, key, Failures(), 0
+        self._reward_model = reward_model
+        self._open = ExitStack()
+        try:
+            self._parts = {name: self._grader_of(name, part) for name, part in settings.parts.items()}
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def grade(self, groups: Groups) -> list[list[Grade]]:
+        """Raises ModelError if a grader cannot work, fails on most answers, or is a judge that prefers a place."""
+        by_part = {name: grade(groups) for name, grade in self._parts.items()}
+        found = [
+            [
+                combined({name: grades[place][number] for name, grades in by_part.items()}, self.settings)
+                for number in range(len(group.answers))
+            ]
+            for place, group in enumerate(groups)
+        ]
+        for group, grades in zip(groups, found, strict=True):
+            self.answers += len(grades)
+            for grade in grades:
+                if grade.problem:
+                    self.failures.add(group.row_id, grade.problem)
+        self.failures.refuse_mostly_failed(self.answers)
+        return found
+
+    def _grader_of(self, name: str, part: GraderPart) -> GroupGrader:
+        path, _, function = part.by.rpartition(":")
+        if path:
+            return self._open.enter_context(FunctionWorkers(Path(path), function, part.seconds)).grade
+        if part.by == "math":
+            if find_spec("math_verify") is None:
+                raise ModelError(
+                    f"{self.key}.parts.{name}: the grader math needs the package math-verify: pip install 'millrace[math]'"
+                )
+            workers = self._open.enter_context(FunctionWorkers(MATH, "grade", part.seconds))
+            return lambda groups: workers.grade([replace(group, columns=truth("number", group.columns)) for group in groups])
+        if part.by == "judge":
+            judge = self._open.enter_context(PairwiseJudge(part.judge, f"{self.key}.parts.{name}.judge"))
+            return lambda groups: judged(judge, groups)
+        if part.by == "reward_model":
+            if self._reward_model is None:
+                raise ModelError(
+                    f"{self.key}.parts.{name}: there is no reward model here; switch on reward_model in the recipe"
+                )
+            return self._reward_model
+        if part.by == "unit_tests":
+            run_program("pass", part.seconds, 256)  # raises where nothing can lock a program down
+        return lambda groups: [check(part, group) for group in groups]
+
+
+def judged(judge: PairwiseJudge, groups: Groups) -> list[list[Grade]]:
+    """Each answer's wins minus losses against the others to its prompt, as a share of those comparisons: -1 to 1. Equal texts
+    are a tie. Raises ModelError as PairwiseJudge does."""
+    said: list[list[list[float | None]]] = [[[] for _ in group.answers] for group in groups]
+    places, asked = [], []
+    for place, group in enumerate(groups):
+        item = JudgedItem(suite="graded", item_id=group.row_id, messages=group.messages)
+        for one, other in combinations(range(len(group.answers)), 2):
+            texts = group.answers[one].content, group.answers[other].content
+            if texts[0] == texts[1]:
+                said[place][one].append(0.0)
+                said[place][other].append(0.0)
+            else:
+                places.append((said[place][one], said[place][other]))
+                asked.append((item, *texts))
+    for (one, other), better in zip(places, judge.compare_all(asked), strict=True):
+        one.append(better)
+        other.append(None if better is None else -better)
+    return [[_mean(each) for each in of_group] for of_group in said]
+
+
+def _mean(said: list[float | None]) -> Grade:
+    usable = [each for each in said if each is not None]
+    return Grade(sum(usable) / len(usable)) if usable else Grade(problem="the judge gave no usable reply")

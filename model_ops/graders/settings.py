@@ -1,0 +1,92 @@
+"""Settings of graders, as a recipe's section writes them. Importing this file imports no torch.
+
+grader: verifier                      # what each row brings to verify its answers with
+grader: rewards.py:grade              # a function of a file
+grader:                               # several, each stored for every answer
+  parts:
+    correct: {by: number}
+    brief: {by: length, most_tokens: 200, weight: 0.2}
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from model_ops.answering import EndpointSettings
+from model_ops.jobs import Settings
+
+CHECKS = ("verifier", "number", "exact", "regex", "json_schema", "function_call", "unit_tests")
+"""Checks of model_ops/tasks. verifier: of the kind that the row says."""
+NAMES = (*CHECKS, "math", "length", "judge", "reward_model")
+
+
+class AnswerJudgeSettings(EndpointSettings):
+    """A model that compares two answers to an item, asked twice with the answers in either order."""
+
+    concurrency: int = Field(8, ge=1, le=256, description="Requests at a time")
+    timeout_s: float = Field(60, gt=0, le=86_400, description="Seconds to wait for one reply")
+
+
+class GraderPart(Settings):
+    """One grader, and what its grade counts."""
+
+    by: str = Field(
+        description=f"Who grades: {', '.join(NAMES)}, or a function of a file, as rewards.py:grade",
+    )
+    weight: float = Field(
+        1.0, ge=-1e6, le=1e6, description="What its grade is multiplied by in a sum. Below 0: a high grade is bad"
+    )
+    seconds: float = Field(
+        10.0, gt=0, le=3_600, description="Most seconds of one answer, for functions, `math` and `unit_tests`"
+    )
+    pattern: str | None = Field(
+        None, description="regex: what a right answer matches. Left out: the pattern that the row brings"
+    )
+    most_tokens: int = Field(
+        256, ge=1, le=2**20, description="length: answers up to so many tokens get 1; it falls to 0 at twice as many"
+    )
+    judge: AnswerJudgeSettings | None = Field(
+        None, description="judge: the server that compares the answers to a prompt in pairs. Left out: none"
+    )
+
+    @field_validator("by")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        if value not in NAMES and not re.fullmatch(r".*\.py:[^\W\d]\w*", value):
+            raise ValueError(f"no grader is called so; give {', '.join(NAMES)}, or a function of a file, as rewards.py:grade")
+        return value
+
+    @model_validator(mode="after")
+    def _judge_is_named(self):
+        if (self.by == "judge") != (self.judge is not None):
+            raise ValueError("a judge is named in both `by: judge` and `judge: {base_url, model}`; give both or neither")
+        return self
+
+
+class GraderSettings(Settings):
+    """Who grades answers. A plain text is one grader: its name, or FILE.py:FUNCTION."""
+
+    parts: dict[str, GraderPart] = Field(
+        min_length=1, description="Graders by a name of your choice, under which each grade is stored"
+    )
+    combine: Literal["sum", "product"] = Field(
+        "sum", description="How the parts make one grade: their weighted sum, or their product (then weights do not count)"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_is_one_grader(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return {"parts": {value.rpartition(":")[2]: {"by": value}}}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler.resolve_ref_schema(handler(schema))
+        found["type"] = ["object", "string"]
+        return found

@@ -1,0 +1,100 @@
+"""Steps that learn from pairs of the model's own answers: a StatefulSource of PreferenceBatch.
+
+    plan = SampledPairPlan(rounds, model, settings, world, shares=True, needs_reference=True)
+
+Step i learns from its share of the pairs of round i // sync_steps. The first step of a round lets the present model answer; the
+others learn from the same answers, a few updates later (semi-online: Lanchantin et al., arXiv 2506.21495). The reference stays
+the model before the training, and reads each step's pairs once, in the micro-batches of the step.
+
+The state of the source is the log of `rounds`: a run that continues finds the answers of its round there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from model_ops.documents import MICRO_BATCH_TOKENS, PAIR, Document, Documents, Preferences, answers_document
+from model_ops.objectives.preference_batches import Asked, PreferenceBatch, shared_batches
+from model_ops.objectives.reference_log_probs import log_probs_of
+from model_ops.objectives.sampled_rounds import SampledPair, SampledRounds
+from model_ops.objectives.start_weights import StartWeights
+from model_ops.parallel import World
+from model_ops.training import TrainingSettings
+
+
+class SampledPairPlan:
+    """shares: whether the rejected answer continues the chosen one's prompt (model_ops.documents.preferences)."""
+
+    def __init__(
+        self,
+        rounds: SampledRounds,
+        model: nn.Module,
+        settings: TrainingSettings,
+        world: World,
+        shares: bool,
+        needs_reference: bool,
+    ):
+        self.rounds, self._model, self._world, self._shares = rounds, model, world, shares
+        passes = math.ceil((settings.epochs or 0) * len(rounds.prompts) / rounds.settings.prompts_per_step)
+        self._steps = settings.steps if settings.steps is not None else max(1, passes)
+        self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
+        self._precision = settings.precision
+        self._start = StartWeights(model) if needs_reference else None
+        self._held: tuple[int, list[Document]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[PreferenceBatch]:
+        """The step's share of its round's pairs; where there are fewer pairs than steps, one of them again."""
+        number, place = divmod(index, self.rounds.settings.sync_steps)
+        if self._held[0] != number:
+            self._held = (number, [self._document(pair) for pair in self.rounds.pairs(number)])
+        pairs, steps = (
+            self._held[1],
+            min(self.rounds.settings.sync_steps, self._steps - number * self.rounds.settings.sync_steps),
+        )
+        mine = pairs[place * len(pairs) // steps : (place + 1) * len(pairs) // steps] or [pairs[place % len(pairs)]]
+        return self._batches(mine)
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> PreferenceBatch:
+        """As many pairs of the longest prompt with the longest answers as a micro-batch holds."""
+        prompt = max(self.rounds.prompts, key=lambda prompt: len(prompt.ids))
+        answers = np.zeros((2, self.rounds.settings.max_new_tokens), np.int32)
+        answers[1] += 1
+        document = self._document(SampledPair(prompt, *answers))
+        return self._batches([document] * max(1, self.micro_batch_tokens // len(document)), reads=False)[0]
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: the log has it."""
+        return {}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+    def _document(self, pair: SampledPair) -> Document:
+        prompt = np.array(pair.prompt.ids, np.int32)
+        sides = [np.concatenate([prompt, answer]) for answer in (pair.chosen, pair.rejected)]
+        contexts = [(ids, np.arange(len(ids)) >= len(prompt)) for ids in sides]
+        return answers_document(pair.prompt.row_id, contexts, 2**31, None, self._shares, Counter())
+
+    def _batches(self, documents: Sequence[Document], reads: bool = True) -> list[PreferenceBatch]:
+        ones = np.ones(len(documents))
+        preferences = Preferences(
+            Documents.gather(documents), np.full(len(ones), PAIR), ones, ones, ones * np.nan, ["graded"] * len(ones), {}
+        )
+        batches = partial(shared_batches, preferences, range(len(ones)), self.micro_batch_tokens, self._world)
+        if self._start is None or not reads:
+            return list(batches())
+        self._model.eval()
+        with self._start.in_place():
+            reference = log_probs_of(self._model, Asked(preferences, batches), self._precision, self._world)
+        self._model.train()
+        return list(batches(reference))

@@ -1,0 +1,210 @@
+"""Rounds of a model's own answers: it answers the next prompts, a grader says how good each answer is, best and worst are a
+pair.
+
+    rounds = SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, settings, seed=0, log=log, progress=progress)
+    rounds.pairs(3)                # SampledPair for each prompt of round 3 whose answers differ in grade
+    rounds.counts()                # of all rounds so far
+    rounds.table()                 # a row for each answer
+
+The best answer is one that ends, because a cut one would teach to go on without end; the worst may be a cut one. Prompts whose
+answers are all as good (ties), of which none ends, or of which fewer than two have a grade give no pair and are counted. A
+round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times in all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
+from model_ops.jobs import ModelError, Progress
+from model_ops.objectives.on_policy import Sampler
+from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides, Tokens
+from model_ops.objectives.sampled_pair_settings import SampledPairSettings
+from model_ops.objectives.sampled_prompts import SampledPrompt
+from model_ops.rendering import TurnEncoder
+from model_ops.tasks import UnusableAnswer, message_of
+
+MOST_CHUNKS = 4
+GRADED_AT_ONCE = 8
+"""Prompts whose answers are graded before the grades are kept: what a kill may lose."""
+TIES, NO_END, UNGRADED = "ties", "prompts_without_an_end", "ungraded_prompts"
+SCHEMA = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("step", pa.int64()),
+        ("answer", pa.int64()),
+        ("grade", pa.float64()),
+        ("parts", pa.map_(pa.string(), pa.float64())),
+        ("problem", pa.string()),
+        ("side", pa.string()),
+        ("tokens", pa.int64()),
+        ("ended", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class SampledPair:
+    """A better and a worse answer to a prompt."""
+
+    prompt: SampledPrompt
+    chosen: Tokens
+    rejected: Tokens
+
+
+class SampledRounds:
+    """left_out: counts of prompts that are not asked. sampler: answers with the model's present weights. ends: tokens that end
+    an answer."""
+
+    def __init__(
+        self,
+        prompts: Sequence[SampledPrompt],
+        left_out: Mapping[str, int],
+        sampler: Sampler,
+        grader: Grader,
+        tokenizer: PreTrainedTokenizerBase,
+        ends: Collection[int],
+        settings: SampledPairSettings,
+        seed: int,
+        log: AnswerLog,
+        progress: Progress,
+    ):
+        self.prompts, self._left_out = prompts, left_out
+        self._sampler, self._grader, self._tokenizer = sampler, grader, tokenizer
+        self._ends, self.settings, self._seed, self.log, self._progress = frozenset(ends), settings, seed, log, progress
+        self._specials = TurnEncoder(tokenizer).specials
+
+    def pairs(self, round: int) -> list[SampledPair]:
+        """The pairs of a round: from the log, else sampled now. Raises ModelError if no prompt gives one."""
+        begin, found, outcomes = self.log.before(round), list[SampledPair](), Counter[str]()
+        for number in range(begin, begin + MOST_CHUNKS):
+            chunk = self._chunk(number, round)
+            for place, answers, side in zip(chunk.prompts, chunk.answers, chunk.sides, strict=True):
+                if isinstance(side, str):
+                    outcomes[side] += 1
+                else:
+                    found.append(SampledPair(self.prompts[place], *(answers[each] for each in side)))
+            if len(found) >= self.settings.sync_steps:
+                break
+        if found:
+            return found
+        said = ", ".join(f"{name} {count}" for name, count in outcomes.items())
+        raise ModelError(
+            f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): choose prompts that the model "
+            "answers well sometimes, or raise on_policy.answers, temperature or max_new_tokens"
+        )
+
+    def counts(self) -> dict[str, float]:
+        """Numbers of all rounds, and mean grade and length of the answers of the first and the last one."""
+        table, sides = self.table(), [side for chunk in self.log.chunks for side in chunk.sides]
+        found: dict[str, float] = {
+            **self._left_out,
+            "sampled_prompts": len(sides),
+            "sampled_answers": len(table),
+            "sampled_tokens": pc.sum(table["tokens"]).as_py(),
+            "cut_answers": pc.sum(pc.invert(table["ended"])).as_py(),
+            "failed_grades": pc.sum(pc.not_equal(table["problem"], "")).as_py(),
+            "pairs": sum(not isinstance(side, str) for side in sides),
+            **{name: sides.count(name) for name in (TIES, NO_END, UNGRADED)},
+        }
+        for when, step in zip(("first", "last"), pc.min_max(table["step"]).as_py().values(), strict=True):
+            answers = table.filter(pc.equal(table["step"], step))
+            found |= {f"{when}_grade": pc.mean(answers["grade"]).as_py(), f"{when}_tokens": pc.mean(answers["tokens"]).as_py()}
+        return found
+
+    def table(self) -> pa.Table:
+        """Every graded answer. step: steps after which the model gave it. side: chosen, rejected or ''."""
+        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SCHEMA)
+
+    def _rows(self, chunk: SampledChunk) -> Iterator[dict[str, Any]]:
+        for place, answers, grades, side in zip(chunk.prompts, chunk.answers, chunk.grades, chunk.sides, strict=False):
+            sides = {} if isinstance(side, str) else dict(zip(side, ("chosen", "rejected"), strict=True))
+            for number, (tokens, grade) in enumerate(zip(answers, grades, strict=True)):
+                yield {
+                    "row_id": self.prompts[place].row_id,
+                    "step": chunk.round * self.settings.sync_steps,
+                    "answer": number,
+                    "grade": grade.value,
+                    "parts": list(grade.parts.items()),
+                    "problem": grade.problem,
+                    "side": sides.get(number, ""),
+                    "tokens": len(tokens),
+                    "ended": int(tokens[-1]) in self._ends,
+                }
+
+    def _chunk(self, number: int, round: int) -> SampledChunk:
+        """A chunk with its answers and grades, of which the log may have some already."""
+        each = self.settings.answers
+        if number == len(self.log.chunks):
+            self._progress.report("answers of the model", round, round + 1, "rounds")
+            places = self._places(number)
+            names = [f"{number}:{place}:{answer}" for place in range(len(places)) for answer in range(each)]
+            said = self._sampler([self.prompts[place].ids for place in places for _ in range(each)], names, self._seed)
+            self.log.add_answers(round, places, [said[begin : begin + each] for begin in range(0, len(said), each)])
+        chunk = self.log.chunks[number]
+        while (begin := len(chunk.grades)) < len(chunk.prompts):
+            self._progress.stop_if_requested()
+            self._progress.report("grades", begin, len(chunk.prompts), "prompts")
+            part = slice(begin, begin + GRADED_AT_ONCE)
+            asked = [
+                (self.prompts[place], [self._said(self.prompts[place], tokens) for tokens in answers])
+                for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
+            ]
+            groups = [
+                AskedGroup(prompt.row_id, prompt.messages, prompt.columns, [answer for answer, _ in said])
+                for prompt, said in asked
+            ]
+            grades = self._grader.grade(groups)
+            least = self.settings.least_difference
+            sides = [best_and_worst(of, *zip(*said, strict=True), least) for of, (_, said) in zip(grades, asked, strict=True)]
+            self.log.add_grades(number, grades, sides)
+        return chunk
+
+    def _places(self, chunk: int) -> list[int]:
+        """Prompts of a chunk: the next ones in an endless sequence that is shuffled in every pass."""
+        count = self.settings.prompts_per_step * self.settings.sync_steps
+        passes = [divmod(at, len(self.prompts)) for at in range(chunk * count, (chunk + 1) * count)]
+        orders = {
+            number: np.random.default_rng((self._seed, number, 5)).permutation(len(self.prompts))
+            for number in {n for n, _ in passes}
+        }
+        return [int(orders[number][place]) for number, place in passes]
+
+    def _said(self, prompt: SampledPrompt, tokens: Tokens) -> tuple[GradedAnswer, bool]:
+        """(the answer, whether it is one that a server would give: it ends, and its message can be read)."""
+        ended = int(tokens[-1]) in self._ends
+        ids = tokens[:-1] if ended else tokens
+        text = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        try:
+            message = message_of(text, prompt.text, prompt.tools, self._specials)
+        except UnusableAnswer:
+            message, ended = {"role": "assistant", "content": text}, False
+        return GradedAnswer(text, message, len(tokens)), ended
+
+
+def best_and_worst(
+    grades: Sequence[Grade], answers: Sequence[GradedAnswer], ended: Sequence[bool], least_difference: float
+) -> Sides:
+    """Places of the best answer that ended and of the worst one, or why there is no pair: TIES, NO_END, UNGRADED. The first of
+    several equal ones, which is a fair draw, because answers are alike before they are sampled."""
+    graded = [place for place, grade in enumerate(grades) if grade.value is not None]
+    if len(graded) < 2:
+        return UNGRADED
+    whole = [place for place in graded if ended[place]]
+    if not whole:
+        return NO_END
+
+    def value(place: int) -> float:
+        return grades[place].value
+
+    best, worst = max(whole, key=value), min(graded, key=value)
+    same = answers[best].message == answers[worst].message
+    return TIES if same or value(best) - value(worst) <= least_difference else [best, worst]

@@ -1,0 +1,218 @@
+"""Graders by name, parts that make one grade, a judge of pairs, and graders that mostly fail."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+
+import pytest
+from judge_server import completion, judge_server
+
+from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader, GraderSettings
+from model_ops.graders.grade import combined
+from model_ops.jobs import ModelError
+
+
+def answer(text, tokens=1, **message):
+    return GradedAnswer(text, {"role": "assistant", "content": text, **message}, tokens)
+
+
+def group(*answers, row_id="row-1", **columns):
+    said = [answer(each) if isinstance(each, str) else each for each in answers]
+    return AskedGroup(row_id, [{"role": "user", "content": "q"}], columns, said)
+
+
+def grades(settings, *groups):
+    settings = GraderSettings.model_validate(settings)
+    with Grader(settings, "preference.on_policy.grader") as grader:
+        return [[grade.value for grade in of_group] for of_group in grader.grade(groups)]
+
+
+CALL = {"function": {"name": "area", "arguments": '{"base": 10}'}}
+OTHER_CALL = {"function": {"name": "area", "arguments": '{"base": 11}'}}
+
+
+@pytest.mark.parametrize(
+    ("grader", "columns", "right", "wrong"),
+    [
+        ("number", {"answer": "1,250"}, "so it is 1250", "so it is 125"),
+        ("number", {"ground_truth": 18}, "#### 18.0", "18 or 19"),
+        ("number", {"chosen": {"content": "It is 4."}}, "four: 4", "five"),
+        ("exact", {"solution": "Paris"}, " Paris ", "paris"),
+        ("verifier", {"kind": "regex", "pattern": "^ok"}, "ok then", "no"),
+        ("verifier", {"kind": "number", "answer": "3"}, "3", "4"),
+        ("json_schema", {"json_schema": {"type": "object", "required": ["a"]}}, '{"a": 1}', '{"b": 1}'),
+        ({"parts": {"form": {"by": "regex", "pattern": "x+y"}}}, {"pattern": "never"}, "axxy", "y"),
+        ("function_call", {"accepted": [{"area": {"base": [10]}}]}, answer("", tool_calls=[CALL]), "area(10)"),
+        (
+            "function_call",
+            {"chosen": {"tool_calls": [CALL]}},
+            answer("", tool_calls=[CALL]),
+            answer("", tool_calls=[OTHER_CALL]),
+        ),
+        ("unit_tests", {"test": "assert f(2) == 4", "entry_point": "f"}, "def f(x): return 2 * x", "def f(x): return x"),
+    ],
+)
+def test_checks_by_name_take_what_is_right_from_the_row(grader, columns, right, wrong):
+    assert grades(grader, group(right, wrong, **columns)) == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("grader", "columns"),
+    [
+        ("number", {}),
+        ("number", {"answer": "none"}),
+        ("exact", {"answer": " "}),
+        ("verifier", {"kind": "judge"}),
+        ("verifier", {}),
+        ("json_schema", {"json_schema": {"type": 7}}),
+        ("regex", {}),
+        ("unit_tests", {"entry_point": "f"}),
+        ("function_call", {"chosen": {"tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}}),
+    ],
+)
+def test_a_row_with_nothing_to_verify_has_no_grade(grader, columns):
+    assert grades(grader, group("4", **columns)) == [[None]]
+
+
+def test_length_falls_from_its_bound_to_twice_as_much():
+    settings = {"parts": {"brief": {"by": "length", "most_tokens": 10}}}
+    assert grades(settings, group(*(answer("x", tokens) for tokens in (1, 10, 15, 20, 90)))) == [[1.0, 1.0, 0.5, 0.0, 0.0]]
+
+
+def test_parts_are_stored_and_make_a_weighted_sum_or_a_product():
+    parts = {"right": {"by": "number", "weight": 2}, "brief": {"by": "length", "most_tokens": 10, "weight": -1}}
+    asked = group(answer("4", 15), answer("5", 5), answer="4")
+    with Grader(GraderSettings.model_validate({"parts": parts}), "grader") as grader:
+        ((first, second),) = grader.grade([asked])
+    assert (first.value, first.parts) == (1.5, {"right": 1.0, "brief": 0.5}) and second.value == -1.0
+    assert grades({"parts": parts, "combine": "product"}, asked) == [[0.5, 0.0]]
+
+
+def test_a_part_that_does_not_apply_is_left_out_and_one_that_failed_leaves_no_grade():
+    settings = GraderSettings.model_validate({"parts": {"a": {"by": "number"}, "b": {"by": "exact", "weight": 3}}})
+    assert combined({"a": Grade(0.5), "b": Grade()}, settings).value == 0.5
+    failed = combined({"a": Grade(1.0), "b": Grade(problem="raised ValueError")}, settings)
+    assert (failed.value, failed.parts, failed.problem) == (None, {"a": 1.0}, "b: raised ValueError")
+    assert combined({"a": Grade(), "b": Grade()}, settings) == Grade()
+
+
+@pytest.mark.parametrize(
+    ("said", "value", "problem"),
+    [
+        (True, 1.0, ""),
+        (None, None, ""),
+        (math.inf, None, "answered a number that is not finite (NaN or infinity)"),
+        (10**400, None, "answered a number that is not finite (NaN or infinity)"),
+        ({"a": 1, "b": math.nan}, None, "answered a number that is not finite (NaN or infinity)"),
+        ({"score": "high", "a": 1}, None, "answered dict, which is no number"),
+        ([1.0], None, "answered list, which is no number"),
+        ({}, None, "answered dict, which is no number"),
+    ],
+    ids=["bool", "none", "infinite", "large", "nan in a dict", "score is text", "list", "empty"],
+)
+def test_what_a_function_may_answer(said, value, problem):
+    assert (Grade.of(said).value, Grade.of(said).problem) == (value, problem)
+
+
+def test_a_grader_that_mostly_fails_stops_and_names_rows_only(tmp_path):
+    (tmp_path / "rewards.py").write_text("def grade(answer):\n    return 1 if answer == 'fine' else int(answer)\n")
+    by = f"{tmp_path}/rewards.py:grade"
+    with Grader(GraderSettings.model_validate(by), "grader") as grader:
+        grader.grade([group("secret", *["fine"] * 9, row_id="row-7")])
+        assert str(grader.failures) == "1 times grade: raised ValueError in line 2 (rows row-7)"
+        grader.grade([group(*["secret"] * 5, *["fine"] * 2)])
+        with pytest.raises(ModelError, match=r"failed on 9 of 20 answers|failed on 1\d of 2\d answers") as raised:
+            grader.grade([group(*["secret"] * 8)])
+    assert "row-7, row-1" in str(raised.value) and "secret" not in str(raised.value)
+
+
+def prefers(better):
+    """A judge that says which place is better: better(text of A, text of B)."""
+
+    def answer(body, number):
+        shown = body["messages"][1]["content"]
+        first, second = (shown.split(f"<{name}>\n")[1].split(f"\n</{name}>")[0] for name in "AB")
+        return completion(json.dumps({"better": better(first, second)}))
+
+    return answer
+
+
+def judge_of(address):
+    return {"parts": {"liked": {"by": "judge", "judge": {"base_url": address, "model": "j"}}}}
+
+
+def test_a_judge_grades_by_wins_and_losses_in_both_orders():
+    def better(first, second):
+        return "tie" if first[0] == second[0] else "A" if first > second else "B"
+
+    with judge_server(prefers(better)) as (address, seen):
+        assert grades(judge_of(address), group("c", "a", "b", "a"), group("b1", "b2", "b1", "b1")) == [
+            [1.0, -2 / 3, 1 / 3, -2 / 3],
+            [0.0, 0.0, 0.0, 0.0],
+        ]
+        assert len(seen) == 2 * (5 + 3), "equal texts are not asked about"
+
+
+def test_a_judge_that_always_prefers_a_place_is_refused():
+    asked = [group("a", "b", "c", "d", row_id=str(number)) for number in range(4)]
+    for place in "AB":
+        with judge_server(prefers(lambda first, second, place=place: place)) as (address, _):
+            assert grades(judge_of(address), *asked[:1]) == [[0.0] * 4], "six pairs say little"
+            with pytest.raises(ModelError, match=f"preferred answer {place} in both orders for 24 of 24 pairs"):
+                grades(judge_of(address), *asked)
+
+
+def test_a_judge_that_gives_no_reply_is_named():
+    with (
+        judge_server(prefers(lambda *_: "neither")) as (address, _),
+        pytest.raises(ModelError, match=r"no usable reply to 1 of 1 items.*preference\.on_policy\.grader\.parts\.liked\.judge"),
+    ):
+        grades(judge_of(address), group("a", "b"))
+
+
+def test_graders_that_cannot_work_are_refused(monkeypatch):
+    with pytest.raises(ModelError, match="there is no reward model here"):
+        grades("reward_model", group("a"))
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    with pytest.raises(ModelError, match=r"parts\.liked\.judge: the environment variable JUDGE_KEY holds no key"):
+        judge = {"base_url": "http://127.0.0.1:9/v1", "model": "j", "api_key_env": "JUDGE_KEY"}
+        grades({"parts": {"liked": {"by": "judge", "judge": judge}}}, group("a"))
+    if importlib.util.find_spec("math_verify") is None:
+        with pytest.raises(ModelError, match=r"parts\.math: the grader math needs the package math-verify: pip install"):
+            grades("math", group("a"))
+
+
+def test_a_reward_model_is_asked_with_whole_groups():
+    def scores(groups):
+        return [[Grade(float(len(each.text))) for each in asked.answers] for asked in groups]
+
+    settings = GraderSettings.model_validate("reward_model")
+    with Grader(settings, "grader", reward_model=scores) as grader:
+        ((short, long),) = grader.grade([group("a", "abc")])
+    assert (short.value, long.value) == (1.0, 3.0)
+
+
+def test_settings_say_what_is_wrong():
+    for given, said in (
+        ("numbers", "no grader is called so"),
+        ({"parts": {}}, "at least 1"),
+        ({"parts": {"a": {"by": "judge"}}}, "give both or neither"),
+        ({"parts": {"a": {"by": "number", "weight": math.nan}}}, "weight"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            GraderSettings.model_validate(given)
+
+
+def test_math_equality():
+    pytest.importorskip("math_verify")
+    asked = [
+        group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
+        group("4", answer=" "),
+    ]
+    settings = {"parts": {"right": {"by": "math", "seconds": 1}}}
+    with Grader(GraderSettings.model_validate(settings), "grader") as grader:
+        ((half, third, endless), (nothing,)) = grader.grade(asked)
+    assert (half.value, third.value, nothing.value) == (1.0, 0.0, None)
+    assert endless.value in (None, 0.0)
