@@ -28,7 +28,7 @@ from model_ops.evaluation.token_scores import scored_model
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 
-NOT_SCORED = ("dataset", "answers", "served", "tasks", "speculator", "champion_speculator", "draft_model")
+NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "speculator", "champion_speculator", "draft_model")
 """Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
 
 NATS = "nats per token"
@@ -106,7 +106,7 @@ def comparisons(job: Job) -> list[tuple[str, str]]:
 
 def teacher_of_student(job: Job) -> str | None:
     """The role of the model that the student was distilled from: the nearest one before it; None without one."""
-    return next((role for role in ("merged", "second_sft", "sft", "base") if role in job.inputs), None)
+    return next((role for role in ("merged", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
 
 
 def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:
