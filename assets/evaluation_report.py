@@ -20,7 +20,7 @@ OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 
 
 @dg.asset(
-    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "eval_suite"],
+    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "preference_dataset", "eval_suite"],
     group_name=RELEASE,
     kinds={"pytorch", "parquet"},
     owners=OWNERS,
@@ -63,6 +63,8 @@ def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[st
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
         inputs["served"] = workshop.current("dataset", "served_answers")
+    if "preference_model" in policy.stages:
+        inputs["preferences"] = workshop.current("dataset", "preference_dataset")
     if policy.drafting_model:
         inputs["draft_model"] = workshop.current("model", policy.drafting_model)
     if has_tasks:

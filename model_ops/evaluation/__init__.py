@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CHAMPION,
         GREEDY,
         HELD_OUT,
+        HELD_OUT_PAIRS,
         LONG_CONTEXT,
         REFERENCE,
         TARGET,

@@ -27,9 +27,15 @@ What = Literal[
     "speed_up_estimate",
     "served_distance",
     "served_agreement",
+    "preference_accuracy",
+    "win_rate",
+    "length_ratio",
+    "divergence_from_parent",
 ]
 
 HELD_OUT = "held-out sessions"
+HELD_OUT_PAIRS = "held-out pairs"
+"""What preference training is measured on; also the key of the reason why it was not."""
 LONG_CONTEXT = "long context"
 """Test rows joined to contexts as long as evaluation reads."""
 ALL_SUITES = "all suites"
@@ -61,7 +67,9 @@ class Measurement(BaseModel):
     accuracy_kept, their ratio; speed_up_estimate, the estimated ratio of decoding speeds with `of` as the drafter of
     `against` and without it; served_distance, the mean absolute difference of log-probabilities of answer tokens, in a
     server and by own layers, in nats per token; served_agreement, the share of a server's greedy tokens that own layers
-    rank first, up to ties."""
+    rank first, up to ties; of preference training (preference_change.py): preference_accuracy, the share of pairs whose chosen
+    answer gained more; win_rate, a tie as half; length_ratio, of the answers' tokens; divergence_from_parent, the mean of
+    KL(of || against) in nats per token."""
     of: str
     against: str = ""
     """of, against: roles of the evaluation's inputs (`target` is the served model), or drafters."""

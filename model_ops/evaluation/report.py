@@ -3,7 +3,8 @@ evaluation items.
 
     {"operation": "evaluate", "inputs": {"dataset": SFT_DATASET, "base": .., "sft": .., "student": .., "quantized": ..,
      "target": SERVED, "reference": ITS_UNQUANTIZED_FORM, "champion": SERVED_NOW, "speculator": HEAD,
-     "champion_speculator": HEAD_SERVED_NOW, "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE},
+     "champion_speculator": HEAD_SERVED_NOW, "draft_model": SMALL_MODEL, "answers": .., "served": .., "tasks": EVAL_SUITE,
+     "preferences": PREFERENCE_DATASET},
      "output": DIR, "settings": {...}}
 
 Only dataset and target are required. A directory with two names is measured once. With the setting `server`, the models are
@@ -11,7 +12,7 @@ also loaded in a real server (model_ops.evaluation.in_server), which writes to s
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), and side_by_side.jsonl.
+teacher's draft model), side_by_side.jsonl, and preference_pairs.jsonl.
 Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
 run measures nothing twice.
 """
@@ -28,6 +29,7 @@ from model_ops.evaluation.in_server import InServer, in_server, refuse_missing_s
 from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Measurement
+from model_ops.evaluation.preference_change import PreferenceChange, preference_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySideSummary, side_by_side
 from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
@@ -52,9 +54,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
     beside = side_by_side(job, settings, losses.same_directory, progress)
+    preferred = preference_change(job, settings, progress)
     lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
     served = in_server(job, settings, progress, lengths)
-    report = _report(settings, losses, changed, drafts, student, scores, served, beside)
+    report = _report(settings, losses, changed, drafts, student, scores, served, beside, preferred)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -99,6 +102,7 @@ def _report(
     scores: TaskScores,
     served: InServer,
     beside: SideBySideSummary,
+    preferred: PreferenceChange,
 ) -> dict[str, Any]:
     """The content of report.json."""
     measurements = [
@@ -108,6 +112,7 @@ def _report(
         *student.measurements,
         *scores.measurements,
         *served.measurements,
+        *preferred.measurements,
     ]
     return {
         "settings": settings.model_dump(mode="json"),
@@ -119,6 +124,7 @@ def _report(
             **scores.not_measured,
             **served.not_measured,
             **beside.not_measured,
+            **preferred.not_measured,
         },
         "models": losses.models,
         "same_directory": losses.same_directory,
@@ -150,6 +156,8 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         elif measurement.what in ("served_distance", "served_agreement"):
             name = f"{measurement.what}_{measurement.of.replace(' ', '_')}"
             numbers.update({name: measurement.value, **_ends(name, measurement)})
+        elif measurement.what in ("preference_accuracy", "win_rate", "length_ratio", "divergence_from_parent"):
+            numbers.update({measurement.what: measurement.value, **_ends(measurement.what, measurement)})
         elif measurement.what in ("divergence", "agreement"):
             numbers[f"{measurement.what}_{measurement.of}_{measurement.against}"] = measurement.value
         elif measurement.what == "acceptance_gain" and measurement.against == CHAMPION and measurement.sampling == AS_LOGGED:

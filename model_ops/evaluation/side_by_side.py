@@ -223,14 +223,14 @@ def _line(
         **({f"{other}_loss": pair.other.nll_sum / pair.other.tokens} if pair.other else {}),
         "tokens": pair.target.tokens,
         "ts": at.isoformat() if at else None,
-        "prompt": [{"role": str(message.get("role")), "text": _text(message)} for message in messages[:last][-MESSAGES:]],
-        "logged": _text(messages[last]) if last < len(messages) else "",
+        "prompt": [{"role": str(message.get("role")), "text": text_of(message)} for message in messages[:last][-MESSAGES:]],
+        "logged": text_of(messages[last]) if last < len(messages) else "",
         "marks": {role: found["mark"] for role, found in own.items() if found["mark"]},
         **{role: found["text"][:CHARACTERS] for role, found in own.items()},
     }
 
 
-def _text(message: dict[str, Any]) -> str:
+def text_of(message: dict[str, Any]) -> str:
     """A message's text, cut; its calls of tools as JSON."""
     content = message.get("content")
     text = content if isinstance(content, str) else json.dumps(content) if content else ""

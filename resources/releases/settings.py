@@ -76,6 +76,33 @@ class Gates(Settings):
     accuracy_below_champion: float | None = Field(
         0.1, ge=0, le=1, description="The same against the model that the endpoint serves now. null: no gate"
     )
+    preference_accuracy: float | None = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="With `preference`: lowest share of held-out pairs whose chosen answer gained more probability than the "
+        "rejected one, against the model before preference training (lower end of the 95 % interval). null: no gate",
+    )
+    win_rate: float | None = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="With `preference` and `evaluation.tasks.judge`: lowest share of held-out prompts at which the judge "
+        "prefers the served model's answer to that of the model before preference training, a tie as half. It is missed where "
+        "the whole 95 % interval is below. null: no gate",
+    )
+    length_ratio: float | None = Field(
+        1.5,
+        ge=1,
+        description="With `preference`: how many times longer or shorter the served model's answers may be than before "
+        "preference training, in tokens on average. null: no gate",
+    )
+    divergence_from_parent: float | None = Field(
+        0.5,
+        gt=0,
+        description="With `preference`: most nats per token by which the served model may have moved from the model before "
+        "preference training, KL on its own sampled answers (upper end of the 95 % interval). null: no gate",
+    )
     acceptance_length: float | None = Field(
         1.2,
         ge=1,

@@ -30,6 +30,8 @@ from resources.releasing.summary import Summary
 
 SIDE_BY_SIDE = "side_by_side.jsonl"
 """Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
+PREFERENCE_PAIRS = "preference_pairs.jsonl"
+"""Of an evaluation report (model_ops/evaluation/preference_change.py)."""
 WORST = 20
 """So many of its rows are sorted by harm; the others are gains (MOST of model_ops/evaluation/side_by_side.py)."""
 _THAN = (
@@ -86,6 +88,7 @@ def write_approval_page(
             why=candidate.report.get("not_measured", {}).get("answers side by side", ""),
             worst=rows[:WORST],
             gains=rows[WORST:],
+            pairs=_rows(evaluation / PREFERENCE_PAIRS),
         ),
     )
 

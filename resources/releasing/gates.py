@@ -20,6 +20,7 @@ from model_ops.evaluation import (
     CHAMPION,
     GREEDY,
     HELD_OUT,
+    HELD_OUT_PAIRS,
     LONG_CONTEXT,
     TARGET,
     WITH_DRAFTER,
@@ -45,9 +46,9 @@ class GateInputs:
     """What a report measured, and what there was to compare.
 
     suites: evaluation suites that were to be asked. champion: the release that was served before; None if none was.
-    student: whether the served model went through distillation. drafter: architecture of the release's drafter; None for none.
-    temperature: of acceptance in reports without `as logged`. erased_rows: rows that the models learnt and that were erased
-    since. costliest: which block's quantization costs most, in words.
+    student, preference: whether the served model went through distillation, and preference training. drafter: architecture of
+    the release's drafter; None for none. temperature: of acceptance in reports without `as logged`. erased_rows: rows that the
+    models learnt and that were erased since. costliest: which block's quantization costs most, in words.
     in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that the
     release serves; "" for the one with the drafter, if there is one.
     """
@@ -57,6 +58,7 @@ class GateInputs:
     suites: Sequence[str] = ()
     champion: Champion | None = None
     student: bool = False
+    preference: bool = False
     drafter: str | None = None
     temperature: float = 1.0
     erased_rows: int = 0
@@ -74,6 +76,7 @@ class GateInputs:
             tuple(report.get("tasks", {})),
             costliest=_costliest(blocks),
             in_server=report.get("in_server", {}),
+            preference="preference" in report.get("same_directory", {}),
             **known,
         )
 
@@ -101,6 +104,7 @@ def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
             *_recovery(gates, compared),
             *_losses(gates, compared),
             *_accuracies(gates, compared),
+            *_preferences(gates, compared),
             *_acceptance(gates, compared),
             *_served(gates, compared),
             *_erased(gates, compared.erased_rows),
@@ -191,6 +195,29 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
             yield _gate(
                 f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
             )
+
+
+def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
+    """What preference training changed. Answers may become neither longer nor shorter than the bound."""
+    if not compared.preference:
+        return
+    found = {each.what: each for each in compared.measurements if each.on == HELD_OUT_PAIRS}
+    if (bound := gates.preference_accuracy) is not None:
+        name = "preference_accuracy"
+        yield _gate(name, bound, found.get(name), compared, HELD_OUT_PAIRS, judged_by="low")
+    if (bound := gates.win_rate) is not None:
+        why = compared.not_measured.get("win_rate", compared.not_measured.get(HELD_OUT_PAIRS))
+        if "win_rate" not in found and why:
+            yield _nothing("win_rate", bound, why)
+        else:
+            yield _gate("win_rate", bound, found.get("win_rate"), compared, judged_by="high")
+    if (most := gates.length_ratio) is not None:
+        for name, wanted, way in (("longer", most, "most"), ("shorter", 1 / most, "least")):
+            measured, reasons = found.get("length_ratio"), ("length_ratio", HELD_OUT_PAIRS)
+            yield _gate(f"length_ratio/{name}", wanted, measured, compared, *reasons, bound=way)
+    if (most := gates.divergence_from_parent) is not None:
+        name = "divergence_from_parent"
+        yield _gate(name, most, found.get(name), compared, name, HELD_OUT_PAIRS, judged_by="high", bound="most")
 
 
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:

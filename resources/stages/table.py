@@ -93,6 +93,11 @@ def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     return nearest(recipe, reader, dep)
 
 
+def what_it_measures(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """Pairs only where a model learnt pairs."""
+    return () if dep == "preference_dataset" and "preference_model" in recipe.disabled else nearest(recipe, reader, dep)
+
+
 @dataclass(frozen=True)
 class Stage:
     """One step of the graph. An empty text means: none."""
@@ -347,7 +352,15 @@ STAGES: tuple[Stage, ...] = (
         fixed_seconds=4,
         does="trains the drafter",
     ),
-    Stage("evaluation_report", "dataset", "release", "evaluate", fixed_seconds=10, does="measures models and drafters"),
+    Stage(
+        "evaluation_report",
+        "dataset",
+        "release",
+        "evaluate",
+        reads=what_it_measures,
+        fixed_seconds=10,
+        does="measures models and drafters",
+    ),
     Stage(
         "release_candidate",
         "release",

@@ -202,4 +202,26 @@ CHANGES = {
         "ctx.save_for_backward(*(each.new_empty(0) for each in (query, key, value, output, output)))",
         ("model_ops/planning/test_traced_attention.py",),
     ),
+    # preference training
+    "a pair that did not move counts as right": Change(
+        "model_ops/evaluation/preference_change.py",
+        "0.5 + 0.5 * float(np.sign(gain))",
+        "float(gain >= 0)",
+        ("model_ops/test_preference_change.py",),
+    ),
+    "the rejected answer's gain is added": Change(
+        "model_ops/evaluation/preference_change.py",
+        "moved[name, CHOSEN] - moved[name, REJECTED]",
+        "moved[name, CHOSEN] + moved[name, REJECTED]",
+        ("model_ops/test_preference_change.py",),
+    ),
+    "answers may become much shorter": Change(
+        "resources/releasing/gates.py", '("shorter", 1 / most, "least")', '("shorter", most, "most")', (GATES,)
+    ),
+    "the middle of the pairs' interval decides": Change(
+        "resources/releasing/gates.py",
+        'found.get(name), compared, HELD_OUT_PAIRS, judged_by="low")',
+        "found.get(name), compared, HELD_OUT_PAIRS)",
+        (GATES,),
+    ),
 }

@@ -361,3 +361,35 @@ def test_bits_are_those_of_the_lowest_group(tmp_path):
     assert served_bits(tmp_path) == 4
     (tmp_path / "config.json").write_text("{}")
     assert served_bits(tmp_path) == 16
+
+
+def of_pairs(what, value, low=None, high=None, **fields):
+    given = {"against": "sft", "on": "held-out pairs", "n": 40, "counted": "pairs", "unit": "share", **fields}
+    return measured(what, value=value, low=low, high=high, **given)
+
+
+def test_gates_of_preference_training():
+    """Of 40 pairs 62 % gained, with the interval's lower end below a half; answers twice as long; the judge sees no difference."""
+    gates = only(preference_accuracy=0.5, win_rate=0.5, length_ratio=1.5, divergence_from_parent=0.5)
+    found = (
+        of_pairs("preference_accuracy", 0.62, 0.47, 0.77),
+        of_pairs("win_rate", 0.45, 0.35, 0.55),
+        of_pairs("length_ratio", 2.0, 1.4, 2.6, unit="ratio"),
+        of_pairs("divergence_from_parent", 0.45, 0.38, 0.52, unit="nats per token"),
+    )
+    assert results(gates, *found, preference=True) == {
+        "preference_accuracy": False,
+        "win_rate": True,
+        "length_ratio/longer": False,
+        "length_ratio/shorter": True,
+        "divergence_from_parent": False,
+    }
+    assert results(gates, *found, preference=False) == {}
+    better = of_pairs("preference_accuracy", 0.7, 0.5, 0.9), of_pairs("length_ratio", 0.6, 0.5, 0.7)
+    said = results(gates, *better, preference=True, not_measured={"win_rate": "no judge"})
+    assert said["preference_accuracy"] and said["length_ratio/longer"] and not said["length_ratio/shorter"] and said["win_rate"]
+    assert not said["divergence_from_parent"]  # not measured
+    worse = of_pairs("win_rate", 0.3, 0.2, 0.49)
+    assert not gate(only(win_rate=0.5), worse, preference=True).passed
+    nothing = gate(only(preference_accuracy=0.5), preference=True, not_measured={"held-out pairs": "no test pair"})
+    assert not nothing.passed and "no test pair" in nothing.why

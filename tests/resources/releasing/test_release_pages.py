@@ -396,6 +396,17 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
 
 
+def test_pairs_that_preference_training_changed_are_shown_worst_first(page, lake):
+    sides = {"chosen": "Four.", "rejected": "Five?", "target": "It is <i>four</i>.", "parent": "Six"}
+    prompt = [{"role": "user", "text": "Two and two?"}]
+    lines = [{"row_id": f"pair:{i}", "change": i - 0.5, "reason": "edited", "prompt": prompt, **sides} for i in range(2)]
+    (page[3] / "preference_pairs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = approval(page, lake, [])
+    (page[3] / "preference_pairs.jsonl").unlink()
+    assert text.index("-0.5000") < text.index("+0.5000") and "2 held-out pairs" in text
+    assert "It is &lt;i&gt;four" in text and text.count("Five?") == 2 and "held-out pairs" not in approval(page, lake, [])
+
+
 def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
     shared = {"sampling": "as logged", "n": 40, "counted": "prompts"}
     lengths = [

@@ -1,0 +1,290 @@
+"""What preference training changed on held-out pairs: the served model beside its parent, the model that it began with.
+
+    found = preference_change(job, settings, progress)      # of the inputs preferences, target and the parent
+    found.measurements, found.not_measured                  # writes preference_pairs.jsonl
+
+Of every held-out pair the log-probability of both answers by both models: preference_accuracy, the share of pairs whose chosen
+answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4). Of the answers of both models to
+some of these prompts: win_rate by the judge of `evaluation.tasks`, length_ratio, and divergence_from_parent, the mean of
+log p(target) - log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent).
+
+preference_pairs.jsonl has the pairs of these prompts that changed most, SHOWN from either end, worst first: row_id, change (by
+how many nats the chosen answer gained on the rejected one), reason, prompt (its last messages, cut), the answers chosen,
+rejected, target and parent. A file of text: an erasure cleans its lines.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from jaxtyping import Float
+
+from model_ops.decoding import decode, load_runner
+from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_preferences
+from model_ops.drafting import moves, student, variance
+from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.likelihoods import NATS
+from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, Measurement, What, at_temperature
+from model_ops.evaluation.pairwise_judge import PairwiseJudge
+from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.evaluation.side_by_side import CHARACTERS, MESSAGES, text_of
+from model_ops.evaluation.token_scores import scored_model
+from model_ops.files import write_text
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.tasks import JudgedItem
+
+FILE = "preference_pairs.jsonl"
+CHOSEN, REJECTED = "chosen", "rejected"
+SHOWN, MOST_PROMPTS = 5, 64
+"""Pairs that are shown from either end, and most prompts that both models answer."""
+Key = tuple[str, str]
+"""A pair's id and a side of it."""
+Estimate = tuple[float, float | None, float | None, int]
+"""Value, ends of its 95 % interval (None if unknown), and how many it is taken over."""
+Answers = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""By role and pair: tokens and text."""
+
+
+@dataclass
+class PreferenceChange:
+    """What was measured of held-out pairs, and what was not, with the reason."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    not_measured: dict[str, str] = field(default_factory=dict)
+
+
+def parent_of_preference(job: Job) -> str | None:
+    """The role of the model that preference training began with; None where the job has no preference model."""
+    before = ("second_sft", "sft", "base")
+    return next((role for role in before if role in job.inputs), None) if "preference" in job.inputs else None
+
+
+def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) -> PreferenceChange:
+    """Measures nothing where the job has no preference model. What cannot be measured is named in `not_measured`."""
+    found, parent = PreferenceChange(), parent_of_preference(job)
+    if parent is None or "preferences" not in job.inputs:
+        return found
+    asked = _Asked(job, settings, progress, parent)
+    try:
+        read = {role: asked.documents(role) for role in ("target", parent)}
+    except ModelError as error:
+        found.not_measured[HELD_OUT_PAIRS] = str(error)
+        return found
+    shared = sorted(set.intersection(*({name for name, _ in documents} for documents in read.values())))
+    if not shared:
+        found.not_measured[HELD_OUT_PAIRS] = (
+            "the preference dataset has no test pair that both models can read; collect more feedback"
+        )
+        return found
+    gains = _gains(*(asked.log_probs(role, {key: read[role][key] for key in read[role] if key[0] in shared}) for role in read))
+    found.measurements.append(asked.measured("preference_accuracy", *_share_of_gains(list(gains.values())), "pairs", "share"))
+    drawn = random.Random(settings.seed).sample(shared, min(len(shared), MOST_PROMPTS, settings.prompts))
+    prompts = {role: {name: _prompt(read[role][name, CHOSEN]) for name in drawn} for role in read}
+    answers = {role: asked.answers(role, prompts[role], temperature=0.0) for role in read}
+    both = [name for name in drawn if all(name in answers[role] for role in read)]
+    if not both:
+        found.not_measured["length_ratio"] = found.not_measured["win_rate"] = "no prompt leaves room for an answer"
+        return found
+    lengths = [np.array([max(1, len(answers[role][name]["tokens"])) for name in both], float) for role in read]
+    found.measurements.append(asked.measured("length_ratio", *_ratio(*lengths), "prompts", "ratio", GREEDY))
+    rows = _rows(job.inputs["preferences"])
+    try:
+        if settings.tasks.judge is None:
+            raise ModelError("no judge compares answers: set evaluation.tasks.judge")
+        with PairwiseJudge(settings.tasks.judge) as judge:
+            items = [JudgedItem(suite=HELD_OUT_PAIRS, item_id=name, messages=json.loads(rows[name]["prompt"])) for name in both]
+            texts = [[answers[role][name]["text"] for name in both] for role in read]
+            wins = [won for won in judge.compare_all(list(zip(items, *texts, strict=True))) if won is not None]
+        found.measurements.append(asked.measured("win_rate", *_win_rate(wins), "prompts", "share", GREEDY))
+    except ModelError as error:
+        found.not_measured["win_rate"] = str(error)
+    if load_tokenizer(job.inputs["target"]).get_vocab() != load_tokenizer(job.inputs[parent]).get_vocab():
+        found.not_measured["divergence_from_parent"] = "the two models have different tokenizers"
+    else:
+        sampled = {name: each["tokens"] for name, each in asked.answers("target", prompts["target"], temperature=1.0).items()}
+        said = {
+            (name, "sampled"): _answered(name, prompts["target"][name], tokens) for name, tokens in sampled.items() if tokens
+        }
+        own, before = (
+            [RowLoss(name, -log, len(sampled[name])) for (name, _), log in asked.log_probs(role, said, "sampled").items()]
+            for role in read
+        )
+        low, high = loss_increase_interval(own, before) or (None, None)
+        value = mean_loss(before) - mean_loss(own)
+        found.measurements.append(
+            asked.measured("divergence_from_parent", value, low, high, len(own), "prompts", NATS, at_temperature(1.0))
+        )
+    write_text(job.output / FILE, "".join(f"{json.dumps(line)}\n" for line in _shown(rows, gains, both, answers, parent)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Two models and what they are asked about pairs. Answers and log-probabilities are finished parts."""
+
+    job: Job
+    settings: EvaluateSettings
+    progress: Progress
+    parent: str
+
+    def documents(self, role: str) -> dict[tuple[str, str], Document]:
+        """By pair and side: prompt and answer. Raises ModelError for a dataset or template that cannot be read."""
+        tokenizer, dataset = load_tokenizer(self.job.inputs[role]), self.job.inputs["preferences"]
+        found = read_preferences(dataset, "test", tokenizer, self.settings.max_length, rows="pairs", shares=False)
+        sides = {}
+        for document in found.documents:
+            cut = document.segments[0].length
+            for side, where in ((CHOSEN, slice(cut)), (REJECTED, slice(cut, None))):
+                sides[document.row_id, side] = Document(
+                    f"{document.row_id} {side}", document.input_ids[where], document.targets[where]
+                )
+        return sides
+
+    def log_probs(self, role: str, documents: Mapping[Key, Document], what: str = "pairs") -> dict[Key, float]:
+        """The log-probability of each document's targets."""
+        kept = finished(
+            self.job,
+            f"preference-{what}-{role}",
+            lambda: {
+                row.row_id: -row.nll_sum
+                for row in held_out_loss(
+                    scored_model(self.job.inputs[role]),
+                    list(documents.values()),
+                    progress=self.progress,
+                    phase=f"held-out pairs: {role}",
+                )
+            },
+        )
+        return {key: kept[document.row_id] for key, document in documents.items()}
+
+    def answers(self, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, dict[str, Any]]:
+        """Tokens and text of the answer to each prompt that leaves room for one."""
+        return finished(
+            self.job,
+            f"preference-answers-{role}-{temperature:g}",
+            lambda: self._decoded(self.job.inputs[role], role, prompts, temperature),
+        )
+
+    def _decoded(self, directory: Path, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, Any]:
+        tokenizer, runner, eos_ids = load_tokenizer(directory), load_runner(directory), end_of_text_ids(directory)
+        names = [name for name, prompt in prompts.items() if 0 < len(prompt) < runner.max_positions]
+        self.progress.stop_if_requested()
+        answers = decode(
+            runner,
+            [prompts[name] for name in names],
+            names,
+            eos_ids=eos_ids,
+            temperature=temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+            seed=self.settings.seed,
+            on_batch=lambda done: self.progress.report(f"answers to held-out pairs: {role}", done, len(names), "answers"),
+        )
+        return {
+            name: {
+                "tokens": answer.tokens,
+                "text": tokenizer.decode([token for token in answer.tokens if token not in eos_ids]),
+            }
+            for name, answer in zip(names, answers, strict=True)
+        }
+
+    def measured(
+        self,
+        what: What,
+        value: float,
+        low: float | None,
+        high: float | None,
+        n: int,
+        counted: str,
+        unit: str,
+        sampling: str = "",
+    ) -> Measurement:
+        return Measurement(
+            what=what,
+            of="target",
+            against=self.parent,
+            on=HELD_OUT_PAIRS,
+            sampling=sampling,
+            value=value,
+            low=low,
+            high=high,
+            n=n,
+            counted=counted,
+            unit=unit,
+            method=f"Student's t over {counted}",
+        )
+
+
+def _gains(target: Mapping[Key, float], parent: Mapping[Key, float]) -> dict[str, float]:
+    """By pair: how much more the chosen answer gained than the rejected one, in nats."""
+    moved = {key: target[key] - parent[key] for key in target}
+    return {name: moved[name, CHOSEN] - moved[name, REJECTED] for name, side in moved if side == CHOSEN}
+
+
+def _share_of_gains(gains: Sequence[float]) -> Estimate:
+    """(share of gains above 0, half of those that are 0; its interval; their number)."""
+    right = [0.5 + 0.5 * float(np.sign(gain)) for gain in gains]
+    return float(np.mean(right)), *(mean_interval(right, 0.0, 1.0) or (None, None)), len(right)
+
+
+def _win_rate(wins: Sequence[float]) -> Estimate:
+    """(share of wins, a tie as half; its interval; their number) of 1, 0 and -1."""
+    ends = mean_interval(wins, -1.0, 1.0) or (None, None)
+    low, high = (None if end is None else (1 + end) / 2 for end in ends)
+    return (1 + float(np.mean(wins))) / 2, low, high, len(wins)
+
+
+def _ratio(target: Float[np.ndarray, " prompts"], parent: Float[np.ndarray, " prompts"]) -> Estimate:
+    """(sum of target / sum of parent; its interval; their number), paired by prompt."""
+    value = float(target.sum() / parent.sum())
+    if len(target) < 2:
+        return value, None, None, len(target)
+    reach = student(len(target) - 1) * math.sqrt(variance(moves(parent, target)))
+    return value, value - reach, value + reach, len(target)
+
+
+def _prompt(document: Document) -> list[int]:
+    return document.input_ids[: int(np.flatnonzero(document.targets)[0])].tolist()
+
+
+def _answered(name: str, prompt: Sequence[int], tokens: Sequence[int]) -> Document:
+    ids = np.array([*prompt, *tokens], np.int32)
+    return Document(f"{name} sampled", ids, np.arange(len(ids)) >= len(prompt))
+
+
+def _rows(dataset: Path) -> dict[str, dict[str, Any]]:
+    """The test pairs as they are in the dataset, by id."""
+    columns = ["row_id", "reason", "prompt", CHOSEN, REJECTED]
+    return {row["row_id"]: row for row in pq.read_table(dataset / "test.parquet", columns=columns).to_pylist()}
+
+
+def _shown(
+    rows: Mapping[str, dict[str, Any]], gains: Mapping[str, float], answered: Sequence[str], answers: Answers, parent: str
+) -> list[dict[str, Any]]:
+    """The lines of preference_pairs.jsonl."""
+    ordered = sorted(answered, key=lambda name: (gains[name], name))
+    ends = ordered if len(ordered) <= 2 * SHOWN else ordered[:SHOWN] + ordered[-SHOWN:]
+    return [
+        {
+            "row_id": name,
+            "change": gains[name],
+            "reason": rows[name]["reason"],
+            "prompt": [
+                {"role": str(said.get("role")), "text": text_of(said)} for said in json.loads(rows[name]["prompt"])[-MESSAGES:]
+            ],
+            **{side: text_of(json.loads(rows[name][side])[0]) for side in (CHOSEN, REJECTED)},
+            "target": answers["target"][name]["text"][:CHARACTERS],
+            "parent": answers[parent][name]["text"][:CHARACTERS],
+        }
+        for name in ends
+    ]
