@@ -33,12 +33,12 @@ from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, Measurement, What, at_temperature
-from model_ops.evaluation.pairwise_judge import PairwiseJudge
 from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import CHARACTERS, MESSAGES, text_of
 from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import write_text
+from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.tasks import JudgedItem
