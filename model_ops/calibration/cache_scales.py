@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
@@ -24,14 +25,14 @@ class CacheRanges:
 
     def __init__(self, layers: Sequence[str]):
         self.layers = list(layers)
-        self.largest: dict[str, list[float]] = {}
+        self.largest: dict[str, list[Tensor]] = {}
+        """On the device, so that no layer waits for it; a NaN stays."""
 
     def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
         def seen(name: str, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-            before = self.largest.setdefault(f"{block.prefix}{name}", [0.0, 0.0])
-            for place, cached in enumerate((keys, values)):
-                found = cached.abs().max().item()
-                before[place] = max(before[place], found if math.isfinite(found) else math.inf)
+            found, place = [cached.abs().max().float() for cached in (keys, values)], f"{block.prefix}{name}"
+            before = self.largest.get(place, found)
+            self.largest[place] = [torch.maximum(*pair) for pair in zip(before, found, strict=True)]
             return keys, values
 
         own = [block.inner(name) for name in self.layers if name.startswith(block.prefix)]
@@ -42,7 +43,8 @@ class CacheRanges:
 
         Raises ModelError if a layer caches nothing, or values that are not finite.
         """
-        own = [value for name in self.layers for value in self.largest.get(name, (-1.0, -1.0))]
+        own = [float(value) for name in self.layers for value in self.largest.get(name, (-1.0, -1.0))]
+        own = [math.inf if math.isnan(value) else value for value in own]
         found = own if world is None else world.greatest(own)
         pairs = dict(zip(self.layers, zip(found[::2], found[1::2], strict=True), strict=True))
         for name, pair in pairs.items():

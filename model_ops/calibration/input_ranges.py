@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -35,7 +36,8 @@ class InputRanges:
 
     def __init__(self, layers: BlockLayers, batches: int):
         self.layers, self.batches = layers, batches
-        self.largest = dict.fromkeys(layers.modules, 0.0)
+        self.largest: dict[str, Tensor] = {}
+        """On the device, so that no layer waits for it; a NaN stays."""
 
     def __call__(self, block: WalkBlock) -> list[RemovableHandle]:
         hooks = [
@@ -51,8 +53,9 @@ class InputRanges:
     def found(self, world: World | None = None) -> dict[str, float]:
         """Layer in the checkpoint -> largest absolute input, of the rows of all processes. Raises ModelError if a layer reads
         nothing, or values that are not finite."""
-        own = list(self.largest.values())
-        largest = dict(zip(self.largest, own if world is None else world.greatest(own), strict=True))
+        own = [float(self.largest.get(layer, 0.0)) for layer in self.layers.modules]
+        own = [math.inf if math.isnan(value) else value for value in own]
+        largest = dict(zip(self.layers.modules, own if world is None else world.greatest(own), strict=True))
         for layer, value in largest.items():
             if not 0 < value < math.inf:
                 raise ModelError(
@@ -64,9 +67,8 @@ class InputRanges:
         return largest
 
     def _seen(self, names: Sequence[str], values: Tensor) -> None:
-        found = values.abs().max().item()
-        found = found if math.isfinite(found) else math.inf
-        self.largest.update({layer: max(self.largest[layer], found) for layer in names})
+        found = values.abs().max().float()
+        self.largest.update({layer: torch.maximum(self.largest.get(layer, found), found) for layer in names})
 
     def _of_layer(self, layer: str, module: nn.Module, given: tuple) -> None:
         self._seen([layer], given[0])

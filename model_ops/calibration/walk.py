@@ -6,7 +6,7 @@
 
     show(model, batches, layers, [ranges])              # runs all blocks as they are, under watches
 
-Only hidden states of one block boundary are kept, in main memory, second moments of one block, and the weights of one block
+Only hidden states of one block boundary are kept (in main memory, or on the device where they are small), second moments of one block, and the weights of one block
 (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and up) share one moment. A block runs twice:
 as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it will really
 read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of experts reads is kept as it is, with the router's
@@ -37,6 +37,8 @@ from model_ops.quantization import EACH, SeparateExperts, separated
 from model_ops.tensors import Batch
 
 HOST = torch.device("cpu")
+HELD_SHARE = 0.25
+"""Share of a device's free memory that hidden states may take; more of them wait in main memory."""
 
 
 @dataclass
@@ -67,6 +69,8 @@ class WalkBlock:
     batches: int
     world: World
     device: torch.device
+    held_on: torch.device = HOST
+    """Where hidden states wait for the next block."""
     with_moments: bool = True
     """Whether second moments of the layers' inputs are summed."""
     watches: Sequence[BlockWatch] = ()
@@ -126,11 +130,11 @@ class WalkBlock:
         """Runs the block with its present weights: its outputs are the next block's hidden states. The walk does so, unless its
         caller has."""
         if not any(run is self.trial for run in self.runs):
-            self.trial.hidden = self.output(self.trial).to(HOST)
+            self.trial.hidden = self.output(self.trial).to(self.held_on)
         hooks = [hook for watch in self.watches for hook in watch(self)]
         try:
             for run in self.runs:
-                run.hidden = self.output(run).to(HOST)
+                run.hidden = self.output(run).to(self.held_on)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -165,9 +169,10 @@ def walk(
             "quantize.calibration_rows, or make quantize.mesh smaller"
         )
     shortest = min(range(len(batches)), key=lambda place: batches[place].tokens)
+    held_on = _held_on(model, batches)
     with model.outside():
         runs = {
-            place: _at_the_blocks(model, batches[place], place)
+            place: _at_the_blocks(model, batches[place], place, held_on)
             for place in sorted({shortest, *range(world.data_rank, len(batches), world.data_ranks)})
         }
     trial, own = runs[shortest], [run for place, run in runs.items() if place % world.data_ranks == world.data_rank]
@@ -183,7 +188,7 @@ def walk(
             fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
             with separated(model.module, fused) as mixtures:
                 block = WalkBlock(
-                    index, module, linear, own, trial, start, len(batches), world, model.device, with_moments, watches, mixtures
+                    index, module, linear, own, trial, start, len(batches), world, model.device, held_on, with_moments, watches, mixtures
                 )
                 yield block
             if not block.advanced and (watches or index + 1 < len(model.blocks)):
@@ -208,15 +213,24 @@ def show(
             after_block(block.index + 1, len(model.blocks))
 
 
-def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int) -> BatchPass:
+def _held_on(model: BlockwiseModel, batches: Sequence[Batch]) -> torch.device:
+    """Where hidden states wait: on the model's device if all batches fit into HELD_SHARE of its free memory, because copies to
+    main memory and back take longer than a block of a large model."""
+    if model.device.type != "cuda":
+        return HOST
+    size = sum(batch.tokens for batch in batches) * model.module.config.hidden_size * model.module.dtype.itemsize
+    return model.device if size <= HELD_SHARE * torch.cuda.mem_get_info(model.device)[0] else HOST
+
+
+def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int, held_on: torch.device) -> BatchPass:
     """The hidden states that the first block is called with, and the other arguments of every block: families give their
     layers different masks and rotary tables."""
     with bypassed(model.blocks) as recorders:
         model.module.base_model(**batch.to(model.device).model_inputs)
     ((hidden, _),) = recorders[0].calls
     known: dict[int, Tensor] = {}
-    rest = [_moved(named, HOST, known) for recorder in recorders for _, named in recorder.calls]
-    return BatchPass(hidden.to(HOST), rest, place)
+    rest = [_moved(named, held_on, known) for recorder in recorders for _, named in recorder.calls]
+    return BatchPass(hidden.to(held_on), rest, place)
 
 
 def _moved(value: Any, device: torch.device, known: dict[int, Tensor]) -> Any:

@@ -19,7 +19,7 @@ from model_ops.documents.documents import Document
 from model_ops.documents.packing import MICRO_BATCH_TOKENS, to_batches
 from model_ops.jobs import Progress
 from model_ops.losses import token_nll
-from model_ops.machine import products_in
+from model_ops.machine import Precision, faster_on, products_in
 from model_ops.parallel import World
 
 
@@ -37,14 +37,16 @@ def held_out_loss(
     model: nn.Module,
     documents: Sequence[Document],
     batch_tokens: int = MICRO_BATCH_TOKENS,
-    precision: str = "float32",
+    precision: Precision | None = None,
     progress: Progress | None = None,
     phase: str = "held-out loss",
 ) -> list[RowLoss]:
     """The loss of each row, in the order of its first document; a row may have several documents. precision: of matrix
-    products, float32 or bfloat16."""
+    products. None: float32 on a CPU; bfloat16 on devices that have units for it, where float32 takes about 12 times as long and
+    leaves the kernel of packed attention. Softmax and sums are float32."""
     model.eval()
     device = next(model.parameters()).device
+    precision = precision or ("float32" if device.type == "cpu" else faster_on(device))
     found = {row_id: RowLoss(row_id, 0.0, 0) for row_id in (document.row_id for document in documents)}
     done, total = 0, sum(len(document) for document in documents)
     for batch in to_batches(documents, batch_tokens):

@@ -47,9 +47,10 @@ class LookupDrafter:
     def __init__(self, open_index: Callable[[Sequence[int]], LookupIndex]):
         self.open_index = open_index
         self.indexes: list[LookupIndex] = []
+        self.device = torch.device("cpu")
 
     def begin(self, prompts, first, captured=None) -> None:
-        self.indexes = [self.open_index(prompt) for prompt in prompts]
+        self.indexes, self.device = [self.open_index(prompt) for prompt in prompts], first.device
         for index, token in zip(self.indexes, first.tolist(), strict=True):
             index.extend([token])
 
@@ -57,7 +58,7 @@ class LookupDrafter:
         proposals = [index.propose(count) for index in self.indexes]
         tokens = torch.tensor([proposal + [0] * (count - len(proposal)) for proposal in proposals])
         lengths = torch.tensor([len(proposal) for proposal in proposals])
-        return Proposal(tokens, torch.arange(count) < lengths[:, None])
+        return Proposal(tokens.to(self.device), (torch.arange(count) < lengths[:, None]).to(self.device))
 
     def advance(self, emitted, counts, captured=None) -> None:
         for index, tokens, count in zip(self.indexes, emitted.tolist(), counts.tolist(), strict=True):

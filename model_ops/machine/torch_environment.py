@@ -20,9 +20,15 @@ CUBLAS_WORKSPACE = ":4096:8"
 """Workspace with which cuBLAS is deterministic (8 buffers of 4 MiB); cuBLAS reads it before a job's settings are known."""
 
 
+ALLOCATORS = "expandable_segments:True,pinned_use_cuda_host_register:True,pinned_num_register_threads:8"
+"""torch's CUDA allocators: segments of the device's memory grow, so that rows of new lengths leave no gaps; host memory for
+checkpoints is mapped by eight threads, where one takes half a minute for half of a large machine's memory."""
+
+
 def set_torch_environment() -> None:
     """Sets every variable that is not set yet."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     os.environ.setdefault("LRU_CACHE_CAPACITY", KERNELS_KEPT)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS_KEPT)

@@ -44,7 +44,8 @@ def experts_forward(
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.down_proj.dtype
     tokens, top_k = top_k_index.shape
     expert, order = top_k_index.reshape(-1).sort(stable=True)
-    ends = torch.bincount(expert, minlength=self.num_experts).cumsum(0).to(torch.int32)
+    # bincount would wait for a device
+    ends = torch.searchsorted(expert, torch.arange(self.num_experts, device=expert.device), right=True, out_int32=True)
     first = "gate_up_proj" if self.has_gate else "up_proj"
     with torch.autocast(kind, enabled=False):
         outputs = _layer(self, first, hidden_states.to(dtype)[order // top_k], expert, ends)

@@ -155,7 +155,8 @@ def decoding_twin(student: nn.Module) -> nn.Module:
     config, first = copy.deepcopy(student.config), next(student.parameters())
     dtype = decoding_dtype(first.device, sum(parameter.numel() for parameter in student.parameters()))
     config._attn_implementation = attention_with_cache(config)
-    twin = type(student)(config).to(first.device)
+    with first.device:
+        twin = type(student)(config)
     for name, parameter in twin.named_parameters():
         if not stays_float32(twin, name):
             parameter.data = parameter.data.to(dtype)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.documents import (
@@ -36,6 +37,7 @@ from model_ops.documents import (
     validation_documents,
     validation_of,
 )
+from model_ops.families import stays_float32
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import (
@@ -131,12 +133,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     loss, plan = next_token_loss, None if paired is not None else PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
     if paired is not None:
+        halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
         plan, loss = across(paired, settings, student, teacher, chats.tokenizer, load_tokenizer(place))
     elif told is not None and settings.label_weight < 1:
         plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
+        halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
         refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
@@ -181,6 +185,16 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     if told is not None:
         found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
     return {**result.metrics(chats.counts), **kept, **found}
+
+
+def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None:
+    """On one accelerator, under bfloat16: the teacher's weights in bfloat16, in place, because autocast would round those of a
+    frozen model again in every forward pass. Several processes round what they gather."""
+    if precision != "bfloat16" or world.device.type == "cpu" or world.mesh is not None:
+        return
+    for name, parameter in teacher.named_parameters():
+        if not stays_float32(teacher, name):
+            parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def student_base(base: Path, work: Path, world: World, progress: Progress) -> Path:

@@ -130,7 +130,8 @@ def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance
         value = _cut_channels(name, value, channels, config.hidden_size, scale)
         weights[name] = value.clone()
     parameter = next(model.parameters())
-    narrow = type(model)(cut)
+    with parameter.device:
+        narrow = type(model)(cut)
     narrow.load_state_dict(weights, strict=True)
     narrow.set_attn_implementation("packed")
     narrow.generation_config = copy.deepcopy(model.generation_config)

@@ -7,7 +7,6 @@ layers_fit(teacher, [1, 2, 5])     # whether a model of these layers has their s
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -54,7 +53,7 @@ def make_student(teacher: PreTrainedModel, layers: list[int]) -> PreTrainedModel
     Raises ModelError if the teacher has no list of layers."""
     prefix, _ = layer_list(teacher)
     parameter = next(teacher.parameters())
-    with torch.device("meta") if parameter.is_meta else nullcontext():
+    with parameter.device:  # random values are drawn where they are fastest; those of a teacher on meta have no storage
         student = type(teacher)(student_config(teacher.config, layers))
     weights = {}
     for name, value in teacher.state_dict().items():

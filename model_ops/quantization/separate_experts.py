@@ -54,7 +54,8 @@ class SeparateExperts(nn.Module):
             self.watch(hidden_states, top_k_index)
         tokens, top_k = top_k_index.shape
         expert, order = top_k_index.reshape(-1).sort(stable=True)
-        ends = torch.bincount(expert, minlength=len(self.each)).cumsum(0).tolist()  # the layer's only transfer to the host
+        numbers = torch.arange(len(self.each), device=expert.device)
+        ends = torch.searchsorted(expert, numbers, right=True).tolist()  # the layer's only transfer to the host
         rows = hidden_states[order // top_k]
         made = torch.cat(
             [

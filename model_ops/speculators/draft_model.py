@@ -127,6 +127,7 @@ class DocumentWindows:
     windows: number of entries of each window; None: all windows have the longest length
     kept: for each draft step, the entries (indices into documents * window) to compute; None: all
     anchors: the entries at which a block drafter begins a block; None: all
+    on_host: start and windows as lists, where the caller has them: reading them from an accelerator waits for it
     """
 
     ids: Int[Tensor, "documents tokens"]
@@ -137,3 +138,4 @@ class DocumentWindows:
     windows: Int[Tensor, " documents"] | None = None
     kept: Sequence[Int[Tensor, " entries"]] | None = None
     anchors: Bool[Tensor, "documents window"] | None = None
+    on_host: tuple[list[int], list[int]] | None = None

@@ -56,11 +56,13 @@ class Lines:
 
     @classmethod
     def of(cls, documents: DocumentWindows) -> Lines:
-        before = documents.start.tolist()
-        if documents.windows is None:
-            windows = [min(documents.window, documents.ids.shape[1] - first) for first in before]
+        if documents.on_host is not None:
+            before, windows = documents.on_host
+        elif documents.windows is not None:
+            before, windows = documents.start.tolist(), documents.windows.tolist()
         else:
-            windows = documents.windows.tolist()
+            before = documents.start.tolist()
+            windows = [min(documents.window, documents.ids.shape[1] - first) for first in before]
         layout = WindowLayout.of(before, windows, documents.ids.device)
         row, place = layout.keys()
         return cls(documents, layout, row, place, layout.queries_among_keys())

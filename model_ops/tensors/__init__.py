@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         foreach_norm,
         int8_matmul,
         shallow_copy,
+        state_of,
         tree_leaves,
         unset_fake_temporarily,
     )

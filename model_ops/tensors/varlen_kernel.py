@@ -39,25 +39,22 @@ class Boundaries:
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> Boundaries:
-        """The boundaries of documents with as many queries as keys; kept, so that all layers of a step share one copy to the
-        device, which waits for the device."""
-        return _boundaries(tuple(lengths), device)
+        """The boundaries of documents with as many queries as keys."""
+        starts = (0, *itertools.accumulate(lengths))
+        return _boundaries(starts, starts, device)
 
     @classmethod
     def of_starts(cls, query_starts: Sequence[int], key_starts: Sequence[int], device: torch.device) -> Boundaries:
         """The boundaries for two lists of starts, each ending with the number of its rows."""
-        queries, keys = (torch.tensor(starts, dtype=torch.int32, device=device) for starts in (query_starts, key_starts))
-        return cls(
-            queries,
-            keys,
-            *(max(after - start for start, after in itertools.pairwise(starts)) for starts in (query_starts, key_starts)),
-        )
+        return _boundaries(tuple(query_starts), tuple(key_starts), device)
 
 
 @lru_cache(maxsize=64)
-def _boundaries(lengths: tuple[int, ...], device: torch.device) -> Boundaries:
-    starts = [0, *itertools.accumulate(lengths)]
-    return Boundaries.of_starts(starts, starts, device)
+def _boundaries(query_starts: tuple[int, ...], key_starts: tuple[int, ...], device: torch.device) -> Boundaries:
+    """Kept, so that all layers and draft steps share one copy to the device, which waits for the device."""
+    both = query_starts, key_starts
+    placed = (torch.tensor(starts, dtype=torch.int32, device=device) for starts in both)
+    return Boundaries(*placed, *(max(after - start for start, after in itertools.pairwise(starts)) for starts in both))
 
 
 def same_dtype(*streams: Tensor) -> tuple[Tensor, ...]:

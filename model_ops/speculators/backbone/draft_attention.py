@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Float32, Int
@@ -72,14 +73,20 @@ class WindowLayout:
 
     def keys(self) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " tokens"]]:
         """(document, position in it) of every key."""
-        starts = torch.tensor(self.key_starts, device=self.device)
-        document = torch.arange(len(self.windows), device=self.device).repeat_interleave(starts.diff())
-        return document, torch.arange(self.key_starts[-1], device=self.device) - starts[document]
+        document, place, _ = self._indices
+        return document.to(self.device), place.to(self.device)
 
     def queries_among_keys(self) -> Int[Tensor, " queries"]:
         """Indices of the keys at the queries' own positions."""
-        document, place = self.keys()
-        return (place >= torch.tensor(self.before, device=self.device)[document]).nonzero()[:, 0]
+        return self._indices[2].to(self.device)
+
+    @cached_property
+    def _indices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Document and position of every key, and the queries' keys, in main memory: an accelerator would wait for the counts."""
+        starts = torch.tensor(self.key_starts)
+        document = torch.arange(len(self.windows)).repeat_interleave(starts.diff())
+        place = torch.arange(self.key_starts[-1]) - starts[document]
+        return document, place, (place >= torch.tensor(self.before)[document]).nonzero()[:, 0]
 
     def groups(self) -> list[list[int]]:
         """Groups of documents of similar length and window, longest last."""

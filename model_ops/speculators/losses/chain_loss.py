@@ -83,7 +83,7 @@ def chain_loss(
         raise ValueError(f"there are {len(drafts)} draft steps and {len(weights)} weights; give one for each")
     if kl_shares is not None and len(kl_shares) != len(drafts):
         raise ValueError(f"there are {len(drafts)} draft steps and {len(kl_shares)} shares of KL; give one for each")
-    if any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):
+    if last.device.type == "cpu" and any(bool((draft.rows.diff() <= 0).any()) for draft in drafts):  # a device would wait
         raise ValueError("rows of a draft step must be in ascending order; sort them")
     heads = list({id(draft.head): draft.head for draft in drafts}.values())
     of_step = [next(place for place, head in enumerate(heads) if head is draft.head) for draft in drafts]
@@ -116,18 +116,25 @@ class _Plan:
     weights: list[float]
     kl_shares: list[float | None]
 
-    def pieces(self) -> list[tuple[int, int]]:
-        """Ranges [first, after) of the teacher's positions, one for every chunk with a position of a draft step."""
+    def pieces(self) -> list[list[int]]:
+        """For each chunk, the first of the teacher's positions of each softmax, and the one after its last."""
         device = self.last.device.type
         limit = LOGITS_HELD.get(device, LOGITS_HELD["cpu"]) // self.teacher.draft_vocab_size
         if device == "cpu":
             limit = min(limit, MOST_ROWS)
         size = max(1, max(limit, FEWEST_ROWS) // (1 + len(self.rows)))
-        return [(first, min(first + size, len(self.last))) for first in range(0, len(self.last), size)]
+        elements = SOFTMAX_ELEMENTS.get(device, SOFTMAX_ELEMENTS["cpu"])
+        at_once, found = max(1, elements // self.teacher.draft_vocab_size), []
+        for first in range(0, len(self.last), size):
+            after = min(first + size, len(self.last))
+            found.append([*range(first, after, at_once), after])
+        return found
 
-    def places(self, edges: list[int]) -> list[list[int]]:
-        """Index of every chunk boundary in the positions of each step."""
-        return [torch.searchsorted(rows, torch.tensor(edges, device=rows.device)).tolist() for rows in self.rows]
+    def places(self, edges: list[int]) -> list[dict[int, int]]:
+        """Index of every edge in the positions of each step, in one transfer."""
+        wanted = torch.tensor(edges, device=self.last.device)
+        found = torch.stack([torch.searchsorted(rows, wanted) for rows in self.rows]).tolist()
+        return [dict(zip(edges, of_step, strict=True)) for of_step in found]
 
 
 class _ChainLoss(torch.autograd.Function):
@@ -149,11 +156,12 @@ class _ChainLoss(torch.autograd.Function):
         alphas = [torch.empty_like(loss) for loss in losses]
         mass = losses[0].new_zeros(len(plan.rows[0]))
         pieces = plan.pieces()
-        places = plan.places([*(first for first, _ in pieces), len(plan.last)])
+        places = plan.places(list(dict.fromkeys(itertools.chain.from_iterable(pieces))))
         with torch.autocast(kind, enabled=False):
             matrices = [head.to(dtype) for head in heads]
-            for number, (first, after) in enumerate(pieces):
-                spans = [slice(place[number], place[number + 1]) for place in places]
+            for edges in pieces:
+                first, after = edges[0], edges[-1]
+                spans = [slice(place[first], place[after]) for place in places]
                 if all(span.start == span.stop for span in spans):
                     continue
                 target = plan.teacher.logits(plan.last[first:after], None if plan.labels is None else plan.labels[first:after])
@@ -162,8 +170,8 @@ class _ChainLoss(torch.autograd.Function):
                     entered = torch.cat([states[step][spans[step]].to(dtype) for step in members])
                     products = entered @ matrix.T
                     parts = products.split([spans[step].stop - spans[step].start for step in members])
-                    pieces_of_steps = [(step, spans[step], part) for step, part in zip(members, parts, strict=True)]
-                    _softmaxes(plan, target, first, pieces_of_steps, losses, alphas, mass, any(wanted))
+                    of_steps = [(step, places[step], part) for step, part in zip(members, parts, strict=True)]
+                    _softmaxes(plan, target, edges, of_steps, losses, alphas, mass, any(wanted))
                     if any(state_gradients[step] is not None for step in members):
                         returned = (products @ matrix).split([len(part) for part in parts])
                         for step, gradient in zip(members, returned, strict=True):
@@ -198,29 +206,23 @@ class _ChainLoss(torch.autograd.Function):
 def _softmaxes(
     plan: _Plan,
     target: TeacherLogits,
-    first: int,
-    parts: list[tuple[int, slice, Tensor]],
+    edges: list[int],
+    parts: list[tuple[int, dict[int, int], Tensor]],
     losses: list[Tensor],
     alphas: list[Tensor],
     mass: Tensor,
     gradient_wanted: bool,
 ) -> None:
     """Losses of a chunk, a few positions at a time; gradients overwrite the logits."""
-    contexts, vocab = target.logits.shape
-    at_once = max(1, SOFTMAX_ELEMENTS.get(plan.last.device.type, SOFTMAX_ELEMENTS["cpu"]) // vocab)
-    edges = [*range(0, contexts, at_once), contexts]
-    starts = torch.tensor(edges, device=plan.last.device) + first
-    bounds = [torch.searchsorted(plan.rows[step][span], starts).tolist() for step, span, _ in parts]
-    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+    first = edges[0]
+    for start, end in itertools.pairwise(edges):
         rows: TargetRows | None = None
-        for (step, span, logits), bound in zip(parts, bounds, strict=True):
-            low, high = bound[number], bound[number + 1]
+        for step, place, logits in parts:
+            where, low, high = slice(place[start], place[end]), place[start] - place[first], place[end] - place[first]
             if low == high:
                 continue
-            rows = target.rows(slice(start, end)) if rows is None else rows
-            where = slice(span.start + low, span.start + high)
-            index = plan.rows[step][where] - (first + start)
-            met = rows if high - low == end - start else rows[index]
+            rows = target.rows(slice(start - first, end - first)) if rows is None else rows
+            met = rows if high - low == end - start else rows[plan.rows[step][where] - start]
             if step == 0:
                 mass[where] = met.mass[:, 0]
             times = plan.stands_for[step]

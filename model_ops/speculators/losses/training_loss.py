@@ -73,7 +73,7 @@ class SpeculatorLoss:
         self._alphas = list(state["alphas"])
 
     def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
-        settings, windows = self.settings, batch.windows
+        settings = self.settings
         drafts = drafts_of(
             model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.positions_per_answer
         )
@@ -92,7 +92,7 @@ class SpeculatorLoss:
         entries |= {"expected_tau": expected_acceptance_length(chains), "draft_mass": result.mass}
         heard = int(bool(batch.row_ids))  # a batch without targets runs through the model, but counts 0
         return LossOutput(
-            {"loss": Mean(heard * result.total, heard * int(windows.sum()))},
+            {"loss": Mean(heard * result.total, heard * sum(batch.on_host[1]))},
             {name: Mean(heard * values.sum(), heard * len(values)) for name, values in entries.items()},
         )
 
@@ -137,7 +137,11 @@ def drafts_of(
     of_a_sample = anchors is not None or any(share < 1 for share in shares)
     if anchors is not None:
         documents = replace(documents, anchors=chosen_anchors(windows, batch.order, anchors))
-    indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
+    if documents.anchors is None:  # computed beside an accelerator, which would wait for each count of entries
+        of_host = torch.tensor(batch.on_host[1])
+        indices = [tuple(each.to(windows.device) for each in supervised(of_host, step)) for step in range(steps)]
+    else:
+        indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
     if any(share < 1 for share in shares):
         kept = sampled_entries(windows, shares, batch.order)
         chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]

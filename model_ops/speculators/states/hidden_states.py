@@ -142,7 +142,7 @@ class HiddenStates:
                 captured.append(row_captured)
                 last.append(row_last)
         with renamed_when_complete(self._path(shard)) as temporary:
-            save_file({"captured": torch.cat(captured), "last": torch.cat(last)}, temporary)
+            save_file({"captured": torch.cat(captured).cpu(), "last": torch.cat(last).cpu()}, temporary)
 
     def _tokens(self, shard: int) -> int:
         return sum(len(self.rows[row].ids) for row in self.shards[shard])
@@ -178,15 +178,15 @@ class OnlineStates:
 
 
 def run_target(runner: Runner, documents: Sequence[AnswerRow], layer_ids: Sequence[int]) -> Iterator[States]:
-    """One forward pass over documents, padded to the longest."""
+    """One forward pass over documents, padded to the longest. The states stay on the target's device."""
     longest = max(len(document.ids) for document in documents)
     ids = torch.tensor([[*document.ids, *[0] * (longest - len(document.ids))] for document in documents], device=runner.device)
     hidden, captured = runner.forward(ids, runner.new_cache(len(documents)), layer_ids)
     for place, document in enumerate(documents):
         boundaries = hidden[place, :, :0] if captured is None else captured[place]
         yield (
-            boundaries[: len(document.ids)].to(torch.bfloat16).cpu(),
-            hidden[place, document.start : document.start + document.window + 1].to(torch.bfloat16).cpu(),
+            boundaries[: len(document.ids)].to(torch.bfloat16),
+            hidden[place, document.start : document.start + document.window + 1].to(torch.bfloat16),
         )
 
 

@@ -50,6 +50,8 @@ class DraftBatch(Batch):
     """The teacher's states of all windows, concatenated."""
     order: Int[Tensor, " entries"]
     """A random rank of each entry of `last`."""
+    on_host: tuple[list[int], list[int]]
+    """`start` and `windows` again: asking an accelerator for them would wait for it."""
 
 
 class SpeculatorPlan:
@@ -151,8 +153,9 @@ def make_batch(
     longest = max(len(row.ids) for row in chosen)
     found = states.of(members)
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
-    captured = torch.zeros(len(chosen), longest, found[0][0].shape[-1], dtype=found[0][0].dtype)
-    final = torch.zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1], dtype=found[0][1].dtype)
+    # states that were computed for this batch are on the target's device and stay there
+    captured = found[0][0].new_zeros(len(chosen), longest, found[0][0].shape[-1])
+    final = found[0][1].new_zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1])
     labels = torch.full((len(chosen), longest), IGNORED)
     for place, (row, (row_captured, last)) in enumerate(zip(chosen, found, strict=True)):
         tokens = torch.tensor(row.ids)
@@ -174,6 +177,7 @@ def make_batch(
         final=final,
         last=torch.cat([last[1:] for _, last in found]),
         order=_random_order(sum(row.window for row in chosen), drawn_by),
+        on_host=([row.start for row in chosen], [row.window for row in chosen]),
     )
 
 
@@ -184,7 +188,8 @@ def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
 
 def documents_of(batch: DraftBatch) -> DocumentWindows:
     """The batch as Documents for the training forward."""
-    return DocumentWindows(batch.ids, batch.captured, batch.start, int(batch.windows.max()), batch.final, batch.windows)
+    widest = max(batch.on_host[1])
+    return DocumentWindows(batch.ids, batch.captured, batch.start, widest, batch.final, batch.windows, on_host=batch.on_host)
 
 
 def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:
