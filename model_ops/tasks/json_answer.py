@@ -3,6 +3,8 @@
     score_json(item, '```json\\n{"city": "Oslo"}\\n```')      # a code fence around the value is allowed
 
 The dialect is the schema's own `$schema`, else 2020-12. References to other documents are not fetched: they accept nothing.
+
+jsonschema is imported where it is used: it takes 2 s where the grammars of its formats are installed, too, as Jupyter has them.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from jsonschema import exceptions, validators
 from pydantic import field_validator
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from model_ops.tasks.item import Item
 from model_ops.tasks.text_match import matches
+
+if TYPE_CHECKING:
+    from jsonschema import exceptions
 
 FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 
@@ -33,6 +35,8 @@ class JsonItem(Item):
     @field_validator("json_schema")
     @classmethod
     def _is_a_schema(cls, value: dict[str, Any] | bool) -> dict[str, Any] | bool:
+        from jsonschema import exceptions, validators
+
         try:
             validators.validator_for(value, validators.Draft202012Validator).check_schema(value)
         except exceptions.SchemaError as error:
@@ -42,6 +46,10 @@ class JsonItem(Item):
 
 def score_json(item: JsonItem, text: str) -> float:
     """1.0 if the text is JSON that the schema accepts, else 0.0."""
+    from jsonschema import exceptions, validators
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
     kind = validators.extend(validators.validator_for(item.json_schema, validators.Draft202012Validator), {"pattern": _pattern})
     fenced = FENCED.findall(text)
     try:
@@ -60,5 +68,7 @@ def _no_json(constant: str) -> None:
 
 def _pattern(_validator: object, pattern: str, instance: object, _schema: object) -> Iterator[exceptions.ValidationError]:
     """The keyword `pattern`, whose search takes a bounded time."""
+    from jsonschema import exceptions
+
     if isinstance(instance, str) and not matches(pattern, instance):
         yield exceptions.ValidationError("the text does not match the pattern")
