@@ -65,7 +65,7 @@ def edges(graph: dg.Definitions) -> dict[str, set[str]]:
 
 
 def test_importing_the_definitions_imports_nothing_heavy():
-    heavy = ["torch", "transformers", "ray", "vllm"]
+    heavy = ["torch", "transformers", "ray", "vllm", "jsonschema"]
     script = (
         "import sys, json, pipelines.definitions as d; d.demo; "
         f"print(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
