@@ -20,9 +20,9 @@ CHANGED = """
 first_day last_day threads sources.format sources.*.fields.request sources.*.fields.response sources.*.fields.id
 sources.*.fields.time sources.*.fields.user sources.*.fields.feedback evals.task training.preset training.epochs
 training.learning_rate training.tokens_per_step training.max_length curation.pii curation.min_quality curation.language.allow
-datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share datasets.preference.confidence
-sft.method sft.lora.rank sft.lora.alpha student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
-speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
+datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share datasets.preference.confidence sft.method
+sft.lora.rank sft.lora.alpha student.base student.layers quantize.scheme quantize.calibration_rows
+speculator.num_speculative_tokens speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
 release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
 automation.watch_logs automation.retrain.cron automation.decide.quiet automation.decide.budget.runs_per_week
 retention.raw_days retention.curated_days
