@@ -189,13 +189,11 @@ def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     if names:
         return [ok("feedback", f"may come from {', '.join(names)}")]
     rules = recipe.curation.feedback
-    keeps = "keep_thumbs_up" in rules.model_fields_set and rules.keep_thumbs_up
-    wanted = [word for word, on in (("thumbs_down: prefer", rules.thumbs_down == "prefer"), ("keep_thumbs_up", keeps)) if on]
-    if wanted:
+    if "keep_thumbs_up" in rules.model_fields_set and rules.keep_thumbs_up:
         return [
             warning(
                 "feedback",
-                f"curation.feedback asks for {' and '.join(wanted)}, and no source seems to hold feedback",
+                "curation.feedback asks for keep_thumbs_up, and no source seems to hold feedback",
                 "add a source of feedback, or leave the setting out",
             )
         ]

@@ -350,13 +350,13 @@ def _curation(contents: Contents, text: _Text) -> None:
     if rewarded:
         text.note(
             f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
-            "down; `prefer` also writes preference pairs of them.",
+            "down; `datasets: {preference: {}}` makes preference rows of them.",
             2,
         )
-        text.put("feedback", {"least": {name: least[name] for name in rewarded}, "thumbs_down": "drop"}, 2)
+        text.put("feedback", {"least": {name: least[name] for name in rewarded}}, 2)
     elif any(item["below_zero"] for item in seen.feedback):
-        text.note("Answers with a thumb down are left out; `prefer` also writes preference pairs of them.", 2)
-        text.put("feedback", {"thumbs_down": "drop"}, 2)
+        text.note("Answers with a thumb down are left out; `datasets: {preference: {}}` makes preference rows of them.", 2)
+        text.put("feedback", {"drop_thumbs_down": True}, 2)
 
 
 def _datasets(contents: Contents, text: _Text) -> None:

@@ -50,7 +50,7 @@ from resources.lake import Tables, attach_parquet, attach_slice, rows, run, stre
 SPLITS = ("train", "validation", "test")
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
-_CONFIDENCES = pa.schema([("reason", pa.string()), ("confidence", pa.float64()), ("place", pa.int64())])
+_CONFIDENCES = pa.schema([("reason", pa.string()), ("confidence", pa.float64()), ("turn", pa.int64())])
 _CONVERSATIONS = pa.schema(
     [
         *((name, pa.string()) for name in ("row_id", "origin", "source", "session_id", "messages", "tools", "request")),
@@ -102,8 +102,8 @@ def build_preferences(
         held = [{"split": split, "drawn": drawn} for split, names in (lent or {}).items() for drawn in names]
         connection.register("lent_before", pa.Table.from_pylist(held, schema=_LENT))
         sure = [
-            {"reason": reason, "confidence": confidence, "place": place}
-            for place, (reason, confidence) in enumerate(settings.confidence)
+            {"reason": reason, "confidence": confidence, "turn": turn}
+            for turn, (reason, confidence) in enumerate(settings.confidence)
         ]
         connection.register("confidences", pa.Table.from_pylist(sure, schema=_CONFIDENCES))
         for macro in MACROS:
@@ -122,6 +122,15 @@ def build_preferences(
             connection.register("eval_items", items)
             find_contamination(connection, tables, workload, curation.decontamination)
         run(connection, "composing/preferences/sessions")
+        run(
+            connection,
+            "composing/splits/split_groups",
+            lend=False,
+            seed=str(split_settings.seed),
+            split_by=split_settings.split_by,
+            test_share=split_settings.test_share,
+            validation_share=split_settings.validation_share,
+        )
         run(connection, "composing/preferences/answered", curated=curated_version, propensity_clip=settings.propensity_clip)
         run(connection, "composing/preferences/repeated_answers")
         connection.register("reaction_ratings", REACTION_RATINGS.empty_table())
@@ -144,15 +153,6 @@ def build_preferences(
             find_items(connection, curation.decontamination)
         run(connection, "composing/preference_rules/decided_pairs")
         run(connection, "composing/preference_rules/decided_verdicts")
-        run(
-            connection,
-            "composing/splits/split_groups",
-            lend=False,
-            seed=str(split_settings.seed),
-            split_by=split_settings.split_by,
-            test_share=split_settings.test_share,
-            validation_share=split_settings.validation_share,
-        )
         run(connection, "composing/preference_rows/split_places")
         run(connection, "composing/preference_rows/preference_rows", workload=workload)
         run(connection, "composing/preference_rows/unpaired_rows", workload=workload)

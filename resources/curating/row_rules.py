@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
@@ -125,11 +125,6 @@ class FeedbackRules(Settings):
         default_factory=lambda: {"reward": 1.0},
         description="Lowest good value of feedback by its name; a lower value counts "
         "as a thumb down. Feedback of other names counts as it is",
-    )
-    thumbs_down: Literal["drop", "prefer"] = Field(
-        "drop",
-        description="prefer: a dropped answer becomes the rejected answer of a preference row if a better answer to "
-        "the same prompt exists",
     )
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"

@@ -5,7 +5,6 @@
 Reads the rows that `resources.curating.cleaning` kept and writes into `output`:
 
     curated.parquet          the kept rows, with all that the datasets need
-    preferences/preferences.parquet    with feedback.thumbs_down: prefer: pairs of answers to a prompt, one rejected
     decontamination.json     by evaluation suite: items found in the traffic, rows that contain one
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision per row. The rules, in
@@ -37,7 +36,6 @@ from resources.curating.shingles import RaggedLists, shingle_sets, text_buffer
 from resources.lake import Tables, attach_slice, rows, run, stream, workbench, write_rows
 from resources.manifests import SCRATCH
 
-_PROMPTS = pa.schema([("interaction_id", pa.string()), ("prompt", pa.string()), ("answer", pa.string())])
 _CONTAMINATED = pa.schema(
     [
         ("interaction_id", pa.string()),
@@ -107,18 +105,8 @@ def curate(
         run(connection, "curating/curate/unique_rows", exact_duplicates=settings.exact_duplicates)
         _find_near_duplicates(connection, settings.near_duplicates)
         _find_semantic_duplicates(connection, settings, output, embed)
-        prefer = settings.feedback.thumbs_down == "prefer"
-        if prefer:
-            run(connection, "curating/curate/prompts")
-        else:
-            connection.register("prompts", _PROMPTS.empty_table())
-        run(connection, "curating/curate/preferred", prefer=prefer)
         run(connection, "curating/curate/decisions")
         kept = write_rows(stream(connection, "curating/curate/curated"), output / "curated.parquet")
-        if prefer:
-            folder = output / "preferences"  # its own folder: the catalog shows a dataset's own Parquet files as one table
-            folder.mkdir(exist_ok=True)
-            write_rows(stream(connection, "curating/curate/preferences"), folder / "preferences.parquet")
         decisions = rows(connection, "curating/curate/decision_rows", workload=workload, version=output.name)
         counts = dict(run(connection, "curating/curate/counts").fetchall())
         read = run(connection, "curating/curate/count_candidates").fetchall()[0][0]

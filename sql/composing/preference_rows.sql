@@ -1,10 +1,8 @@
 -- name: split_places
--- The most protected split (0 test, 1 validation, 2 training) of all sessions in which a text answers a prompt.
+-- The most protected split of all sessions in which a text answers a prompt.
 create or replace temp table split_places as
-select
-    rendered, said, min(case split when 'test' then 0 when 'validation' then 1 else 2 end) as place
+select rendered, said, min(place) as place
 from answered
-join split_groups using (session_id)
 group by rendered, said
 
 -- name: preference_rows
@@ -13,58 +11,39 @@ group by rendered, said
 create or replace temp table preference_rows as
 with placed as (
     select
-        decided_pairs.* exclude (place),
-        case when origin = 'teacher' then 2 else least(better.place, worse.place) end as place
+        decided_pairs.*, case when origin = 'teacher' then 3 else least(better.place, worse.place) end as place
     from decided_pairs
     left join split_places as worse on worse.rendered = decided_pairs.rendered and worse.said = rejected_said
     left join split_places as better on better.rendered = decided_pairs.rendered and better.said = chosen_said
     where rule is null
-),
-own_ids as (
-    select row_id, list(interaction_id order by interaction_id) as interaction_ids
-    from (select row_id, place, unnest(interaction_ids) as interaction_id from placed where origin <> 'teacher') as behind
-    join answered using (interaction_id)
-    join split_groups on split_groups.session_id = answered.session_id
-    where split = ['test', 'validation', 'train'][place + 1]
-    group by row_id
 )
 select
     row_id, origin, source, session_id, $workload as workload, ts, prompt, tools, request, '[' || chosen || ']' as chosen,
-    '[' || rejected || ']' as rejected, chosen_id, rejected_id, coalesce(own_ids.interaction_ids, placed.interaction_ids) as interaction_ids,
-    sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256, chosen_feedback, rejected_feedback,
-    ['test', 'validation', 'train'][place + 1] as split, weight, reason, confidence, margin, origin = 'teacher' as synthetic, language
+    '[' || rejected || ']' as rejected, chosen_id, rejected_id, coalesce(interaction_ids, list_sort(list_transform(
+        list_filter(behind, lambda each: each.place = placed.place), lambda each: each.interaction_id
+    ))) as interaction_ids, sha256(prompt || chr(1) || chosen || chr(1) || rejected) as content_sha256, chosen_feedback, rejected_feedback,
+    ['test', 'validation', 'train'][place] as split, weight, reason, confidence, margin, origin = 'teacher' as synthetic, language
 from placed
-left join own_ids using (row_id)
 
 -- name: unpaired_rows
 -- Answers with a verdict of their own, with the most protected split of the sessions that have them.
 create or replace temp table unpaired_rows as
 with placed as (
-    select decided_verdicts.*, ['test', 'validation', 'train'][place + 1] as split
+    select decided_verdicts.*, place
     from decided_verdicts
     join split_places using (rendered, said)
     where rule is null
-),
-own_ids as (
-    select row_key, list(interaction_id order by interaction_id) as interaction_ids
-    from (
-        select reason || rendered || said as row_key, split as own_split, unnest(interaction_ids) as interaction_id
-        from placed
-    ) as behind
-    join answered using (interaction_id)
-    join split_groups on split_groups.session_id = answered.session_id
-    where split = own_split
-    group by row_key
 )
 select
     'answer:' || left(md5(reason || rendered || said), 24) as row_id, 'interaction' as origin, source, session_id,
     $workload as workload, ts, messages as prompt, tools, request,
     '[' || answer_message(cast(completion as json), reasoning)::varchar || ']' as answer, desirable, value,
-    coalesce(own_ids.interaction_ids, []) as interaction_ids, sha256(messages || chr(1) || answer) as content_sha256, split, weight,
+    list_transform(
+        list_filter(behind, lambda each: each.place = placed.place), lambda each: each.interaction_id
+    ) as interaction_ids, sha256(messages || chr(1) || answer) as content_sha256, ['test', 'validation', 'train'][place] as split, weight,
     reason, confidence, false as synthetic, language
 from placed
 join cleaned_interactions using (interaction_id)
-left join own_ids on row_key = reason || rendered || said
 
 -- name: pairs_of_split
 -- Pairs of one split in shuffled order; of training pairs the first $max_rows. The mean weight of training pairs is 1.

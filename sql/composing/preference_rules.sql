@@ -46,9 +46,13 @@ with logged as (
         'pair:' || left(md5(candidates.rendered || chosen_said || rejected_said), 24) as row_id, 'interaction' as origin, reason,
         candidates.rendered, rejected_said, chosen_said, chosen_id, rejected_id, margin, votes,
         list_distinct(list_filter(
-            list_concat([chosen_id, rejected_id], list_transform(votes, lambda vote: vote.interaction_id)),
-            lambda each: each is not null
-        )) as interaction_ids,
+            list_concat(
+                [struct_pack(interaction_id := chosen_id, place := chosen_answer.place),
+                 struct_pack(interaction_id := rejected_id, place := rejected_answer.place)],
+                list_transform(votes, lambda vote: struct_pack(interaction_id := vote.interaction_id, place := vote.place))
+            ),
+            lambda each: each.interaction_id is not null
+        )) as behind,
         worse.source, worse.session_id, worse.ts, worse.language, worse.messages as prompt, worse.tools, worse.request,
         case
             when edit is null then answer_message(cast(better.completion as json), better.reasoning)
@@ -56,7 +60,7 @@ with logged as (
         end as chosen,
         answer_message(cast(worse.completion as json), worse.reasoning) as rejected,
         chosen_value.value as chosen_feedback, rejected_value.value as rejected_feedback,
-        chosen_rendered <> candidates.rendered as prompts_differ, coalesce(quality_of.is_low_quality, false) as is_low_quality,
+        chosen_rendered <> candidates.rendered as prompts_differ, coalesce(chosen_answer.is_low_quality, false) as is_low_quality,
         exists (
             from opinions
             where opinions.rendered = candidates.rendered and opinions.chosen_said = candidates.rejected_said
@@ -65,7 +69,8 @@ with logged as (
     from candidates
     join cleaned_interactions as worse on worse.interaction_id = rejected_id
     left join cleaned_interactions as better on better.interaction_id = chosen_id
-    left join answered as quality_of on quality_of.interaction_id = chosen_id
+    join answered as rejected_answer on rejected_answer.interaction_id = rejected_id
+    left join answered as chosen_answer on chosen_answer.interaction_id = chosen_id
     left join row_feedback as chosen_value on chosen_value.interaction_id = chosen_id
     left join row_feedback as rejected_value on rejected_value.interaction_id = rejected_id
 ),
@@ -111,9 +116,9 @@ measured as (
     from told
 )
 select
-    row_id, origin, reason, rendered, rejected_said, chosen_said, chosen_id, rejected_id, margin, votes, interaction_ids, source,
+    row_id, origin, reason, rendered, rejected_said, chosen_said, chosen_id, rejected_id, margin, votes, behind, interaction_ids, source,
     session_id, ts, language, prompt, tools, request, chosen::varchar as chosen, rejected::varchar as rejected, chosen_feedback,
-    rejected_feedback, confidence, place,
+    rejected_feedback, confidence, turn,
     case
         when is_alike_beside and chosen_text = rejected_text then 'equal_answers'
         when prompts_differ then 'prompts_differ'
@@ -158,7 +163,7 @@ with clean_pairs as (
 chosen_pairs as (
     select
         * replace (coalesce(rule, if(row_number() over (
-            partition by rule is null, coalesce(rendered || rejected_said, row_id) order by confidence desc, place, chosen_id, row_id
+            partition by rule is null, coalesce(rendered || rejected_said, row_id) order by confidence desc, turn, chosen_id, row_id
         ) > 1, 'paired_by_surer_source', null)) as rule)
     from clean_pairs
 ),
@@ -199,7 +204,7 @@ texts as (
         if(kind = 'rated', 'thumb', kind) as reason, rendered, said, bool_and(is_earlier) as is_earlier,
         avg(value) filter (where not is_earlier) as value, sum(propensity * share) filter (where not is_earlier) as weight,
         arg_max(interaction_id, (not is_earlier, ts, interaction_id)) as interaction_id,
-        list(interaction_id order by interaction_id) as interaction_ids
+        list(struct_pack(interaction_id, place) order by interaction_id) as behind
     from last_votes
     group by kind, rendered, said
 )

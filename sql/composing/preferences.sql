@@ -11,8 +11,8 @@ group by cleaned_interactions.session_id
 
 -- name: answered
 -- Cleaned answers as hashes, without rows that hold evaluation items. prompt, answer: as clients repeat them, without case and
--- spacing. rendered, said: as a chat template shows them. record: the log line. propensity: 1 / the share of sessions that the
--- gateway kept, at most $propensity_clip (null: 1).
+-- spacing. rendered, said: as a chat template shows them. record: the log line. place: of the split, 1 is the most protected.
+-- propensity: 1 / the share of sessions that the gateway kept, at most $propensity_clip (null: 1).
 create or replace temp table answered as
 with conversations_read as (
     select
@@ -30,7 +30,7 @@ kept_shares as (
 )
 select
     interaction_id, session_id, conversations_read.ts, coalesce(user_hash, session_id) as voter, record, is_compared,
-    has_calls,
+    has_calls, list_position(['test', 'validation', 'train'], split) as place,
     md5(
         array_to_string(list_transform(conversation[1:-2], lambda message: message.identity), ' ') || chr(1) || coalesce(tools, '')
     ) as prompt,
@@ -53,6 +53,7 @@ select
 from conversations_read
 join kept_shares using (interaction_id)
 join training_conversations using (session_id)
+join split_groups using (session_id)
 where len(conversation) > 1
 
 -- name: repeated_answers
@@ -143,8 +144,8 @@ verdicts as (
 cast_votes as (
     select
         interaction_id, session_id, kind, rendered, said, value, if(kind = 'ranked', record, '') as contest,
-        if(is_line, record, prompt) as kin, if(kind = 'ranked', interaction_id, voter) as voter, coalesce(voted_ts, ts) as ts, propensity,
-        if(kind = 'outcome', 1 / count(*) over (partition by kind, session_id), 1) as share
+        if(is_line, record, prompt) as kin, if(kind = 'ranked', interaction_id, voter) as voter, coalesce(voted_ts, ts) as ts, place,
+        propensity, if(kind = 'outcome', 1 / count(*) over (partition by kind, session_id), 1) as share
     from verdicts
     join answered using (interaction_id)
 )
@@ -158,7 +159,7 @@ create or replace temp table grades as
 select
     kind, contest, rendered, said, any_value(kin) as kin, avg(value) as value, max(value) - min(value) as spread,
     arg_max(interaction_id, (ts, interaction_id)) as interaction_id,
-    list(struct_pack(interaction_id, voter, ts, propensity) order by ts, interaction_id) as votes
+    list(struct_pack(interaction_id, voter, ts, place, propensity) order by ts, interaction_id) as votes
 from votes
 where kind <> 'dissatisfied'
 group by kind, contest, rendered, said
@@ -215,7 +216,7 @@ with versions as (
 left_behind as (
     select
         worse.*, continued.message, continued.text, continued.said as went_on,
-        struct_pack(worse.interaction_id, worse.voter, worse.ts, worse.propensity) as vote
+        struct_pack(worse.interaction_id, worse.voter, worse.ts, worse.place, worse.propensity) as vote
     from answered as worse
     join repeated_answers as continued on continued.session_id = worse.session_id and continued.prompt = worse.prompt
     where worse.answer <> continued.said and not worse.is_compared

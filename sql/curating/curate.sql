@@ -86,42 +86,6 @@ select
     end as representative
 from clean_rows
 
--- name: prompts
--- Prompt and answer of each row that reached curation, as hashes.
-create or replace temp table prompts as
-with conversations_read as (
-    select interaction_id, messages, completion, tools, conversation_with_identities(messages, completion) as conversation
-    from cleaned_interactions
-    where status = 'ok' and try(json_type(completion)) = 'OBJECT'
-)
-select
-    interaction_id,
-    md5(
-        array_to_string(list_transform(conversation[1:-2], lambda message: message.identity), ' ') || chr(1) || coalesce(tools, '')
-    ) as prompt,
-    conversation[-1].identity as answer
-from conversations_read
-where len(conversation) > 1
-
--- name: preferred
--- Pairs each rejected answer with the best other answer to the same prompt: one with positive feedback, else one that no rule
--- drops. Rows with evaluation items make no pairs.
-create or replace temp table preferred as
-with answered as (
-    select candidates.*, prompts.prompt, prompts.answer
-    from candidates
-    join prompts using (interaction_id)
-    where interaction_id not in (select interaction_id from contaminated)
-)
-select
-    bad.interaction_id as rejected_id,
-    arg_min(good.interaction_id, good.place) as chosen_id,
-    any_value(bad.prompt) as prompt
-from answered as bad
-join answered as good on good.prompt = bad.prompt and good.answer <> bad.answer
-where $prefer and coalesce(bad.feedback_value, 0) < 0 and coalesce(good.feedback_value, 0) >= 0 and not good.low_quality
-group by bad.interaction_id
-
 -- name: decisions
 -- One decision per row that reached curation, by the first rule that applies. kept_id is the row that was kept instead.
 create or replace temp table decided as
@@ -156,7 +120,6 @@ select
     compared.place = compared.best as kept,
     case rule
         when 'thumbs_down' then printf('feedback %g', compared.feedback_value)
-            || if(preferred.chosen_id is null, '', ', rejected answer of a preference row')
         when 'low_quality' then printf('quality %g of 10', compared.judged_quality)
         when 'contaminated' then printf('%s, %.0f %% of its words', compared.item, 100 * compared.share)
         when 'near_duplicate' then printf('similarity %.2f', compared.similarity)
@@ -164,12 +127,10 @@ select
     end as detail,
     case
         when rule in ('exact_duplicate', 'near_duplicate', 'semantic_duplicate') then bests.interaction_id
-        when rule = 'thumbs_down' then preferred.chosen_id
     end as kept_id,
     compared.feedback_value, compared.judged_quality, compared.difficulty
 from compared
 left join candidates as bests on bests.place = compared.best
-left join preferred on preferred.rejected_id = compared.interaction_id
 
 -- name: curated
 -- Rows that are kept. user_hash is the user of the session: the first one that its requests name. text and token_ids are set for
@@ -202,19 +163,6 @@ left join logged_rows using (interaction_id)
 left join logged_tokens using (interaction_id)
 where decided.kept
 order by known.session_id, known.ts, decided.interaction_id
-
--- name: preferences
--- Preference rows: a prompt and two answers, of which people rejected one.
-select
-    preferred.chosen_id, preferred.rejected_id, chosen.workload, chosen.dt, chosen.session_id, chosen.source,
-    chosen.messages as prompt, chosen.tools, chosen.completion as chosen, rejected.completion as rejected,
-    good.feedback_value as chosen_feedback, bad.feedback_value as rejected_feedback
-from preferred
-join cleaned_interactions as chosen on chosen.interaction_id = preferred.chosen_id
-join cleaned_interactions as rejected on rejected.interaction_id = preferred.rejected_id
-join candidates as good on good.interaction_id = preferred.chosen_id
-join candidates as bad on bad.interaction_id = preferred.rejected_id
-order by preferred.rejected_id
 
 -- name: decision_rows
 -- Curation's decisions as rows of the table `decisions`.

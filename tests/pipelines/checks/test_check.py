@@ -170,7 +170,7 @@ def test_room_for_prompt_and_answer_in_the_positions(tmp_path):
 
 
 def test_feedback_that_is_asked_for_and_not_there(tmp_path):
-    told = found(tmp_path, sources={"gateway": {"uri": "gateway"}}, curation={"feedback": {"thumbs_down": "prefer"}})
+    told = found(tmp_path, sources={"gateway": {"uri": "gateway"}}, curation={"feedback": {"keep_thumbs_up": True}})
     assert "no source seems to hold feedback" in bad(told, "warning")["feedback"]
 
 
