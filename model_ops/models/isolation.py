@@ -93,9 +93,9 @@ def _leaks(model: PreTrainedModel) -> bool:
             states = model.base_model(
                 input_ids=tokens[None], position_ids=positions[None], use_cache=False, document_lengths=[FIRST, SECOND]
             ).last_hidden_state
-            gradients = torch.autograd.grad(
-                states[0, FIRST:].float().square().sum(), [made for _, made in seen], allow_unused=True
-            )
+            # not the sum or the squares, which a last norm holds fixed: they have no gradient
+            said = states[0, FIRST:].float() @ torch.arange(states.shape[-1], device=states.device).float().cos()
+            gradients = torch.autograd.grad(said.sum(), [made for _, made in seen], allow_unused=True)
     finally:
         hook.remove()
     by_token = torch.zeros(len(tokens), device=tokens.device)
