@@ -90,10 +90,12 @@ def _leaks(model: PreTrainedModel) -> bool:
     hook = embedding.register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            states = model.base_model(
-                input_ids=tokens[None], position_ids=positions[None], use_cache=False, document_lengths=[FIRST, SECOND]
-            ).last_hidden_state
-            # not the sum or the squares, which a last norm holds fixed: they have no gradient
+            read: dict[str, Any] = {"input_ids": tokens[None], "position_ids": positions[None], "use_cache": False}
+            if model.get_output_embeddings() is not None:
+                states = model(**read, document_lengths=[FIRST, SECOND]).logits
+            else:  # a sequence classifier
+                states = model.base_model(**read, document_lengths=[FIRST, SECOND]).last_hidden_state
+            # not their sum or squares, which a last norm holds fixed: these have no gradient
             said = states[0, FIRST:].float() @ torch.arange(states.shape[-1], device=states.device).float().cos()
             gradients = torch.autograd.grad(said.sum(), [made for _, made in seen], allow_unused=True)
     finally:
