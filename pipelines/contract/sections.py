@@ -275,6 +275,7 @@ preference: {loss: [{dpo: 0.8}, {bco: 0.2}, {sft: 1.0}], beta: 0.1}
         "preference.early_end",
         "Off by default. [training.md](training.md#ending-early) has the rule.",
         """\
+datasets: {preference: {}}
 preference:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
 """,
