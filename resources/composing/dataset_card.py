@@ -129,17 +129,15 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
     write_text(directory / "README.md", "\n".join(lines))
 
 
-def write_plain_card(
-    directory: Path, what: str, about: Mapping[str, Any], more: Iterable[str] = (), others: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Writes README.md for a dataset whose rows have split, source and reason. more: lines after the counts of rows. others: as
-    in `metadata`. Returns the counts."""
+def write_plain_card(directory: Path, what: str, about: Mapping[str, Any], more: Iterable[str] = ()) -> dict[str, Any]:
+    """Writes README.md for a dataset whose rows have split, source and reason. more: lines after the counts of rows. Returns
+    these counts."""
     files = [directory / f"{split}.parquet" for split in SPLITS if (directory / f"{split}.parquet").exists()]
     with workbench() as connection:
         counted = rows(connection, "composing/card/by_reason", files=[str(file) for file in files]).to_pylist()
     title = "/".join(part for part in (about.get("workload"), about.get("name")) if part) or directory.name
     lines = [
-        *metadata(title, [file.stem for file in files], sum(each["rows"] for each in counted), others=others),
+        *metadata(title, [file.stem for file in files], sum(each["rows"] for each in counted)),
         f"# {title}",
         "",
         what,
@@ -174,15 +172,9 @@ def _tokens(counted: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def metadata(
-    title: str,
-    splits: Sequence[str],
-    total: int,
-    languages: Sequence[str] = (),
-    synthetic: bool = False,
-    others: Sequence[str] = (),
+    title: str, splits: Sequence[str], total: int, languages: Sequence[str] = (), synthetic: bool = False
 ) -> list[str]:
-    """The YAML head of a card: what `datasets.load_dataset` and the Hub read. others: configs with splits of their own, in
-    NAME_SPLIT.parquet."""
+    """The YAML head of a card: what `datasets.load_dataset` and the Hub read."""
     size = next((name for most, name in SIZES if total < most), "10M<n<100M")
     return [
         "---",
@@ -193,16 +185,12 @@ def metadata(
         *_listed("task_categories", ["text-generation"]),
         *_listed("tags", ["millrace", *(["synthetic"] if synthetic else [])]),
         "configs:",
-        *_config("default", splits),
-        *[line for name in others for line in _config(name, splits, f"{name}_")],
+        "- config_name: default",
+        "  data_files:",
+        *[line for split in splits for line in (f"  - split: {split}", f"    path: {split}.parquet")],
         "---",
         "",
     ]
-
-
-def _config(name: str, splits: Sequence[str], prefix: str = "") -> list[str]:
-    files = [line for split in splits for line in (f"  - split: {split}", f"    path: {prefix}{split}.parquet")]
-    return [f"- config_name: {name}", "  data_files:", *files]
 
 
 def _listed(key: str, values: Sequence[str]) -> list[str]:

@@ -100,7 +100,7 @@ def write_preference_card(
         ),
     ]
     what = "Pairs of a chosen and a rejected answer to one prompt, and answers with a verdict of their own."
-    return {"notes": notes, **write_plain_card(directory, what, about, lines, ["unpaired"])}
+    return {"notes": notes, **write_plain_card(directory, what, about, lines)}
 
 
 def _share(part: int, whole: int) -> str:

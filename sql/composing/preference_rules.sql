@@ -101,24 +101,17 @@ together as (
     from taught
     where reason in (select reason from confidences where confidence > 0)
 ),
-told as (
-    select
-        *, content_of(chosen) as chosen_text, content_of(rejected) as rejected_text, beside_content(chosen) as chosen_beside,
-        beside_content(rejected) as rejected_beside
-    from together
-),
 measured as (
     select
-        *, chosen_beside = rejected_beside as is_alike_beside,
+        *, content_of(chosen) as chosen_text, content_of(rejected) as rejected_text, beside_content(chosen) as chosen_beside,
+        beside_content(rejected) as rejected_beside, chosen_beside = rejected_beside as is_alike_beside,
         one_space(if(length(chosen_text) < length(rejected_text), chosen_text, rejected_text)) as shorter,
         one_space(if(length(chosen_text) < length(rejected_text), rejected_text, chosen_text)) as longer,
         sentences_of(chosen_text) as chosen_sentences, sentences_of(rejected_text) as rejected_sentences
-    from told
+    from together
 )
 select
-    row_id, origin, reason, rendered, rejected_said, chosen_said, chosen_id, rejected_id, margin, votes, behind, interaction_ids, source,
-    session_id, ts, language, prompt, tools, request, chosen::varchar as chosen, rejected::varchar as rejected, chosen_feedback,
-    rejected_feedback, confidence, turn,
+    measured.* replace (chosen::varchar as chosen, rejected::varchar as rejected), confidence, turn,
     case
         when is_alike_beside and chosen_text = rejected_text then 'equal_answers'
         when prompts_differ then 'prompts_differ'
@@ -149,28 +142,26 @@ from (
 )
 
 -- name: decided_pairs
--- Pairs with the rule that leaves them out, if any. A rejected answer is in one pair: that of the surest source. A voter counts for
--- one pair of a prompt, the last. weight: the votes that count, each with its propensity.
+-- Pairs with the rule that leaves them out, if any. Two texts are one pair, and but for ranked answers a rejected one is in one: that
+-- of the surest source. A voter counts for one pair of a prompt, the last. weight: the votes that count, each with its propensity.
 create or replace temp table decided_pairs as
 with clean_pairs as (
-    select * replace (
-        coalesce(rule, if(row_id in (
-            select regexp_extract(interaction_id, '^\S+') from contaminated
-        ), 'contaminated', null)) as rule
-    )
+    select * replace (coalesce(rule, if(
+        row_id in (select regexp_extract(interaction_id, '^\S+') from contaminated), 'contaminated', null
+    )) as rule)
     from pairs
 ),
 chosen_pairs as (
-    select
-        * replace (coalesce(rule, if(row_number() over (
-            partition by rule is null, coalesce(rendered || rejected_said, row_id) order by confidence desc, turn, chosen_id, row_id
-        ) > 1, 'paired_by_surer_source', null)) as rule)
+    select * replace (coalesce(rule, if(
+        row_number() over (partition by rule is null, row_id order by confidence desc, turn) > 1 or row_number() over (
+            partition by rule is null, if(reason = 'ranked', row_id, coalesce(rendered || rejected_said, row_id))
+            order by confidence desc, turn, chosen_id, row_id
+        ) > 1, 'paired_by_surer_source', null
+    )) as rule)
     from clean_pairs
 ),
 cast_votes as (
-    select row_id, reason, rendered, unnest(votes) as vote
-    from chosen_pairs
-    where rule is null
+    select row_id, reason, rendered, unnest(votes) as vote from chosen_pairs where rule is null
 ),
 last_votes as (
     select row_id, reason, vote.propensity as propensity
@@ -178,14 +169,10 @@ last_votes as (
     qualify row_number() over (partition by vote.voter, rendered order by vote.ts desc, vote.interaction_id desc, row_id) = 1
 ),
 weights as (
-    select row_id, reason, sum(propensity) as weight
-    from last_votes
-    group by row_id, reason
+    select row_id, reason, sum(propensity) as weight from last_votes group by row_id, reason
 )
 select
-    chosen_pairs.* replace (
-        coalesce(rule, if(len(votes) > 0 and weights.weight is null, 'earlier_vote', null)) as rule
-    ),
+    chosen_pairs.* replace (coalesce(rule, if(len(votes) > 0 and weights.weight is null, 'earlier_vote', null)) as rule),
     coalesce(weights.weight, 1)::double as weight
 from chosen_pairs
 left join weights using (row_id, reason)

@@ -35,18 +35,12 @@ select
         array_to_string(list_transform(conversation[1:-2], lambda message: message.identity), ' ') || chr(1) || coalesce(tools, '')
     ) as prompt,
     conversation[-1].identity as answer,
-    md5(concat_ws(
-        chr(1),
-        array_to_string(list_transform(
-            conversation[1:-2], lambda message: concat(message.role, chr(2), message.identity, message.text)
-        ), chr(3)),
-        coalesce(tools, ''), coalesce(request, '')
-    )) as rendered,
+    md5(concat_ws(chr(1), array_to_string(list_transform(
+        conversation[1:-2], lambda message: concat(message.role, chr(2), message.identity, message.text)
+    ), chr(3)), coalesce(tools, ''), coalesce(request, ''))) as rendered,
     md5(conversation[-1].identity || conversation[-1].text) as said,
     interaction_id in (
-        select interaction_id
-        from decisions
-        where stage = 'curate' and version = $curated and rule = 'low_quality'
+        select interaction_id from decisions where stage = 'curate' and version = $curated and rule = 'low_quality'
     ) as is_low_quality,
     if($propensity_clip::double is not null and kept_share > 0 and kept_share <= 1, least($propensity_clip, 1 / kept_share), 1)
         as propensity
@@ -106,9 +100,8 @@ order by md5(interaction_id)
 create or replace temp table votes as
 with matched as (
     select
-        interaction_ids.interaction_id, interaction_ids.id_rank, feedback_by_id.name, feedback_by_id.source as given_by,
-        feedback_by_id.ts, min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank,
-        interaction_ids.named_id
+        interaction_ids.interaction_id, id_rank, named_id, name, feedback_by_id.source as given_by, ts,
+        min(id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
     join feedback_by_id using (id_rank, named_id)
     where value is not null and not isnan(value)
@@ -205,8 +198,8 @@ where better is not null
 
 -- name: candidates
 -- Pairs of two answers by source, by the answers' texts. edit: the better answer as a user wrote it. rating: how much better people's
--- thumbs call `chosen`. votes: whose choice it was; none for comparisons that no user of the product made. A session that went on
--- from another answer than the one logged left that one behind.
+-- thumbs call `chosen`. votes: whose choice it was, of ranked answers each line's; none of grades. A session that went on from another
+-- answer than the one logged left that one behind.
 create or replace temp table candidates as
 with versions as (
     select prompt, answer, rendered, arg_max(struct_pack(interaction_id, said), (ts, interaction_id)) as last_one
@@ -240,11 +233,12 @@ judged as (
 ),
 together as (
     select
-        kind as reason, rendered, said as rejected_said, better.said as chosen_said, interaction_id as rejected_id,
-        better.interaction_id as chosen_id, better.rendered as chosen_rendered, null::json as edit, if(kind = 'ranked', [], votes) as votes,
-        least(1, difference / greatest(2, (select max(value) - min(value) from votes where kind <> 'dissatisfied'))) as margin
+        kind as reason, rendered, said as rejected_said, better.said as chosen_said, max(interaction_id) as rejected_id,
+        max(better.interaction_id) as chosen_id, better.rendered as chosen_rendered, null::json as edit, flatten(list(votes)) as votes,
+        least(1, avg(difference) / greatest(2, (select max(value) - min(value) from votes where kind <> 'dissatisfied'))) as margin
     from comparisons
     where difference >= $min_difference and (better.is_graded or value < 0)
+    group by kind, rendered, said, better.said, better.rendered
     union all
     -- a log line that prefers a text to itself
     select 'ranked', rendered, said, said, interaction_id, interaction_id, rendered, null, [], null
@@ -262,8 +256,7 @@ together as (
         'edited', rendered, said, went_on, max(interaction_id), null, rendered, arg_max(message, interaction_id),
         list(vote order by vote), null
     from accepted
-    where last_one is null and trim(coalesce(text, '')) <> '' and not has_calls
-        and not contains(message::varchar, '"tool_calls"')
+    where last_one is null and trim(coalesce(text, '')) <> '' and not has_calls and not contains(message::varchar, '"tool_calls"')
     group by rendered, said, went_on
     union all
     select

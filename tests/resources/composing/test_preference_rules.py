@@ -79,7 +79,16 @@ def test_lines_are_compared_with_themselves_only(tmp_path):
     first, feedback = line(1, "q", "first chosen", "first rejected")
     second, more = line(2, "q", "second chosen", "second rejected")
     made = Made(tmp_path, first + second, feedback + more)
+    third, once_more = line(3, "q", "third chosen", "second rejected")
+    again, twice = line(4, "q", "first chosen", "first rejected")
     assert made.texts == [("ranked", "first chosen", "first rejected"), ("ranked", "second chosen", "second rejected")]
+    made = Made(tmp_path / "more", first + second + third + again, feedback + more + once_more + twice)
+    assert [each[1:] for each in made.texts] == [
+        ("first chosen", "first rejected"),
+        ("second chosen", "second rejected"),
+        ("third chosen", "second rejected"),
+    ]
+    assert {each["chosen_id"]: each["weight"] for each in made.pairs} == {"i4c": 1.5, "i2c": 0.75, "i3c": 0.75}  # lines
 
 
 def test_a_branch_of_a_tree_is_no_regenerated_answer(tmp_path):
