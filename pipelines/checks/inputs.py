@@ -118,8 +118,8 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFin
 
 
 def _logs(seen: dict[str, FirstLook]) -> list[CheckFinding]:
-    if any(look.holds_logs for look in seen.values()):
-        return []
+    if any(look.holds_logs for look in seen.values()) or not any(look.formats for look in seen.values()):
+        return []  # of a source of no known format, its own line says so
     return [problem("sources", "no source holds requests with answers, only feedback", "add the logs that the feedback is of")]
 
 

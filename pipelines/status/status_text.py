@@ -129,7 +129,7 @@ def _print_endpoint(found: EndpointStatus, console: Console) -> None:
             f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its release",
             "yellow",
         )
-    held = [gate["name"] for gate in found.gates if gate["passed"]]
+    held = [gate["name"] for gate in found.gates if gate["passed"] and not gate["nothing_to_compare"]]
     if held:
         say(console, f"  gates of {found.candidate} that hold: {', '.join(held)}")
     if found.failed_gates:

@@ -176,6 +176,9 @@ def test_feedback_that_is_asked_for_and_not_there(tmp_path):
 
 def test_only_feedback_is_no_source_of_anything(tmp_path):
     assert "only feedback" in bad(found(tmp_path, sources={"thumbs": {"uri": "thumbs.jsonl"}}))["sources"]
+    put(tmp_path / "odd.jsonl", {"speaker": "x"})
+    told = bad(found(tmp_path, sources={"odd": {"uri": "odd.jsonl"}}))
+    assert "no known log format" in told["source odd"] and "sources" not in told
 
 
 def test_user_ids_without_a_key(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ import yaml
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe
-from pipelines.status.lake_status import RunStatus, Status, status_of
+from pipelines.status import status_text
+from pipelines.status.lake_status import EndpointStatus, RunStatus, Status, status_of
 from pipelines.status.status_text import print_status
 from pipelines.storage.lake_recipes import remember
 from resources.artefacts.registry import Registry
@@ -301,3 +302,12 @@ def test_what_to_do_about_the_last_run_depends_on_its_job(job, said):
     last = RunStatus("0a1b2c3d-44", job, "FAILURE", at, at, "", None, [])
     print_status(Status("lake", at, [], [], last), Console(file=text, width=200))
     assert said in text.getvalue()
+
+
+def test_a_gate_that_has_nothing_to_compare_with_is_none_that_holds():
+    gates = [
+        {"name": name, "passed": True, "nothing_to_compare": name != "recovery"} for name in ("recovery", "loss_above_champion")
+    ]
+    text = io.StringIO()
+    status_text._print_endpoint(EndpointStatus(candidate="abc", gates=gates), Console(file=text, width=200))
+    assert "  gates of abc that hold: recovery\n" in text.getvalue()
