@@ -296,7 +296,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
             )
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
-                said = preview_sentences(*preview(wanted, lake, recipe.facts, settings, decisions, now))
+                said = preview_sentences(*preview(wanted, lake, recipe.facts, decisions, now))
             else:
                 said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
             _request_job_told(context, said)

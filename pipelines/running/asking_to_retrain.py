@@ -41,9 +41,7 @@ def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
         raise RequestError(
             f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with --recipe"
         )
-    decision, hold = preview(
-        wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(), datetime.now(UTC)
-    )
+    decision, hold = preview(wanted, lake, recipe.facts, Decisions(lake, wanted.workload).seen(), datetime.now(UTC))
     return decision, preview_sentences(decision, hold)
 
 

@@ -12,7 +12,7 @@ from pipelines.status.workload_names import known_workload
 from resources.deciding.causes import RetrainingCause
 from resources.deciding.options import weigh
 from resources.lake.lake import LakeError, LakeLayout
-from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision
+from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, decision
 
 
 def printed(decisions, count=20):
@@ -22,7 +22,7 @@ def printed(decisions, count=20):
 
 
 def weighed():
-    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, SETTINGS, [])
+    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, [])
     evidence = {"devices": 1, "drafting": ["the drafter with K = 3 pays up to about 7.2 requests at a time"]}
     return decision(
         2,
