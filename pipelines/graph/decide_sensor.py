@@ -31,11 +31,9 @@ from resources.deciding import (
     RecipeFacts,
     Work,
     decide,
-    despite_of,
     pulse,
     quiet_hold,
     settle_decision,
-    work_decided,
 )
 from resources.lake import LakeError, LakeLayout
 from resources.launching import postgres_url
@@ -84,11 +82,7 @@ def tick(
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, instance)
     unstarted = [each for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
-    wanted = [
-        run_request(each, work_decided(each, facts))
-        for each in unstarted
-        if quiet_hold(settings, now, despite_of(each)) is None
-    ]
+    wanted = [run_request(each, Work.of(each, facts)) for each in unstarted if quiet_hold(settings, now, each.despite) is None]
     if wanted:
         return dg.SensorResult(run_requests=wanted, cursor=_cursor(seen, True, now, "a run was asked for"))
     if unstarted:

@@ -2,7 +2,7 @@
 
     work = work_of("drafter_continued", facts)
     work.stages, work.kept, work.overrides
-    work = work_decided(decision, facts)
+    work = Work.of(decision, facts)
 
 A kept model is taken as it is, although its own inputs have newer versions: a drafter learns new rows for the released target.
 """
@@ -45,11 +45,11 @@ class Work:
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Overrides of the recipe, by stage."""
 
-
-def work_decided(decision: Decision, facts: RecipeFacts) -> Work:
-    """What the run of a decision makes. The base is imported anew only where that is the cause."""
-    base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
-    return work_of(decision.action, facts, bool(decision.evidence.get("widened")), base_commit)
+    @classmethod
+    def of(cls, decision: Decision, facts: RecipeFacts) -> Work:
+        """What the run of a decision makes. The base is imported anew only where that is the cause."""
+        base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
+        return work_of(decision.action, facts, bool(decision.evidence.get("widened")), base_commit)
 
 
 def work_of(action: Action, facts: RecipeFacts, widened: bool = False, base_commit: str = "") -> Work:

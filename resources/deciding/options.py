@@ -261,6 +261,19 @@ class CorrectionRatio:
     """Number of outcomes behind it."""
 
 
+def corrections(decisions: Sequence[Decision], now: datetime) -> list[str]:
+    """Sentences: by which ratio predictions of each action were off, as far as there are outcomes."""
+    told, counted = [], recent(decisions, now)
+    for action, spelled in SPELLED.items():
+        cost, gain = cost_ratio(counted, action), gain_ratio(counted, action)
+        if cost.n or gain.n:
+            told.append(
+                f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
+                f"{gain.value:z.2f} ({gain.n} outcomes)"
+            )
+    return told
+
+
 def recent(decisions: Sequence[Decision], now: datetime) -> list[Decision]:
     """Those whose outcomes still count."""
     return [each for each in decisions if each.ts > now - timedelta(DAYS)]

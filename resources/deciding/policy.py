@@ -26,14 +26,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from resources.deciding.actions import Work, work_decided
+from resources.deciding.actions import Work
 from resources.deciding.base_versions import LOOKS_EVERY, hashed_so_far, stamp_of
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
-from resources.deciding.decisions import Action, Decision, Option, decision_id
+from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence, RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.options import WISHES, ActionForecast, recent, weigh
-from resources.deciding.requests import REQUEST, Requests, RetrainingRequest, folder_of
+from resources.deciding.requests import Requests, RetrainingRequest, folder_of
 from resources.deciding.settings import BudgetSettings, DecideSettings
 from resources.lake import LakeLayout, Tables, slice_stamp
 
@@ -78,7 +78,7 @@ def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], 
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
-        return DecisionStep(row, now, work_decided(row, facts) if starts else None)
+        return DecisionStep(row, now, Work.of(row, facts) if starts else None)
     return _held(held, known) if held else DecisionStep(None, now + LOOKS_AGAIN)
 
 

@@ -12,7 +12,7 @@ from model_ops.jobs.errors import ModelError
 from model_ops.operations.base_directory import TAKEN
 from model_ops.operations.import_base import download
 from resources.artefacts.registry import Registry
-from resources.deciding.actions import work_decided
+from resources.deciding.actions import Work
 from resources.deciding.base_versions import hub_commits
 from resources.deciding.causes import causes
 from resources.deciding.decisions import Decisions
@@ -159,8 +159,8 @@ def test_a_new_commit_is_decided_once_and_its_run_imports_exactly_this_commit(hu
     ledger = Decisions(lake, "shop")
     ledger.record(made.decision)
     [read] = ledger.all()
-    assert work_decided(read, facts).overrides["base_model"] == {"revision": later}  # asked for again after a restart
-    assert "base_model" not in work_decided(replace(read, cause="schedule"), facts).overrides
+    assert Work.of(read, facts).overrides["base_model"] == {"revision": later}  # asked for again after a restart
+    assert "base_model" not in Work.of(replace(read, cause="schedule"), facts).overrides
     ended = replace(read, outcome="failed", settled_ts=NOW)
     assert decide(lake, facts, [ended], NOW + timedelta(days=20)).decision is None
 

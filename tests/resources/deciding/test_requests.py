@@ -14,9 +14,7 @@ from resources.deciding.requests import (
     RequestError,
     Requests,
     RetrainingRequest,
-    asked_sentence,
     folder_of,
-    preview_sentences,
 )
 from resources.deciding.settings import BudgetSettings
 from resources.endpoints.actor import Actor
@@ -72,7 +70,7 @@ def test_the_same_words_are_one_request_until_it_is_decided(lake):
     later, third_is_new = ask(lake, now=NOW + timedelta(days=9))
     assert third_is_new and later.request_id != first.request_id
     assert [each.request_id for each in Requests(lake, "shop").waiting(ledger.seen())][-1] == later.request_id
-    assert "nothing was added" in asked_sentence(again, second_is_new, BUSY)
+    assert "nothing was added" in again.asked_sentence(second_is_new, BUSY)
 
 
 def test_a_request_waits_for_quiet_hours_and_is_decided_when_they_end(lake):
@@ -144,7 +142,7 @@ def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
     wanted = RetrainingRequest.of("shop", ANA, "drafter_continued")
     found, hold = preview(wanted, lake, with_settings(QUIET), [], NOW)
     assert (found.action, found.dry_run, found.outcome) == ("drafter_continued", True, "not_run") and "quiet" in hold
-    said = preview_sentences(found, hold)
+    said = found.preview_sentence(hold)
     assert (
         said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued")
         and "It would wait" in said
