@@ -126,7 +126,7 @@ def retrain(
     from pipelines.running import preview_retraining, request_retraining
     from pipelines.status import known_workload
     from pipelines.terminal import open_lake
-    from resources.deciding import RequestError, Requests, RetrainingRequest, withdrawn_sentence
+    from resources.deciding import RequestError, Requests, RetrainingRequest
     from resources.endpoints import Actor
 
     if withdraw and dry_run:
@@ -135,7 +135,7 @@ def retrain(
     known, by = known_workload(place, workload), Actor.of_command(because, "--because")
     if withdraw:
         request = Requests(place, known).withdraw(withdraw, by, datetime.now(UTC))
-        console.print(withdrawn_sentence(request), soft_wrap=True, highlight=False, markup=False)
+        console.print(request.withdrawn_sentence, soft_wrap=True, highlight=False, markup=False)
         return
     wanted = RetrainingRequest.of(known, by, action, despite or [])
     if not dry_run:

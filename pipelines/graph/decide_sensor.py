@@ -31,11 +31,9 @@ from resources.deciding import (
     RecipeFacts,
     Work,
     decide,
-    despite_of,
     pulse,
     quiet_hold,
     settle_decision,
-    work_decided,
 )
 from resources.lake import LakeError, LakeLayout
 from resources.launching import postgres_url
@@ -84,11 +82,7 @@ def tick(
     ledger, history = Decisions(lake, facts.workload), _history(lake, instance)
     decisions = _settled(ledger, lake, facts, instance)
     unstarted = [each for each in decisions if each.outcome == "waiting" and each.run_id is None and _asks(each, history, now)]
-    wanted = [
-        run_request(each, work_decided(each, facts, settings))
-        for each in unstarted
-        if quiet_hold(settings, now, despite_of(each)) is None
-    ]
+    wanted = [run_request(each, Work.of(each, facts)) for each in unstarted if quiet_hold(settings, now, each.despite) is None]
     if wanted:
         return dg.SensorResult(run_requests=wanted, cursor=_cursor(seen, True, now, "a run was asked for"))
     if unstarted:
@@ -97,7 +91,7 @@ def tick(
             "(automation.decide.quiet)",
             cursor=_cursor(seen, True, now, "quiet hours"),
         )
-    made = decide(lake, facts, settings, decisions, now)
+    made = decide(lake, facts, decisions, now)
     still_open = any(each.is_open for each in decisions)
     if made.decision is None:
         return dg.SensorResult(
@@ -131,9 +125,7 @@ def _asks(decision: Decision, history: str, now: datetime) -> bool:
 def _settled(ledger: Decisions, lake: LakeLayout, facts: RecipeFacts, instance: dg.DagsterInstance) -> list[Decision]:
     """All decisions, open ones with what came of them since."""
     decisions = ledger.all()
-    found = [
-        settle_decision(each, run_of(instance, each), lake, facts, facts.decide) if each.is_open else each for each in decisions
-    ]
+    found = [settle_decision(each, run_of(instance, each), lake, facts) if each.is_open else each for each in decisions]
     changed = [after for before, after in zip(decisions, found, strict=True) if after != before]
     ledger.settle(*changed)
     return found

@@ -27,10 +27,7 @@ from resources.deciding import (
     RequestError,
     Requests,
     RetrainingRequest,
-    asked_sentence,
     preview,
-    preview_sentences,
-    withdrawn_sentence,
 )
 from resources.endpoints import (
     Actor,
@@ -290,15 +287,14 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
         with in_one_sentence(REQUEST_REFUSALS):
             lake, now = LakeLayout.open(place, create=False), datetime.now(UTC)
             by = actor_of(config.name, config.because, context)
-            wanted, settings = (
-                RetrainingRequest.of(recipe.workload, by, config.action, config.despite),
-                recipe.automation.decide,
-            )
+            wanted = RetrainingRequest.of(recipe.workload, by, config.action, config.despite)
             if config.dry_run:
                 decisions = Decisions(lake, recipe.workload).seen()
-                said = preview_sentences(*preview(wanted, lake, recipe.facts, settings, decisions, now))
+                decision, hold = preview(wanted, lake, recipe.facts, decisions, now)
+                said = decision.preview_sentence(hold)
             else:
-                said = asked_sentence(*Requests(lake, recipe.workload).ask(wanted, now), settings)
+                request, is_new = Requests(lake, recipe.workload).ask(wanted, now)
+                said = request.asked_sentence(is_new, recipe.facts.decide)
             _request_job_told(context, said)
 
     @dg.op(name="take_back_request", description="Records that the request is not wanted any more.")
@@ -306,7 +302,7 @@ def request_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
         with in_one_sentence(REQUEST_REFUSALS):
             lake, by = LakeLayout.open(place, create=False), actor_of(config.name, config.because, context)
             withdrawn = Requests(lake, recipe.workload).withdraw(config.request.strip(), by, datetime.now(UTC))
-            _request_job_told(context, withdrawn_sentence(withdrawn))
+            _request_job_told(context, withdrawn.withdrawn_sentence)
 
     return [
         form_job(

@@ -17,9 +17,7 @@ from resources.deciding import (
     RequestError,
     Requests,
     RetrainingRequest,
-    asked_sentence,
     preview,
-    preview_sentences,
 )
 from resources.lake import LakeLayout
 
@@ -28,9 +26,8 @@ def request_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
     """Keeps a request, once. Returns the answer to the person, by the recipe `given` or the one last run. Raises S3Error if the
     bucket of a lake is away, and what `preview_retraining` raises for a wrong recipe."""
     recipe = _recipe(lake, wanted.workload, given)
-    return asked_sentence(
-        *Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC)), recipe.automation.decide if recipe else None
-    )
+    request, is_new = Requests(lake, wanted.workload).ask(wanted, datetime.now(UTC))
+    return request.asked_sentence(is_new, recipe.facts.decide if recipe else None)
 
 
 def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path | None) -> tuple[Decision, str]:
@@ -41,10 +38,8 @@ def preview_retraining(lake: LakeLayout, wanted: RetrainingRequest, given: Path 
         raise RequestError(
             f"{lake.place} does not know the recipe of {wanted.workload}, or it was moved: name it with --recipe"
         )
-    decision, hold = preview(
-        wanted, lake, recipe.facts, recipe.automation.decide, Decisions(lake, wanted.workload).seen(), datetime.now(UTC)
-    )
-    return decision, preview_sentences(decision, hold)
+    decision, hold = preview(wanted, lake, recipe.facts, Decisions(lake, wanted.workload).seen(), datetime.now(UTC))
+    return decision, decision.preview_sentence(hold)
 
 
 def _recipe(lake: LakeLayout, workload: str, given: Path | None) -> Recipe | None:

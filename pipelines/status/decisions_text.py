@@ -17,7 +17,7 @@ from rich.text import Text
 
 from model_ops.jobs import duration
 from pipelines.terminal import print_table, text_table
-from resources.deciding import SPELLED, Decision, Option, RetrainingRequest, cause_text, cost_ratio, gain_ratio, recent
+from resources.deciding import SPELLED, Decision, Option, RetrainingRequest, corrections
 
 COLUMNS = ("when (UTC)", "cause", "action", "outcome", "predicted", "took", "gain predicted", "gain", "decision_id")
 OF_A_DRAFTER = ("drafter_continued", "drafter_new")
@@ -48,7 +48,7 @@ def print_decisions(decisions: Sequence[Decision], console: Console, count: int)
         )
         if said := _stages(last.chosen if last.action != "nothing" else _cheapest(last)):
             console.print(said, soft_wrap=True, highlight=False, markup=False)
-    for sentence in (*last.evidence.get("drafting", ()), *corrections(recent(decisions, datetime.now(UTC)))):
+    for sentence in (*last.evidence.get("drafting", ()), *corrections(decisions, datetime.now(UTC))):
         console.print(_sentence(sentence), soft_wrap=True, highlight=False, markup=False)
 
 
@@ -56,7 +56,7 @@ def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> N
     """What people asked for and the sensor has not decided yet."""
     for each in requests:
         console.print(
-            f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {cause_text(each)}.",
+            f"Not decided yet, request {each.request_id} of {each.ts:%Y-%m-%d %H:%M} UTC: {each.cause_text}.",
             soft_wrap=True,
             highlight=False,
             markup=False,
@@ -66,19 +66,6 @@ def print_requests(requests: Sequence[RetrainingRequest], console: Console) -> N
 def decisions_json(decisions: Sequence[Decision]) -> str:
     """Every decision, oldest first."""
     return json.dumps([asdict(each) for each in decisions], default=str, ensure_ascii=False)
-
-
-def corrections(decisions: Sequence[Decision]) -> list[str]:
-    """By which ratio predictions of each action were off, as far as there are outcomes."""
-    said = []
-    for action, spelled in SPELLED.items():
-        cost, gain = cost_ratio(decisions, action), gain_ratio(decisions, action)
-        if cost.n or gain.n:
-            said.append(
-                f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
-                f"{gain.value:z.2f} ({gain.n} outcomes)"
-            )
-    return said
 
 
 def _row(decision: Decision) -> list[str]:

@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.deciding.actions import SPELLED, Work, work_decided
+    from resources.deciding.actions import SPELLED, Work
     from resources.deciding.causes import quiet_hold
     from resources.deciding.decisions import Decision, Decisions, Option
     from resources.deciding.evidence import RecipeFacts
-    from resources.deciding.options import cost_ratio, gain_ratio, recent
+    from resources.deciding.options import corrections
     from resources.deciding.policy import NEVER_ENOUGH, UNKNOWN_COST, decide, preview, pulse
     from resources.deciding.predictions import AROUND_S, WORKERS
-    from resources.deciding.requests import (
-        DESPITE,
-        WANTED,
-        RequestError,
-        Requests,
-        RetrainingRequest,
-        asked_sentence,
-        cause_text,
-        despite_of,
-        preview_sentences,
-        withdrawn_sentence,
-    )
+    from resources.deciding.requests import DESPITE, WANTED, RequestError, Requests, RetrainingRequest
     from resources.deciding.settings import DecideSettings
     from resources.deciding.settle import DecisionRun, settle_decision
     from resources.deciding.worth import DrafterPayback, drafter_payback, looked_up

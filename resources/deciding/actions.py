@@ -1,8 +1,8 @@
 """What can be done: which stages each action makes again, which models it keeps as they are, what it changes in the run.
 
-    work = work_of("drafter_continued", facts, settings)
+    work = work_of("drafter_continued", facts)
     work.stages, work.kept, work.overrides
-    work = work_decided(decision, facts, settings)
+    work = Work.of(decision, facts)
 
 A kept model is taken as it is, although its own inputs have newer versions: a drafter learns new rows for the released target.
 """
@@ -15,7 +15,6 @@ from typing import Any
 
 from resources.deciding.decisions import Action, Decision
 from resources.deciding.evidence import RecipeFacts
-from resources.deciding.settings import DecideSettings
 from resources.stages import STAGES, stage
 
 DATASETS = tuple(
@@ -46,16 +45,17 @@ class Work:
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Overrides of the recipe, by stage."""
 
+    @classmethod
+    def of(cls, decision: Decision, facts: RecipeFacts) -> Work:
+        """What the run of a decision makes. The base is imported anew only where that is the cause."""
+        base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
+        return work_of(decision.action, facts, bool(decision.evidence.get("widened")), base_commit)
 
-def work_decided(decision: Decision, facts: RecipeFacts, settings: DecideSettings) -> Work:
-    """What the run of a decision makes. The base is imported anew only where that is the cause."""
-    base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
-    return work_of(decision.action, facts, settings, bool(decision.evidence.get("widened")), base_commit)
 
-
-def work_of(action: Action, facts: RecipeFacts, settings: DecideSettings, widened: bool = False, base_commit: str = "") -> Work:
+def work_of(action: Action, facts: RecipeFacts, widened: bool = False, base_commit: str = "") -> Work:
     """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts.
     base_commit: of the Hub, which a full run imports the base from instead of the one that it was imported from."""
+    settings = facts.decide
     models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
     every = [
         found.name

@@ -34,6 +34,8 @@ from stores.mirror.bucket import Conflict
 
 Action = Literal["nothing", "drafter_continued", "drafter_new", "sft_continued", "full"]
 Outcome = Literal["waiting", "running", "released", "no_better", "refused_by_gates", "failed", "cancelled", "not_run"]
+REQUEST = "request"
+"""Cause of a decision about a person's request, and its key in the evidence."""
 OPEN = ("waiting", "running")
 FAILED = ("failed", "refused_by_gates")
 
@@ -86,6 +88,16 @@ class Decision:
     def started(self) -> bool:
         """Whether it asked for a run."""
         return self.action != "nothing" and not self.dry_run and self.outcome != "not_run"
+
+    @property
+    def despite(self) -> tuple[str, ...]:
+        """Limits that the person behind a request has overridden; () without a request."""
+        return tuple(self.evidence.get(REQUEST, {}).get("despite", ()))
+
+    def preview_sentence(self, hold: str) -> str:
+        """What a dry run says. hold: what would keep it from being decided now; "" if nothing would."""
+        waits = f". It would wait: {hold}" if hold else ""
+        return f"dry run, nothing is kept or started. The decision would be: {self.why}{waits}"
 
     @property
     def is_open(self) -> bool:

@@ -1,6 +1,6 @@
 """Gathers the evidence of a workload from its lake: rows, drift, serving metrics, trained versions and their learning curves.
 
-    seen, predicted = gather(lake, facts, settings, now)
+    seen, predicted = gather(lake, facts, now)
     points = points_of(directory / "metrics.jsonl", ("validation_expected_tau", "expected_tau"))
     found = rise_a_doubling(points)            # model_ops.training.learning_curve: Rise(value=0.12, error=0.02, n=8)
 
@@ -45,10 +45,9 @@ TRAFFIC_DAYS = 7
 ARTEFACTS = {found.name: found.artefact_name for found in STAGES}
 
 
-def gather(
-    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, now: datetime | None = None
-) -> tuple[Evidence, dict[Action, ActionForecast]]:
+def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) -> tuple[Evidence, dict[Action, ActionForecast]]:
     """The evidence, and what each action would cost and gain."""
+    settings = facts.decide
     now = now or datetime.now(UTC)
     manifests = current_manifests(lake, facts.workload)
     tables = Tables(lake)
@@ -79,7 +78,7 @@ def gather(
         devices=settings.devices,
     )
     seen = _with_speed(seen, settings, report, served)
-    return seen, _predicted(lake, facts, settings, seen, manifests)
+    return seen, _predicted(lake, facts, seen, manifests)
 
 
 def _base(lake: LakeLayout, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
@@ -219,8 +218,9 @@ def _with_speed(seen: Evidence, settings: DecideSettings, report: Manifest | Non
 
 
 def _predicted(
-    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, seen: Evidence, manifests: Mapping[str, Manifest]
+    lake: LakeLayout, facts: RecipeFacts, seen: Evidence, manifests: Mapping[str, Manifest]
 ) -> dict[Action, ActionForecast]:
+    settings = facts.decide
     registry = Registry(lake, facts.workload)
     made = {name: _made(lake, registry, name, seen, manifests) for name in ARTEFACTS}
     rises = {
@@ -238,7 +238,7 @@ def _predicted(
         if action in DRAFTERS and not facts.policy.speculator:
             continue
         new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
-        work = work_of(action, facts, settings, widened=bool(seen.episodes))
+        work = work_of(action, facts, widened=bool(seen.episodes))
         work = replace(work, overrides={**work.overrides, "base_model": {"again": True}}) if new_base else work
         new_share = new / seen.rows if seen.rows else 0.0
         stages = seconds_of(work, made, facts, seen.rows, new_share)

@@ -1,6 +1,6 @@
 """Everything that could be done about a cause, with predicted cost and gain, and which of it is chosen.
 
-    options, chosen, why = weigh(cause, seen, predictions, facts, settings, decisions)
+    options, chosen, why = weigh(cause, seen, predictions, facts, decisions)
     saved = saved_hours_a_day(decode_hours_a_day, gain=0.08)      # what a faster drafter saves
     payback_days(cost_hours, saved)                               # None: never
     break_even_requests(cost_hours, days, hours_a_request, gain)
@@ -55,14 +55,13 @@ def weigh(
     seen: Evidence,
     predicted: Mapping[Action, ActionForecast],
     facts: RecipeFacts,
-    settings: DecideSettings,
     decisions: Sequence[Decision],
 ) -> tuple[list[Option], Action, str]:
     """Options by cost, the chosen action, and why in one sentence."""
+    settings = facts.decide
     nothing = Option("nothing", 0.0, 0.0 if settings.price_per_device_hour is not None else None, 0.0, 0.0)
     found = [
-        _option(action, cause, seen, predicted.get(action, ActionForecast(None, None)), facts, settings, decisions)
-        for action in ACTIONS
+        _option(action, cause, seen, predicted.get(action, ActionForecast(None, None)), facts, decisions) for action in ACTIONS
     ]
     found.sort(key=lambda each: each.predicted_cost_s if each.predicted_cost_s is not None else float("inf"))
     chosen = next((each for each in found if not each.why_not), None)
@@ -87,9 +86,9 @@ def _option(
     seen: Evidence,
     predicted: ActionForecast,
     facts: RecipeFacts,
-    settings: DecideSettings,
     decisions: Sequence[Decision],
 ) -> Option:
+    settings = facts.decide
     cost_by, gain_by = cost_ratio(decisions, action), gain_ratio(decisions, action)
     seconds = sum(predicted.stages.values()) * cost_by.value if predicted.stages is not None else None
     gain = predicted.gain.times(gain_by.value, gain_by.low) if predicted.gain is not None and gain_by.n else predicted.gain
@@ -107,7 +106,7 @@ def _option(
     )
     if action in DRAFTERS and gain is not None and hours is not None:
         option = replace(option, **_payback(hours, gain, seen, settings))
-    return replace(option, why_not=_why_not(action, cause, seen, option, facts, settings, predicted.unknown))
+    return replace(option, why_not=_why_not(action, cause, seen, option, facts, predicted.unknown))
 
 
 def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSettings) -> dict[str, float | None]:
@@ -127,9 +126,9 @@ def _why_not(
     seen: Evidence,
     option: Option,
     facts: RecipeFacts,
-    settings: DecideSettings,
     unknown: Sequence[str] = (),
 ) -> str:
+    settings = facts.decide
     if seen.missing and not (cause.request is not None and action == "full"):
         return f"{', '.join(seen.missing)} was never made"
     if cause.kind == "drift" and not settings.drift_trains:
@@ -260,6 +259,19 @@ class CorrectionRatio:
     """Lower end of the one-sided 95 % interval (Student's t) of the mean ratio, between 0 and 1; ratios above 1 count as 1."""
     n: int = 0
     """Number of outcomes behind it."""
+
+
+def corrections(decisions: Sequence[Decision], now: datetime) -> list[str]:
+    """Sentences: by which ratio predictions of each action were off, as far as there are outcomes."""
+    told, counted = [], recent(decisions, now)
+    for action, spelled in SPELLED.items():
+        cost, gain = cost_ratio(counted, action), gain_ratio(counted, action)
+        if cost.n or gain.n:
+            told.append(
+                f"{spelled}: costs are predicted times {cost.value:z.2f} ({cost.n} outcomes), gains times "
+                f"{gain.value:z.2f} ({gain.n} outcomes)"
+            )
+    return told
 
 
 def recent(decisions: Sequence[Decision], now: datetime) -> list[Decision]:

@@ -1,10 +1,10 @@
 """Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
 
-    made = decide(lake, facts, settings, decisions, now)
+    made = decide(lake, facts, decisions, now)
     made.decision            # None: nothing new
     made.again_at            # when to look again although nothing changed
     made.work                # what its run makes; None where nothing is started
-    preview(request, lake, facts, settings, decisions, now)      # what would be decided about a request, before it is made
+    preview(request, lake, facts, decisions, now)      # what would be decided about a request, before it is made
     left = level(capacity=3.0, uses=[(ts, 1.0), ...], now=now)   # what a weekly budget still has
     refusal(settings, decisions, cost_hours=0.4, money=None, now=now)        # a sentence, or None
     pulse(lake, facts)       # another text after any change that a decision depends on: a few looks at files
@@ -26,14 +26,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from resources.deciding.actions import Work, work_decided
+from resources.deciding.actions import Work
 from resources.deciding.base_versions import LOOKS_EVERY, hashed_so_far, stamp_of
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
-from resources.deciding.decisions import Action, Decision, Option, decision_id
+from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence, RecipeFacts
 from resources.deciding.gather import gather
 from resources.deciding.options import WISHES, ActionForecast, recent, weigh
-from resources.deciding.requests import REQUEST, Requests, RetrainingRequest, folder_of
+from resources.deciding.requests import Requests, RetrainingRequest, folder_of
 from resources.deciding.settings import BudgetSettings, DecideSettings
 from resources.lake import LakeLayout, Tables, slice_stamp
 
@@ -49,18 +49,17 @@ class DecisionStep:
     work: Work | None = None
 
 
-def decide(
-    lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision], now: datetime | None = None
-) -> DecisionStep:
+def decide(lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], now: datetime | None = None) -> DecisionStep:
     """The next decision. decisions: all so far, settled as far as is known."""
+    settings = facts.decide
     now = now or datetime.now(UTC)
-    seen, predicted = gather(lake, facts, settings, now)
-    seen = _with_held_schedule(seen, facts, settings, decisions, now)
+    seen, predicted = gather(lake, facts, now)
+    seen = _with_held_schedule(seen, facts, decisions, now)
     known = {each.decision_id for each in decisions}
     every = [*asked(Requests(lake, facts.workload).waiting(decisions)), *causes(seen, settings)]
     found = [cause for cause in every if _id(cause, seen) not in known]
     if not found:
-        return DecisionStep(None, min(_looks(facts, settings, now)))
+        return DecisionStep(None, min(_looks(facts, now)))
     held: list[tuple[RetrainingCause, DecisionStep]] = []
     for cause in found:
         hold = held_by(seen, decisions, settings, now, _despite(cause))
@@ -75,16 +74,17 @@ def decide(
                 )
             )
             continue
-        row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
+        row = _weighed(cause, seen, predicted, facts, decisions, now)
         if row.decision_id in known:
             continue
         starts = row.outcome == "waiting"
-        return DecisionStep(row, now, work_decided(row, facts, settings) if starts else None)
+        return DecisionStep(row, now, Work.of(row, facts) if starts else None)
     return _held(held, known) if held else DecisionStep(None, now + LOOKS_AGAIN)
 
 
-def _looks(facts: RecipeFacts, settings: DecideSettings, now: datetime) -> Iterator[datetime]:
+def _looks(facts: RecipeFacts, now: datetime) -> Iterator[datetime]:
     """When to look again where nothing changes before."""
+    settings = facts.decide
     yield datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
     if facts.base_repository:
         yield now + LOOKS_EVERY
@@ -101,10 +101,9 @@ def _held(held: Sequence[tuple[RetrainingCause, DecisionStep]], known: Collectio
     return next(new, replace(first, decision=None))
 
 
-def _with_held_schedule(
-    seen: Evidence, facts: RecipeFacts, settings: DecideSettings, decisions: Sequence[Decision], now: datetime
-) -> Evidence:
+def _with_held_schedule(seen: Evidence, facts: RecipeFacts, decisions: Sequence[Decision], now: datetime) -> Evidence:
     """A time of the schedule that was held stays due until it is decided, or the next time comes."""
+    settings = facts.decide
     if not facts.cron or seen.schedule_due:
         return seen
     last = last_time(facts.cron, settings.timezone, now)
@@ -117,16 +116,16 @@ def preview(
     request: RetrainingRequest,
     lake: LakeLayout,
     facts: RecipeFacts,
-    settings: DecideSettings,
     decisions: Sequence[Decision],
     now: datetime,
 ) -> tuple[Decision, str]:
     """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
     would."""
-    seen, predicted = gather(lake, facts, settings, now)
+    settings = facts.decide
+    seen, predicted = gather(lake, facts, now)
     [cause] = asked([request])
     hold = held_by(seen, decisions, settings, now, request.despite)
-    row = _weighed(cause, seen, predicted, facts, settings, decisions, now)
+    row = _weighed(cause, seen, predicted, facts, decisions, now)
     return replace(row, dry_run=True, outcome="not_run"), hold.text if hold is not None else ""
 
 
@@ -135,12 +134,12 @@ def _weighed(
     seen: Evidence,
     predicted: Mapping[Action, ActionForecast],
     facts: RecipeFacts,
-    settings: DecideSettings,
     decisions: Sequence[Decision],
     now: datetime,
 ) -> Decision:
     """The decision about a cause that nothing holds: the least that helps, if the budget suffices."""
-    options, action, why = weigh(cause, seen, predicted, facts, settings, recent(decisions, now))
+    settings = facts.decide
+    options, action, why = weigh(cause, seen, predicted, facts, recent(decisions, now))
     held, option = "", next(each for each in options if each.action == action)
     if action != "nothing" and "budget" not in _despite(cause):
         refused = refusal(

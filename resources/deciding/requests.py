@@ -26,13 +26,12 @@ from typing import Any
 
 from model_ops.jobs import Misuse
 from resources.deciding.actions import SPELLED
-from resources.deciding.decisions import Action, Decision, Decisions, claim, decision_id
+from resources.deciding.decisions import REQUEST, Action, Decision, Decisions, claim, decision_id
 from resources.deciding.settings import DecideSettings
 from resources.endpoints import Actor
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict
 
-REQUEST = "request"
 WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
 NEVER = datetime.min.replace(tzinfo=UTC)
 DESPITE = ("budget", "quiet", "cool_down")
@@ -79,13 +78,28 @@ class RetrainingRequest:
         """Of the row that says what came of it."""
         return decision_id(self.workload, REQUEST, "", self.request_id)
 
+    @property
+    def cause_text(self) -> str:
+        """The cause in one sentence, with the person's own words."""
+        aside = f", despite {' and '.join(_SPELLED[name] for name in self.despite)}" if self.despite else ""
+        return f"{self.by} asked for {SPELLED[self.action]}{aside}: {self.why}"
+
+    def asked_sentence(self, is_new: bool, settings: DecideSettings | None) -> str:
+        """Sentences about a request that was kept. settings: of the recipe; None where the recipe is not known."""
+        if is_new:
+            return f"request {self.request_id} is kept: {_next(settings)}"
+        return (
+            f"{self.by} asked for the same at {self.ts:%Y-%m-%d %H:%M} UTC (request {self.request_id}), and it is "
+            "not decided yet: nothing was added"
+        )
+
+    @property
+    def withdrawn_sentence(self) -> str:
+        """What is said of a request that was taken back."""
+        return f"request {self.request_id} is withdrawn, and nothing will be started for it"
+
     def as_record(self) -> dict[str, Any]:
         return {**asdict(self), "despite": list(self.despite), "ts": self.ts.isoformat()}
-
-
-def despite_of(decision: Decision) -> tuple[str, ...]:
-    """Limits that the person behind a decision's request has overridden; () without a request."""
-    return tuple(decision.evidence.get(REQUEST, {}).get("despite", ()))
 
 
 class Requests:
@@ -141,7 +155,7 @@ class Requests:
             request.decision_id,
             now,
             REQUEST,
-            cause_text(request),
+            request.cause_text,
             {REQUEST: request.as_record()},
             [],
             "nothing",
@@ -180,12 +194,6 @@ def folder_of(lake: LakeLayout, workload: str) -> Path:
     return lake.root / "deciding" / workload / "requests"
 
 
-def cause_text(request: RetrainingRequest) -> str:
-    """The cause in one sentence, with the person's own words."""
-    aside = f", despite {' and '.join(_SPELLED[name] for name in request.despite)}" if request.despite else ""
-    return f"{request.by} asked for {SPELLED[request.action]}{aside}: {request.why}"
-
-
 _SPELLED = {"budget": "the budget", "quiet": "the quiet hours", "cool_down": "the cool-down"}
 
 
@@ -204,27 +212,6 @@ def _read(path: Path) -> RetrainingRequest | None:
         record = json.loads(path.read_text(encoding="utf-8"))
         return RetrainingRequest(**{**record, "despite": tuple(record["despite"]), "ts": datetime.fromisoformat(record["ts"])})
     return None
-
-
-def asked_sentence(request: RetrainingRequest, is_new: bool, settings: DecideSettings | None) -> str:
-    """Sentences about a kept request. settings: of the recipe; None where the recipe is not known."""
-    if not is_new:
-        return (
-            f"{request.by} asked for the same at {request.ts:%Y-%m-%d %H:%M} UTC (request {request.request_id}), and it is "
-            "not decided yet: nothing was added"
-        )
-    return f"request {request.request_id} is kept: {_next(settings)}"
-
-
-def preview_sentences(decision: Decision, hold: str) -> str:
-    """What a dry run says. hold: what would keep it from being decided now."""
-    waits = f". It would wait: {hold}" if hold else ""
-    return f"dry run, nothing is kept or started. The decision would be: {decision.why}{waits}"
-
-
-def withdrawn_sentence(request: RetrainingRequest) -> str:
-    """What is said of a request that was taken back."""
-    return f"request {request.request_id} is withdrawn, and nothing will be started for it"
 
 
 def _next(settings: DecideSettings | None) -> str:

@@ -1,6 +1,6 @@
 """What came of a decision: its run's end, its release, the real cost and the real gain.
 
-    now_is = settle_decision(decision, DecisionRun(run_id, "SUCCESS", started, ended), lake, facts, settings)
+    now_is = settle_decision(decision, DecisionRun(run_id, "SUCCESS", started, ended), lake, facts)
 
 The real gain is measured on the same rows as far as there are any: of a drafter that continued the previous one, both on the
 new held-out answers (the training's own metrics); of another drafter or a model, against the champion's on the same test
@@ -15,7 +15,6 @@ from datetime import datetime
 from resources.artefacts import Registry
 from resources.deciding.decisions import Decision, Outcome
 from resources.deciding.evidence import RecipeFacts
-from resources.deciding.settings import DecideSettings
 from resources.endpoints import Endpoint, EndpointError, EndpointLogError, standing
 from resources.lake import LakeLayout
 from resources.manifests import Kind, Manifest, ManifestError
@@ -37,10 +36,9 @@ class DecisionRun:
     """Seconds of earlier tries."""
 
 
-def settle_decision(
-    decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts, settings: DecideSettings
-) -> Decision:
+def settle_decision(decision: Decision, run: DecisionRun | None, lake: LakeLayout, facts: RecipeFacts) -> Decision:
     """The decision with what is known now; itself where nothing changed."""
+    settings = facts.decide
     if run is None:
         return decision
     if run.status not in ("SUCCESS", "FAILURE", "CANCELED"):

@@ -80,7 +80,7 @@ def _decoding(lake: LakeLayout, facts: RecipeFacts, continues: bool, now: dateti
     held-out answers."""
     settings = facts.decide
     days = days_between(facts.cron, settings.timezone, now) if facts.cron else settings.payback_days or DAYS
-    seen, _ = gather(lake, facts, settings, now)
+    seen, _ = gather(lake, facts, now)
     choice = read_choice(lake.artefacts("release") / facts.workload / seen.release) if seen.release else None
     if choice is not None and choice.drafting.method != "drafter":
         return {"serves_days": days}  # nothing says what a better drafter than one that is not served saves

@@ -168,7 +168,7 @@ def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, recipe, actio
     path = tmp_path / "shop.yaml"
     path.write_text(json.dumps(RECIPE))
     graph = definitions(path, tmp_path / "lake")
-    work = work_of(action, recipe.facts, recipe.automation.decide, widened=True)
+    work = work_of(action, recipe.facts, widened=True)
     request = run_request(decision(action=action), work)
     job = graph.resolve_job_def("train").get_subset(asset_selection=set(request.asset_selection))
     assert dg.validate_run_config(job, request.run_config)

@@ -18,7 +18,7 @@ from resources.deciding.policy import decide
 from resources.deciding.requests import Requests
 from resources.lake.lake import LakeLayout
 from resources.reporting.dashboard import write_dashboard
-from tests.resources.deciding.examples import FACTS, SETTINGS
+from tests.resources.deciding.examples import FACTS
 from tests.resources.deciding.small_lake import trained_lake
 
 RECIPE = {
@@ -131,6 +131,6 @@ def test_a_persons_words_are_shown_as_they_are_and_never_as_markup(lake, call, t
     out = io.StringIO()
     print_requests([request], Console(file=out, width=200))
     assert "<script>alert('x')</script> [red]now[/red]." in out.getvalue()
-    Decisions(lake, "shop").record(decide(lake, FACTS, SETTINGS, [], datetime(2026, 6, 5, 9, tzinfo=UTC)).decision)
+    Decisions(lake, "shop").record(decide(lake, FACTS, [], datetime(2026, 6, 5, 9, tzinfo=UTC)).decision)
     page = write_dashboard(lake, "shop", tmp_path / "shop.html", datetime(2026, 6, 6, tzinfo=UTC)).read_text()
     assert "<script>" not in page and "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; [red]now[/red]" in page

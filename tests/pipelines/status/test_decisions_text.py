@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipelines.status.decisions_text import corrections, decisions_json, print_decisions
+from pipelines.status.decisions_text import decisions_json, print_decisions
 from pipelines.status.workload_names import known_workload
 from resources.deciding.causes import RetrainingCause
-from resources.deciding.options import weigh
+from resources.deciding.options import corrections, weigh
 from resources.lake.lake import LakeError, LakeLayout
-from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision
+from tests.resources.deciding.examples import FACTS, NOW, PREDICTED, SEEN, decision
 
 
 def printed(decisions, count=20):
@@ -22,7 +22,7 @@ def printed(decisions, count=20):
 
 
 def weighed():
-    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, SETTINGS, [])
+    options, action, why = weigh(RetrainingCause("new_logs", "", ""), SEEN, PREDICTED, FACTS, [])
     evidence = {"devices": 1, "drafting": ["the drafter with K = 3 pays up to about 7.2 requests at a time"]}
     return decision(
         2,
@@ -50,8 +50,8 @@ def test_the_last_decision_is_told_in_full():
 
 
 def test_corrections_are_shown_as_soon_as_there_are_outcomes():
-    assert corrections([weighed()]) == []
-    [said] = corrections([decision(1, gain=0.05, predicted_gain=0.05, predicted_s=900, cost_s=1_800)])
+    assert corrections([weighed()], NOW) == []
+    [said] = corrections([decision(1, gain=0.05, predicted_gain=0.05, predicted_s=900, cost_s=1_800)], NOW)
     assert "times 1.33 (1 outcomes)" in said and "times 1.00 (1 outcomes)" in said
 
 

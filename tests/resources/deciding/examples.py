@@ -31,6 +31,12 @@ FACTS = RecipeFacts(
     evaluation_prompts=200,
     decide=SETTINGS,
 )
+
+
+def with_settings(settings, facts=FACTS):
+    return replace(facts, decide=settings)
+
+
 DRAFTER, MODEL = TrainingRecord("d1", 1_000, "2026-06-01"), TrainingRecord("m1", 1_000, "2026-06-01")
 SEEN = Evidence(
     "shop",

@@ -20,7 +20,7 @@ from resources.deciding.predictions import drafter_gain, model_gain
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.manifest import external_input
-from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS
+from tests.resources.deciding.examples import DRAFTER, FACTS, SEEN, SETTINGS, with_settings
 from tests.resources.deciding.small_lake import log_day, trained_lake
 
 NOW = datetime(2026, 6, 10, 12, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_a_schedule_counts_for_a_day_in_its_own_time_zone():
 
 
 def test_an_alarm_that_lasts_for_months_keeps_its_first_day(lake):
-    release, first = gather(lake, FACTS, SETTINGS, NOW)[0].release, date(2026, 6, 1)
+    release, first = gather(lake, FACTS, NOW)[0].release, date(2026, 6, 1)
     rows = [
         dict.fromkeys(SCHEMAS["drift"].names)
         | {
@@ -99,20 +99,20 @@ def test_an_alarm_that_lasts_for_months_keeps_its_first_day(lake):
     ]
     Tables(lake).append("drift", pa.Table.from_pylist(rows, schema=SCHEMAS["drift"]))
     for days in (20, 61, 64, 99):
-        [found] = gather(lake, FACTS, SETTINGS, NOW + timedelta(days=days))[0].episodes
+        [found] = gather(lake, FACTS, NOW + timedelta(days=days))[0].episodes
         assert found.start == first
 
 
 def test_a_day_without_requests_counts_in_the_requests_a_day(tmp_path):
     lake = trained_lake(tmp_path, days=1, rows=70)  # 2026-06-01
-    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 70  # the logs have one day
+    assert gather(lake, FACTS, NOW)[0].requests_a_day == 70  # the logs have one day
     log_day(lake, date(2026, 6, 8), 140)
-    found = gather(lake, FACTS, SETTINGS, NOW)[0]
+    found = gather(lake, FACTS, NOW)[0]
     assert (found.requests_a_day, found.answer_tokens_a_request) == (20, 100)  # 2026-06-02 to -08
     log_day(lake, date(2026, 6, 5), 70)
-    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 30
+    assert gather(lake, FACTS, NOW)[0].requests_a_day == 30
     log_day(lake, NOW.date(), 5_00)  # a day that is not over
-    assert gather(lake, FACTS, SETTINGS, NOW)[0].requests_a_day == 30
+    assert gather(lake, FACTS, NOW)[0].requests_a_day == 30
 
 
 def test_rated_answers_of_millrace_chat_are_no_requests_a_day(tmp_path):
@@ -129,7 +129,7 @@ def test_rated_answers_of_millrace_chat_are_no_requests_a_day(tmp_path):
 
 
 def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
-    before = gather(lake, FACTS, SETTINGS, NOW)
+    before = gather(lake, FACTS, NOW)
     row = dict.fromkeys(SCHEMAS["drift"].names) | {
         "workload": "shop",
         "release": before[0].release,
@@ -142,7 +142,7 @@ def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
         "ts": NOW,
     }
     Tables(lake).append("drift", pa.Table.from_pylist([row], schema=SCHEMAS["drift"]))
-    while_alarming = gather(lake, FACTS, SETTINGS, NOW)[1]
+    while_alarming = gather(lake, FACTS, NOW)[1]
     for action in ("drafter_continued", "full"):
         was, is_now = (found[action].stages for found in (before[1], while_alarming))
         assert is_now["evaluation_report"] == SETTINGS.drift_widens * was["evaluation_report"]
@@ -150,7 +150,7 @@ def test_costs_are_those_of_the_widened_evaluation_while_a_test_alarms(lake):
 
 def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     lake = trained_lake(tmp_path, days=1, rows=10)
-    release = gather(lake, FACTS, SETTINGS, NOW)[0].release
+    release = gather(lake, FACTS, NOW)[0].release
     rows = [
         dict.fromkeys(SCHEMAS["serving_metrics"].names)
         | {
@@ -169,13 +169,13 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
     rows.append(rows[0] | {"window_end": rows[0]["window_start"] - timedelta(hours=1)})  # a clock that went backwards
     rows[3] = rows[3] | {"draft_tokens": None, "server": "sglang"}
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
-    seen = gather(lake, FACTS, SETTINGS, NOW)[0]
+    seen = gather(lake, FACTS, NOW)[0]
     assert seen.tau_served == pytest.approx(1.55) and seen.tau_served_error == pytest.approx(0.05, rel=0.01)
     assert seen.tau_served_days == 2
-    on_four = gather(lake, FACTS, SETTINGS.model_copy(update={"devices_per_server": 4}), NOW)[0]
+    on_four = gather(lake, with_settings(SETTINGS.model_copy(update={"devices_per_server": 4})), NOW)[0]
     assert (on_four.tokens_per_second, on_four.decode_hours_a_day) == (125.0, 4 * seen.decode_hours_a_day)
     told = SETTINGS.model_copy(update={"devices_per_server": 4, "tokens_per_second": 80.0})
-    assert gather(lake, FACTS, told, NOW)[0].tokens_per_second == 80.0  # the recipe's is of one device
+    assert gather(lake, with_settings(told), NOW)[0].tokens_per_second == 80.0  # the recipe's is of one device
     assert seen.tokens_per_second == 500.0 and seen.served_drafts == 600
     assert seen.decode_hours_a_day == pytest.approx(10 * 100 / 500 / 3600)
 
@@ -186,7 +186,7 @@ def test_served_acceptance_is_of_the_last_days_of_the_release(tmp_path):
 )
 def test_time_in_which_a_server_has_little_to_do_is_no_time_that_decoding_takes(tmp_path, speeds, inter_token_ms, speed):
     lake = trained_lake(tmp_path, days=1, rows=10)
-    release = gather(lake, FACTS, SETTINGS, NOW)[0].release
+    release = gather(lake, FACTS, NOW)[0].release
     rows = [
         dict.fromkeys(SCHEMAS["serving_metrics"].names)
         | {
@@ -203,11 +203,11 @@ def test_time_in_which_a_server_has_little_to_do_is_no_time_that_decoding_takes(
         for minute, each in enumerate(speeds)
     ]
     Tables(lake).append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
-    assert gather(lake, FACTS, SETTINGS, NOW)[0].tokens_per_second == speed
+    assert gather(lake, FACTS, NOW)[0].tokens_per_second == speed
 
 
 def test_costs_are_those_of_the_versions_that_there_are(tmp_path):
-    predicted = gather(trained_lake(tmp_path, days=1, rows=10), FACTS, SETTINGS, NOW)[1]
+    predicted = gather(trained_lake(tmp_path, days=1, rows=10), FACTS, NOW)[1]
     continued, full = predicted["drafter_continued"].stages, predicted["full"].stages
     assert (continued["speculator"], predicted["drafter_new"].stages["speculator"]) == (25.0, 100.0)
     assert (continued["evaluation_report"], full["evaluation_report"]) == (50.0, 100.0)

@@ -12,7 +12,7 @@ from model_ops.jobs.errors import ModelError
 from model_ops.operations.base_directory import TAKEN
 from model_ops.operations.import_base import download
 from resources.artefacts.registry import Registry
-from resources.deciding.actions import work_decided
+from resources.deciding.actions import Work
 from resources.deciding.base_versions import hub_commits
 from resources.deciding.causes import causes
 from resources.deciding.decisions import Decisions
@@ -149,20 +149,20 @@ def test_a_new_commit_is_decided_once_and_its_run_imports_exactly_this_commit(hu
     lake = trained_lake(tmp_path, days=1, rows=10)
     facts, then = replace(FACTS, base_repository=BASE), hub.commit(BASE, FILES)
     imported(lake, then)
-    idle = decide(lake, facts, SETTINGS, [], NOW)
+    idle = decide(lake, facts, [], NOW)
     assert idle.decision is None and idle.again_at == NOW + HOUR
     later = hub.commit(BASE, FILES | {"model.safetensors": b"others!"})
-    made = decide(lake, facts, SETTINGS, [], NOW + HOUR)
+    made = decide(lake, facts, [], NOW + HOUR)
     assert (made.decision.cause, made.decision.action) == ("base_revision", "full")
     assert made.decision.cause_text == f"the base model changed: {then[:12]} was trained from, {later[:12]} is there now"
     assert made.work.overrides["base_model"] == {"revision": later} and "base_model" in made.work.stages
     ledger = Decisions(lake, "shop")
     ledger.record(made.decision)
     [read] = ledger.all()
-    assert work_decided(read, facts, SETTINGS).overrides["base_model"] == {"revision": later}  # asked for again after a restart
-    assert "base_model" not in work_decided(replace(read, cause="schedule"), facts, SETTINGS).overrides
+    assert Work.of(read, facts).overrides["base_model"] == {"revision": later}  # asked for again after a restart
+    assert "base_model" not in Work.of(replace(read, cause="schedule"), facts).overrides
     ended = replace(read, outcome="failed", settled_ts=NOW)
-    assert decide(lake, facts, SETTINGS, [ended], NOW + timedelta(days=20)).decision is None
+    assert decide(lake, facts, [ended], NOW + timedelta(days=20)).decision is None
 
 
 def test_a_recipe_may_leave_the_cause_out():

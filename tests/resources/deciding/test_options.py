@@ -8,13 +8,13 @@ from resources.deciding.causes import RetrainingCause
 from resources.deciding.evidence import Estimate
 from resources.deciding.options import ActionForecast, weigh
 from resources.stages.model_policy import ModelPolicy
-from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision
+from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision, with_settings
 
 NEW_LOGS, ACCEPTANCE = RetrainingCause("new_logs", "", ""), RetrainingCause("acceptance", "", "")
 
 
 def chosen(cause=NEW_LOGS, seen=SEEN, predicted=PREDICTED, facts=FACTS, settings=SETTINGS, decisions=()):
-    options, action, why = weigh(cause, seen, predicted, facts, settings, decisions)
+    options, action, why = weigh(cause, seen, predicted, with_settings(settings, facts), decisions)
     assert why and [each.action for each in options if not each.why_not] == [action]
     return action, {each.action: each for each in options}, why
 
@@ -117,5 +117,5 @@ def test_a_release_of_form_adapter_is_fine_tuned_from_the_base_model():
 def test_stages_of_unknown_cost_are_named():
     cause = RetrainingCause("new_logs", "1,000 new rows", "w")
     unknown = {**PREDICTED, "full": replace(PREDICTED["full"], stages=None, unknown=("quantized_model", "evaluation_report"))}
-    options = {each.action: each for each in weigh(cause, SEEN, unknown, FACTS, SETTINGS, [])[0]}
+    options = {each.action: each for each in weigh(cause, SEEN, unknown, FACTS, [])[0]}
     assert "no run of quantized_model and evaluation_report was seen" in options["full"].why_not

@@ -14,15 +14,13 @@ from resources.deciding.requests import (
     RequestError,
     Requests,
     RetrainingRequest,
-    asked_sentence,
     folder_of,
-    preview_sentences,
 )
 from resources.deciding.settings import BudgetSettings
 from resources.endpoints.actor import Actor
 from resources.lake.lake import LakeLayout
 from stores.mirror.bucket import Conflict
-from tests.resources.deciding.examples import FACTS, SETTINGS, decision
+from tests.resources.deciding.examples import FACTS, SETTINGS, decision, with_settings
 from tests.resources.deciding.small_lake import log_day
 
 NOW = datetime(2026, 6, 5, 9, tzinfo=UTC)
@@ -38,7 +36,7 @@ def ask(lake, action="full", despite=(), by=ANA, now=NOW):
 def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_why(lake):
     log_day(lake, date(2026, 6, 4), 400)
     request, is_new = ask(lake, "drafter_new")
-    made = decide(lake, FACTS, BUSY, [], NOW)
+    made = decide(lake, with_settings(BUSY), [], NOW)
     found = made.decision
     assert is_new and (found.cause, found.action, found.outcome) == ("request", "drafter_new", "waiting")
     assert found.cause_text == "ana asked for a new drafter: the prices of June are wrong"
@@ -56,7 +54,7 @@ def test_a_request_is_decided_before_a_new_day_and_its_row_says_who_asked_and_wh
     assert "speculator" in made.work.stages and "sft_model" in made.work.kept
     assert {each.why_not for each in found.options if each.action in ("full", "nothing")} == {"ana asked for a new drafter"}
     ended = replace(found, outcome="released", settled_ts=NOW - timedelta(days=1))
-    assert decide(lake, FACTS, BUSY, [ended], NOW).decision.cause == "new_logs"  # and the request not once more
+    assert decide(lake, with_settings(BUSY), [ended], NOW).decision.cause == "new_logs"  # and the request not once more
 
 
 def test_the_same_words_are_one_request_until_it_is_decided(lake):
@@ -68,88 +66,88 @@ def test_the_same_words_are_one_request_until_it_is_decided(lake):
         for more in ({"action": "drafter_new"}, {"by": replace(ANA, name="ben")})
     )
     ledger = Decisions(lake, "shop")
-    ledger.record(decide(lake, FACTS, BUSY, [], NOW).decision)
+    ledger.record(decide(lake, with_settings(BUSY), [], NOW).decision)
     later, third_is_new = ask(lake, now=NOW + timedelta(days=9))
     assert third_is_new and later.request_id != first.request_id
     assert [each.request_id for each in Requests(lake, "shop").waiting(ledger.seen())][-1] == later.request_id
-    assert "nothing was added" in asked_sentence(again, second_is_new, BUSY)
+    assert "nothing was added" in again.asked_sentence(second_is_new, BUSY)
 
 
 def test_a_request_waits_for_quiet_hours_and_is_decided_when_they_end(lake):
     ask(lake)
     ledger = Decisions(lake, "shop")
-    held = decide(lake, FACTS, QUIET, [], NOW).decision
+    held = decide(lake, with_settings(QUIET), [], NOW).decision
     assert (held.cause, held.action) == ("request", "nothing") and "automation.decide.quiet" in held.why
     assert held.evidence["request"]["by"] == "ana" and ledger.record(held)
-    assert decide(lake, FACTS, QUIET, ledger.all(), NOW).decision is None
-    assert decide(lake, FACTS, QUIET, ledger.all(), NOW + timedelta(hours=1)).work is not None
+    assert decide(lake, with_settings(QUIET), ledger.all(), NOW).decision is None
+    assert decide(lake, with_settings(QUIET), ledger.all(), NOW + timedelta(hours=1)).work is not None
 
 
 def test_a_request_that_sets_quiet_hours_and_the_cool_down_aside_overtakes_one_that_waits(lake):
     settled = decision(action="full", days_ago=0, settled_ts=NOW - timedelta(hours=1))
     ask(lake)
-    assert "nothing is started before" in decide(lake, FACTS, BUSY, [settled], NOW).decision.why
+    assert "nothing is started before" in decide(lake, with_settings(BUSY), [settled], NOW).decision.why
     ask(lake, despite=["cool_down", "quiet"], by=replace(ANA, name="ben"))
-    made = decide(lake, FACTS, QUIET, [settled], NOW)
+    made = decide(lake, with_settings(QUIET), [settled], NOW)
     assert made.decision.action == "full" and made.decision.evidence["request"]["despite"] == ["quiet", "cool_down"]
     assert "ben asked for everything that is out of date, despite the quiet hours and the cool-down" in made.decision.cause_text
     done = replace(made.decision, outcome="released", settled_ts=NOW)
-    left = decide(lake, FACTS, BUSY, [settled, done], NOW).decision
+    left = decide(lake, with_settings(BUSY), [settled, done], NOW).decision
     assert "nothing is started before" in left.why and left.evidence["request"]["by"] == "ana"
 
 
 def test_a_run_at_work_holds_every_request(lake):
     ask(lake, despite=DESPITE)
     at_work = decision(outcome="running", settled_ts=None, cost_s=None)
-    assert "is at work" in decide(lake, FACTS, BUSY, [at_work], NOW).decision.why
+    assert "is at work" in decide(lake, with_settings(BUSY), [at_work], NOW).decision.why
 
 
 def test_a_budget_of_0_refuses_a_request_that_does_not_set_it_aside(lake):
     none = BUSY.model_copy(update={"budget": BudgetSettings(runs_per_week=0)})
     ask(lake)
-    refused = decide(lake, FACTS, none, [], NOW)
+    refused = decide(lake, with_settings(none), [], NOW)
     assert refused.work is None and "is 0" in refused.decision.why
     ask(lake, despite=["budget"], by=replace(ANA, name="ben"))
-    made = decide(lake, FACTS, none, [refused.decision], NOW)
+    made = decide(lake, with_settings(none), [refused.decision], NOW)
     assert made.work is not None and made.decision.evidence["request"]["by"] == "ben"
 
 
 def test_an_action_that_the_recipe_cannot_do_is_answered_in_the_row_and_not_asked_again(lake):
     ask(lake, "sft_continued")
     facts = replace(FACTS, as_adapter=True)
-    found = decide(lake, facts, BUSY, [], NOW).decision
+    found = decide(lake, with_settings(BUSY, facts), [], NOW).decision
     assert (found.action, found.outcome) == ("nothing", "not_run") and found.why == (
         "nothing, although ana asks for a model continued from the previous one on new rows and some old ones: release.form is "
         "adapter, and a continued model has no adapter on the base model"
     )
-    assert decide(lake, facts, BUSY, [found], NOW).decision is None
+    assert decide(lake, with_settings(BUSY, facts), [found], NOW).decision is None
 
 
 def test_the_first_run_of_a_lake_may_be_asked_for(tmp_path):
     lake = LakeLayout.open(tmp_path / "empty")
     log_day(lake, date(2026, 6, 4), 10)
     ask(lake)
-    made = decide(lake, FACTS, BUSY, [], NOW)
+    made = decide(lake, with_settings(BUSY), [], NOW)
     assert made.decision.action == "full" and "whose cost is unknown" in made.decision.why and "base_model" in made.work.stages
 
 
 def test_a_dry_run_of_the_recipe_writes_what_it_would_do_and_the_request_waits(lake):
     ask(lake)
-    dry = decide(lake, FACTS, BUSY.model_copy(update={"dry_run": True}), [], NOW)
+    dry = decide(lake, with_settings(BUSY.model_copy(update={"dry_run": True})), [], NOW)
     assert dry.work is None and dry.decision.dry_run and dry.decision.action == "full"
-    assert decide(lake, FACTS, BUSY, [dry.decision], NOW).work is not None
+    assert decide(lake, with_settings(BUSY), [dry.decision], NOW).work is not None
 
 
 def test_a_preview_keeps_nothing_and_says_what_would_hold_it(lake):
     wanted = RetrainingRequest.of("shop", ANA, "drafter_continued")
-    found, hold = preview(wanted, lake, FACTS, QUIET, [], NOW)
+    found, hold = preview(wanted, lake, with_settings(QUIET), [], NOW)
     assert (found.action, found.dry_run, found.outcome) == ("drafter_continued", True, "not_run") and "quiet" in hold
-    said = preview_sentences(found, hold)
+    said = found.preview_sentence(hold)
     assert (
         said.startswith("dry run, nothing is kept or started. The decision would be: a drafter continued")
         and "It would wait" in said
     )
-    assert Requests(lake, "shop").all() == [] and decide(lake, FACTS, BUSY, [], NOW).decision is None
+    assert Requests(lake, "shop").all() == [] and decide(lake, with_settings(BUSY), [], NOW).decision is None
 
 
 def test_a_withdrawn_request_is_not_decided_and_a_decided_one_cannot_be_withdrawn(lake):
@@ -158,9 +156,9 @@ def test_a_withdrawn_request_is_not_decided_and_a_decided_one_cannot_be_withdraw
     assert requests.withdraw(request.request_id, Actor("ben", "test", "it was June of last year"), NOW) == request
     [row] = ledger.all()
     assert (row.outcome, row.why, row.started) == ("cancelled", "ben withdrew the request: it was June of last year", False)
-    assert decide(lake, FACTS, BUSY, ledger.all(), NOW).decision is None and not requests.waiting(ledger.all())
+    assert decide(lake, with_settings(BUSY), ledger.all(), NOW).decision is None and not requests.waiting(ledger.all())
     later, _ = ask(lake)
-    ledger.record(decide(lake, FACTS, BUSY, ledger.all(), NOW).decision)
+    ledger.record(decide(lake, with_settings(BUSY), ledger.all(), NOW).decision)
     with pytest.raises(RequestError, match=f"request {later.request_id} was decided already, as decision {later.decision_id}"):
         requests.withdraw(later.request_id, ANA, NOW)
     with pytest.raises(RequestError, match="shop has no request 123"):

@@ -8,7 +8,7 @@ import pytest
 from resources.deciding.settle import DecisionRun, settle_decision
 from resources.endpoints.endpoints import Endpoint
 from resources.releases.release import ReleaseRef
-from tests.resources.deciding.examples import FACTS, NOW, SETTINGS, decision
+from tests.resources.deciding.examples import FACTS, NOW, SETTINGS, decision, with_settings
 from tests.resources.deciding.small_lake import ANA, make_all, promote, trained_lake
 
 OPEN = decision(outcome="waiting", run_id=None, cost_s=None, settled_ts=None, evidence={"devices": 2, "tau_released": 1.6})
@@ -20,7 +20,7 @@ def seen(status, run_id="run-2"):
 
 
 def now_is(lake, status, **more):
-    return settle_decision(replace(OPEN, **more), seen(status), lake, FACTS, PRICED)
+    return settle_decision(replace(OPEN, **more), seen(status), lake, with_settings(PRICED))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lake(tmp_path):
 
 
 def test_without_a_run_it_waits_and_a_run_that_goes_on_is_running(lake):
-    assert settle_decision(OPEN, None, lake, FACTS, SETTINGS) is OPEN
+    assert settle_decision(OPEN, None, lake, FACTS) is OPEN
     assert now_is(lake, "QUEUED").outcome == "waiting"
     assert (now_is(lake, "STARTED").outcome, now_is(lake, "STARTED").run_id) == ("running", "run-2")
 
@@ -38,7 +38,7 @@ def test_cost_and_money_are_of_all_devices(lake):
     found = now_is(lake, "FAILURE")
     assert (found.outcome, found.cost_s, found.money, found.spent_hours) == ("failed", 3600, 6.0, 2.0)
     assert found.settled_ts == NOW + timedelta(hours=1)
-    tried_twice = settle_decision(OPEN, replace(seen("FAILURE"), earlier_s=1800), lake, FACTS, PRICED)
+    tried_twice = settle_decision(OPEN, replace(seen("FAILURE"), earlier_s=1800), lake, with_settings(PRICED))
     assert (tried_twice.cost_s, tried_twice.money) == (5400, 9.0)
 
 
@@ -51,7 +51,7 @@ def test_a_candidate_waits_is_released_or_withdrawn(lake):
     assert now_is(lake, "SUCCESS").outcome == "released"
     later = make_all(lake, read=30, run_id="run-3")
     Endpoint(lake, "shop").decide("withdrawn", ReleaseRef.of(lake.artefacts("release") / "shop" / later.version), ANA)
-    assert settle_decision(OPEN, seen("SUCCESS", "run-3"), lake, FACTS, SETTINGS).outcome == "cancelled"
+    assert settle_decision(OPEN, seen("SUCCESS", "run-3"), lake, FACTS).outcome == "cancelled"
 
 
 def test_a_new_drafter_is_compared_by_the_reports(lake):
