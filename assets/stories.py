@@ -39,10 +39,12 @@ def listed(sentences: Iterable[str]) -> dict[str, dg.MetadataValue]:
 
 
 def in_short(manifest: Manifest, directory: Path) -> dict[str, dg.MetadataValue]:
-    """Of a curation, an evaluation or a trained model. Raises OSError for an evaluation without its report."""
+    """Of a curation, an evaluation or a trained model; {} for an evaluation whose report is gone."""
     if "records" in manifest.metrics:
         return listed(_curation(RecordCounts.of(manifest)))
     if manifest.name.endswith("/evaluation_report"):
+        if not (directory / "report.json").exists():
+            return {}
         report, _ = read_evaluation(directory)
         return listed(f"{name}: {text}" if name else text for name, text in quality_sentences(measurements_of(report)))
     return listed(_training(manifest)) if manifest.kind == "model" and "steps" in manifest.metrics else {}

@@ -34,11 +34,16 @@ def test_a_preset_fills_everything_but_what_is_said_to_stay_open(stage, preset):
     assert kind.model_validate(resolved.model_dump()) == resolved
 
 
+ONE_PASS = {"preference", "reward_model"}
+"""What learns pairs learns them once: a second pass learns them by heart."""
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_more_thorough_preset_looks_at_no_less(stage):
     quick, balanced, thorough = (of(stage, preset=preset).resolved() for preset in ("quick", "balanced", "thorough"))
     for smaller, larger in ((quick, balanced), (balanced, thorough)):
-        assert (smaller.steps or smaller.epochs) < (larger.steps or larger.epochs)
+        passes = (smaller.steps or smaller.epochs), (larger.steps or larger.epochs)
+        assert passes[0] < passes[1] or (passes[0] == passes[1] and stage in ONE_PASS)
         assert smaller.max_length <= larger.max_length and smaller.tokens_per_step <= larger.tokens_per_step
 
 

@@ -129,7 +129,11 @@ def said(folder, more):
         ),
         ("speculator: {architecture: dflash, anchors: 0}", "speculator.anchors: it holds 0; give a whole number of at least 1"),
         ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
-        ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge or evaluation.tasks.judge?"),
+        (
+            "judge: {model: m}",
+            "judge: there is no such key; did you mean curation.judge, preference.on_policy.grader.parts.'<name>'.judge or "
+            "evaluation.tasks.judge?",
+        ),
         ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
         ("sft.steps: 3", "sft.steps: a key holds no dot; write steps below sft"),
         (

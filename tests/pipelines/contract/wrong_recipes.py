@@ -5,7 +5,7 @@ from pipelines.contract.recipe import Recipe
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 VALUES = (None, "", "x", -1, 0, 1.5, 99999999999, True, [], {}, {"nope": 1}, [[]], "2026-02-30", 1e308)
-NAMES = {"sources": "gateway", "seeds": "handmade", "evals": "suite", "datasets": "gateway"}
+NAMES = {"sources": "gateway", "seeds": "handmade", "evals": "suite", "datasets": "gateway", "preference": "right"}
 
 
 def unlike_keys() -> list[Key]:
