@@ -50,6 +50,7 @@ class AskedGroup:
     columns: Mapping[str, Any]
     """What else the row has: its columns, and what it brings to verify an answer with."""
     answers: Sequence[GradedAnswer]
+    tools: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)

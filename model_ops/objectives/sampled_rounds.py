@@ -159,7 +159,7 @@ class SampledRounds:
                 for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
             ]
             groups = [
-                AskedGroup(prompt.row_id, prompt.messages, prompt.columns, [answer for answer, _ in said])
+                AskedGroup(prompt.row_id, prompt.messages, prompt.columns, [answer for answer, _ in said], prompt.tools)
                 for prompt, said in asked
             ]
             grades = self._grader.grade(groups)

@@ -252,12 +252,25 @@ class RecipeFields(Settings):
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
         given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
         named = {name: dataset for name, dataset in given.items() if dataset is not None}
+        if self.preference and self.preference.on_policy:
+            named["preference_model"] = self.preference.on_policy.prompts
         rowless = frozenset(
             found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
         )
         return ModelPolicy(
-            off, self.drafter_from, taught, self.teacher is not None and self.teacher.base == TRAINED, named, rowless
+            off,
+            self.drafter_from,
+            taught,
+            self.teacher is not None and self.teacher.base == TRAINED,
+            named,
+            rowless,
+            self._asks_reward_model,
         )
+
+    @property
+    def _asks_reward_model(self) -> bool:
+        sampling = self.preference and self.preference.on_policy
+        return bool(sampling and sampling.grader.asks_reward_model)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""

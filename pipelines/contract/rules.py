@@ -230,11 +230,14 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
         )
     for found in STAGES:
-        if found.section and found.rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
-            yield (
-                found.section,
-                f"it learns {found.rows}, which is not made: give datasets.preference, or leave {found.section} out",
-            )
+        rows = recipe.policy.rows_of(found.name) if found.section else ""
+        if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
+            yield found.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {found.section} out"
+    if recipe.policy.graded_by_reward_model and "reward_model" in recipe.policy.off:
+        yield (
+            "preference.on_policy.grader",
+            "it asks the reward model, which is not trained: give reward_model, or another grader",
+        )
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:

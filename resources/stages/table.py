@@ -32,6 +32,8 @@ class Choices(Protocol):
     @property
     def rowless(self) -> Collection[str]: ...
     @property
+    def graded_by_reward_model(self) -> bool: ...
+    @property
     def named_datasets(self) -> Collection[str]: ...
     def source_of(self, name: str) -> str: ...
     def rows_of(self, name: str) -> str: ...
@@ -84,6 +86,13 @@ def models_it_merges(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...
     if dep != began:
         return nearest(recipe, reader, dep)
     return () if "preference_model" in recipe.disabled else (recipe.source_of("preference_model"),)
+
+
+def rows_or_prompts(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """`rl_prompts` only where the model answers them; `reward_model` only where it grades these answers."""
+    if dep == "reward_model":
+        return (dep,) if recipe.graded_by_reward_model else ()
+    return () if dep == "rl_prompts" and recipe.rows_of(reader.name) != dep else nearest(recipe, reader, dep)
 
 
 def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
@@ -290,6 +299,7 @@ STAGES: tuple[Stage, ...] = (
         section="preference",
         switch="preference",
         rows="preference_dataset",
+        reads=rows_or_prompts,
         opt_in=True,
         does="learns what users prefer",
     ),
