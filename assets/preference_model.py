@@ -14,7 +14,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("preference_model"), "preference_dataset", "length_report"],
+    deps=[parent_of("preference_model"), "preference_dataset", "rl_prompts", "length_report"],
     group_name=MODELS,
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
@@ -31,16 +31,18 @@ def preference_model(
 ) -> dg.MaterializeResult:
     """The fine-tuned model, trained so that answers which users chose become likelier than those which they rejected.
 
-    Made from the model before it and `preference_dataset`; `preference:` in the recipe says how. The log-probability of a
-    chosen answer may fall: what is learnt is the difference. Lies in `models/<workload>/preference_model/<version>/` in the
-    Hugging Face layout, with metrics.jsonl (a line for each step).
+    Made from the model before it and `preference_dataset`, or from its own answers to prompts (`preference.on_policy`);
+    `preference:` in the recipe says how. The log-probability of a chosen answer may fall: what is learnt is the difference.
+    Lies in `models/<workload>/preference_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each
+    step), and sampled.parquet (a row for each of its own answers).
     """
-    inputs = {
-        "model": workshop.current("model", policy.source_of("preference_model")),
-        "dataset": workshop.current("dataset", policy.rows_of("preference_model")),
-    }
+    inputs = {"model": workshop.current("model", policy.source_of("preference_model"))}
+    for role, rows in (("dataset", "preference_dataset"), ("prompts", "rl_prompts")):
+        if rows not in policy.disabled and (role == "dataset" or policy.rows_of("preference_model") == rows):
+            inputs[role] = workshop.current("dataset", rows)
     settings = config.applied_to(preference_settings)
-    manifest = workshop.train("preference_model", "preference", settings, inputs, context, facts=facts)
+    outside = settings.on_policy.grader.files if settings.on_policy else ()
+    manifest = workshop.train("preference_model", "preference", settings, inputs, context, outside=outside, facts=facts)
     return shown(manifest, workshop)
 
 

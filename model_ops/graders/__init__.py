@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
     from model_ops.graders.grader import Grader
     from model_ops.graders.pairwise_judge import PairwiseJudge
-    from model_ops.graders.settings import AnswerJudgeSettings, GraderSettings
+    from model_ops.graders.settings import AnswerJudgeSettings, GraderPart, GraderSettings
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -78,6 +78,11 @@ class GraderSettings(Settings):
         "sum", description="How the parts make one grade: their weighted sum, or their product (then weights do not count)"
     )
 
+    @property
+    def files(self) -> list[str]:
+        """Files of functions."""
+        return sorted({part.by.rpartition(":")[0] for part in self.parts.values()} - {""})
+
     @model_validator(mode="before")
     @classmethod
     def _text_is_one_grader(cls, value: Any) -> Any:

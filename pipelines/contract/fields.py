@@ -248,6 +248,8 @@ class RecipeFields(Settings):
         taught = frozenset(name for name, section in TRAINED_STAGES.items() if section in learners)
         given = {name: getattr(getattr(self, section), "dataset", None) for name, section in TRAINED_STAGES.items()}
         named = {name: dataset for name, dataset in given.items() if dataset is not None}
+        if self.preference and self.preference.on_policy:
+            named["preference_model"] = self.preference.on_policy.prompts
         rowless = frozenset(
             found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
         )

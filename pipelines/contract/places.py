@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.files import chat_templates
+from model_ops.graders import GraderPart
 from model_ops.jobs import ModelError
 from model_ops.operations import BASE, PREFERRED, TRAINED
 from model_ops.pruning import refuse_unusable_base
@@ -52,6 +53,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
     yield from _settle_base(recipe, home)
     yield from _settle_student(recipe, home)
     yield from _settle_teacher(recipe, home)
+    yield from _settle_graders(recipe, home)
     yield from _layers_of_the_teacher(recipe)
 
 
@@ -75,6 +77,13 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         embeddings["model"] = recipe.drift.embeddings.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
+    if given := ((found.get("preference") or {}).get("on_policy") or {}).get("grader"):
+        parts = {name: part.by for name, part in _graders(recipe).items()}
+        if isinstance(given, str):
+            (found["preference"]["on_policy"]["grader"],) = parts.values()
+        else:
+            for name, by in parts.items():
+                given["parts"][name]["by"] = by
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
@@ -226,6 +235,30 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
         yield "teacher.base", f"this is not a path on this machine; give {wanted}"
     except ModelError as error:
         yield "teacher.base", str(error)
+
+
+def _graders(recipe: RecipeFields) -> dict[str, GraderPart]:
+    """The graders of `preference.on_policy`."""
+    sampling = recipe.preference and recipe.preference.on_policy
+    return sampling.grader.parts if sampling else {}
+
+
+def _settle_graders(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes the files of grading functions absolute."""
+    for part in _graders(recipe).values():
+        file, _, function = part.by.rpartition(":")
+        if not file:
+            continue
+        try:
+            place = _absolute(file, home)
+            if not Path(place).is_file():
+                yield "preference.on_policy.grader", f"there is no file {place}; give a function of a file, as rewards.py:grade"
+            part.by = f"{place}:{function}"
+        except (_NoPathError, OSError):
+            yield (
+                "preference.on_policy.grader",
+                "this is not a path on this machine; give a function of a file, as rewards.py:grade",
+            )
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:

@@ -230,11 +230,9 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
         )
     for found in STAGES:
-        if found.section and found.rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
-            yield (
-                found.section,
-                f"it learns {found.rows}, which is not made: give datasets.preference, or leave {found.section} out",
-            )
+        rows = recipe.policy.rows_of(found.name) if found.section else ""
+        if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
+            yield found.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {found.section} out"
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:

@@ -21,7 +21,8 @@ first_day last_day threads sources.format sources.*.fields.request sources.*.fie
 sources.*.fields.time sources.*.fields.user sources.*.fields.feedback evals.task training.preset training.epochs
 training.learning_rate training.tokens_per_step training.max_length curation.pii curation.min_quality curation.language.allow
 datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method sft.lora.rank sft.lora.alpha
-preference.method preference.loss preference.beta
+preference.method preference.loss preference.beta preference.on_policy.answers preference.on_policy.sync_steps
+preference.on_policy.prompts preference.on_policy.grader.parts.weight
 student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
 speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
 release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
@@ -270,6 +271,29 @@ datasets: {preference: {}}
 preference: {loss: [{dpo: 0.8}, {bco: 0.2}, {sft: 1.0}], beta: 0.1}
 """,
     ),
+    Chapter(
+        "preference.on_policy",
+        "preference.on_policy",
+        "",
+        """datasets: {rl_prompts: {tasks: {sums: {uri: ./sums.jsonl, task: number}}}}
+preference: {on_policy: {prompts: rl_prompts, grader: verifier}}
+""",
+    ),
+    Chapter("preference.on_policy.grader", "preference.on_policy.grader", ""),
+    Chapter(
+        "preference.on_policy.grader.parts",
+        "preference.on_policy.grader.parts",
+        "",
+        """datasets: {preference: {}}
+preference:
+  on_policy:
+    grader:
+      parts:
+        liked: {by: judge, judge: {base_url: http://localhost:8000/v1, model: Qwen/Qwen3-32B}}
+        brief: {by: length, most_tokens: 300, weight: 0.2}
+""",
+    ),
+    Chapter("preference.on_policy.grader.parts.*.judge", "preference.on_policy.grader.parts.judge", ""),
     Chapter(
         "preference.early_end",
         "preference.early_end",

@@ -195,7 +195,9 @@ def read_written(directory: Path) -> Manifest:
 
 
 def external_input(place: str) -> Input:
-    """An external model as an input. Its digest is over its files, or over its name if it is a model id of a hub."""
+    """An external model or file as an input. Its digest is over its files, or over its name if it is a model id of a hub."""
     if Path(place).is_dir():
         return Input(kind="external", name=place, digest=files_digest(describe_files(Path(place))))
+    if Path(place).is_file():
+        return Input(kind="external", name=place, digest=hashlib.sha256(Path(place).read_bytes()).hexdigest())
     return Input(kind="external", name=place, digest=hashlib.sha256(place.encode()).hexdigest())

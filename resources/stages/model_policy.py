@@ -30,7 +30,7 @@ class ModelPolicy:
     taught_by_itself: bool = False
     """Whether these answers are the fine-tuned model's own, which the student learns."""
     trained_on: Mapping[str, str] = field(default_factory=dict)
-    """The dataset of `datasets.named` that a stage names, by stage."""
+    """The dataset that a stage names, by stage: of `datasets.named`, or prompts that its model answers."""
     rowless: frozenset[str] = frozenset()
     """Stages whose settings read no rows of a dataset."""
 
@@ -64,7 +64,7 @@ class ModelPolicy:
     @property
     def named_datasets(self) -> list[str]:
         """Datasets of `datasets.named` that an enabled stage is trained on."""
-        enabled = {name for name in self.trained_on if stage(name).switch not in self.off}
+        enabled = {name for name in self.trained_on if stage(name).switch not in self.off and stage(name).rows == "sft_dataset"}
         return sorted({self.rows_of(name) for name in enabled} - {"teacher_answers"})
 
     def source_of(self, name: str) -> str:

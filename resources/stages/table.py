@@ -86,6 +86,11 @@ def models_it_merges(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...
     return () if "preference_model" in recipe.disabled else (recipe.source_of("preference_model"),)
 
 
+def rows_or_prompts(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
+    """`rl_prompts` only where the model answers them."""
+    return () if dep == "rl_prompts" and recipe.rows_of(reader.name) != dep else nearest(recipe, reader, dep)
+
+
 def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     """Of the models that a drafter may start from, the one that the recipe chooses."""
     if dep in reader.may_start_from:
@@ -270,6 +275,7 @@ STAGES: tuple[Stage, ...] = (
         section="preference",
         switch="preference",
         rows="preference_dataset",
+        reads=rows_or_prompts,
         opt_in=True,
         does="learns what users prefer",
     ),
