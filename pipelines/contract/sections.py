@@ -299,6 +299,7 @@ preference:
         "preference.early_end",
         "Off by default. [training.md](training.md#ending-early) has the rule.",
         """\
+datasets: {preference: {}}
 preference:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
 """,

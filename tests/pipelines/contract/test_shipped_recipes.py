@@ -22,6 +22,7 @@ MADE = {
     "finetune_only": ["base_model", "sft_model"],
     "taught": ["base_model", "sft_model"],
     "merged": ["base_model", "sft_model", "merged_model"],
+    "preferences": ["base_model", "sft_model", "preference_model", "merged_model"],
     "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
 }
 
@@ -54,6 +55,8 @@ def test_a_recipe_s_settings_pass_the_check(name, tmp_path, monkeypatch):
     content = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
     for gone in ("seeds", "evals", "datasets", "first_day", "last_day"):
         content.pop(gone, None)  # name the demo's traffic
+    if "preference" in content:
+        content["datasets"] = {"preference": {}}
     content |= {"base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
     if name == "drafter_only":  # the toy has fewer positions than the model that the recipe names
         content["speculator"]["max_length"] = 2_048

@@ -17,6 +17,7 @@ FACTS = RecipeFacts(
         off=frozenset(
             {
                 "second_sft",
+                "preference",
                 "merge",
                 "teacher",
                 "curation.judge",

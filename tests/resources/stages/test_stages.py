@@ -53,9 +53,18 @@ def test_the_table_and_the_assets_agree_on_groups():
 
 
 def test_what_can_be_asked_of_the_table():
-    assert [found.role for found in model_chain()] == ["base", "sft", "second_sft", "merged", "student", "quantized"]
+    assert [found.role for found in model_chain()] == [
+        "base",
+        "sft",
+        "second_sft",
+        "preference",
+        "merged",
+        "student",
+        "quantized",
+    ]
     assert (
-        parent_of("merged_model") == "second_sft_model"
+        parent_of("merged_model") == "preference_model"
+        and parent_of("preference_model") == "second_sft_model"
         and parent_of("second_sft_model") == "sft_model"
         and parent_of("student_model") == "merged_model"
         and stage("quantized_model").switch == "quantize"
@@ -63,7 +72,7 @@ def test_what_can_be_asked_of_the_table():
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
-    assert list(sections()) == ["sft", "second_sft", "student"]
+    assert list(sections()) == ["sft", "second_sft", "preference", "student"]
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):
         parent_of("base_model")
@@ -95,7 +104,7 @@ def test_no_other_file_lists_the_models():
                 assert len(names & models) < 2 and len(names & NAMES) < 5, f"{path} lists {sorted(names & NAMES)}"
 
 
-LINE = '    Stage("preference_model", "model", "models", "sft", role="preference", takes_model_as="model", reads=rows_it_learns),\n'
+LINE = '    Stage("aligned_model", "model", "models", "sft", role="aligned", takes_model_as="model", reads=rows_it_learns),\n'
 BEFORE = '    Stage(\n        "student_model"'
 FIELD_BEFORE = "    student: StudentSettings = Field("
 SCRIPT = """
@@ -120,7 +129,7 @@ def choices(name, more):
     graph = graph_of(path, Path("lake"))
     read = graph.resolve_asset_graph()
     found = {key.path[-1]: sorted(parent.path[-1] for parent in read.get(key).parent_keys) for key in read.get_all_asset_keys()}
-    return {stage: found[stage] for stage in ("preference_model", "traffic_report") if stage in found} | {
+    return {stage: found[stage] for stage in ("aligned_model", "traffic_report") if stage in found} | {
         "settings": "traffic_report_settings" in graph.resources}
 
 print(json.dumps([choices("plain.yaml", ""), choices("more.yaml", "traffic_report: {}\\nsft: {enabled: false}\\n")]))
@@ -145,8 +154,8 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
         assert before in text
         (tmp_path / path).write_text(text.replace(before, added + before, 1))
     (tmp_path / "assets" / "traffic_report.py").write_text(file)
-    asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "preference_model")
-    (tmp_path / "assets" / "preference_model.py").write_text(asset)
+    asset = (tmp_path / "assets" / "sft_model.py").read_text().replace("sft_model", "aligned_model")
+    (tmp_path / "assets" / "aligned_model.py").write_text(asset)
     done = subprocess.run(
         [sys.executable, "-P", "-c", SCRIPT],
         cwd=tmp_path,
@@ -156,23 +165,24 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
     )
     assert done.returncode == 0, process_report(done)
     seen, (plain, more) = map(json.loads, done.stdout.splitlines()[-2:])
-    assert seen["read"]["preference_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
-    assert "preference_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
-    assert "preference_model" in seen["read"]["evaluation_report"]
+    assert seen["read"]["aligned_model"] == ["length_report", "served_answers", "sft_dataset", "sft_model", "traffic_digest"]
+    assert "aligned_model" in seen["read"]["student_model"] and "sft_model" not in seen["read"]["student_model"]
+    assert "aligned_model" in seen["read"]["evaluation_report"]
     assert seen["way"] == [
         "base_model",
         "sft_model",
         "second_sft_model",
-        "merged_model",
         "preference_model",
+        "merged_model",
+        "aligned_model",
         "student_model",
         "quantized_model",
     ]
-    assert "preference_model" in seen["status"] and "preference_model" in seen["seconds"]
+    assert "aligned_model" in seen["status"] and "aligned_model" in seen["seconds"]
     assert "traffic_report" not in plain and not plain["settings"]
     assert more["traffic_report"] == ["base_model", "curated_interactions", "traffic_digest"] and more["settings"]
-    assert plain["preference_model"] == seen["read"]["preference_model"]
-    assert more["preference_model"] == ["base_model", "length_report", "served_answers", "sft_dataset", "traffic_digest"]
+    assert plain["aligned_model"] == seen["read"]["aligned_model"]
+    assert more["aligned_model"] == ["base_model", "length_report", "served_answers", "sft_dataset", "traffic_digest"]
 
 
 def test_the_drawn_graph_has_every_stage():
