@@ -1,0 +1,245 @@
+"""What preferences add to a model that knows a task halfway: held-out success of each loss over fine-tuning on the chosen side.
+
+    python -m benchmarks.preference_gain --shared ../shared               # about 12 minutes on 2 idle cores
+    python -m benchmarks.preference_gain --shared ../shared --quick       # one seed, few steps; nothing is recorded
+    python -m benchmarks.preference_gain --shared ../shared --search      # learning rates, on a seed of its own
+
+Task: how often a letter stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns
+the form of answers on START_ROWS right ones, and then answers a third of new items. It answers PROMPTS prompts ANSWERS times at
+temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and the chosen
+sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts. Every method
+has the same number of steps and, within a pair, the same tokens a step; the tokens that each has trained on are in the figures.
+Success is the share of right greedy answers to HELD_OUT new items. A seed draws the items, the start, the pairs and the order;
+gains over SFT are by seed, with Student's t over three seeds.
+
+Last line: {start, success: {method: mean}, gain_over_sft: {method: [mean, low, high]}, tokens: {method: mean}, ...}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from benchmarks.record import record
+from model_ops.decoding import decode, load_runner, render_prompt
+from model_ops.drafting import student
+from model_ops.graders import Grade, GradedAnswer
+from model_ops.jobs import Job, Progress
+from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.objectives.sampled_rounds import best_and_worst
+from model_ops.operations import preference, sft
+from model_ops.rendering import Row
+from model_ops.tasks import NumberItem, score_number
+
+SEEDS, SEARCH_SEED, THREADS = (0, 1, 2), 9, 2
+START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 30, 1_024, 4, 512
+STEPS, TOKENS_PER_STEP = 48, 1_536
+MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP = 6, 4, 32
+RATES = (3e-6, 1e-5, 3e-5, 1e-4)
+METHODS: dict[str, dict[str, Any]] = {
+    "sft": {"learning_rate": 3e-5},
+    "dpo": {"loss": "dpo", "learning_rate": 3e-5},
+    "kto": {"loss": "kto", "learning_rate": 3e-5},
+    "apo_zero": {"loss": "apo_zero", "learning_rate": 3e-5},
+    "semi_online_dpo": {"loss": "dpo", "learning_rate": 3e-5},
+}
+"""Learning rates are the best of RATES on SEARCH_SEED (`--search`)."""
+PROJECT = Path(__file__).parents[1]
+
+
+def items(count: int, seed: int) -> list[dict[str, Any]]:
+    """Questions with their answer."""
+    drawn, found = random.Random(seed), []
+    for number in range(count):
+        letters, asked = [drawn.choice("abc") for _ in range(8)], drawn.choice("abc")
+        question = f"How many {asked} are in: {' '.join(letters)}?"
+        found.append({"row_id": f"i{number}", "question": question, "answer": str(letters.count(asked))})
+    return found
+
+
+class Trial:
+    """One seed: its items, the model that it starts from, and what each method makes of it."""
+
+    def __init__(self, house: Path, folder: Path, seed: int, quick: bool):
+        self.folder, self.seed, self.steps = folder, seed, 3 if quick else STEPS
+        self.prompts, self.held_out = (
+            items(64 if quick else PROMPTS, seed * 7 + 1),
+            items(64 if quick else HELD_OUT, seed * 7 + 2),
+        )
+        self.tokenizer = load_tokenizer(house)
+        rows = [
+            {"row_id": each["row_id"], "messages": json.dumps([*asked(each), said(each["answer"])])}
+            for each in items(START_ROWS, seed * 7)
+        ]
+        write(rows, folder / "chats")
+        self.start = self.trained("sft", house, folder / "start", "chats", {"steps": START_STEPS, "learning_rate": 1e-4})[0]
+        self.pairs = self.sampled_pairs()
+        prompts = [
+            {
+                "row_id": each["row_id"],
+                "messages": json.dumps(asked(each)),
+                "verifier": json.dumps({"kind": "number", "answer": each["answer"]}),
+            }
+            for each in self.prompts
+        ]
+        write(prompts, folder / "prompts")
+
+    def sampled_pairs(self) -> int:
+        """Writes the start's own answers as pairs, and their chosen sides as conversations; returns the number of pairs."""
+        answers = self.answers(self.start, self.prompts, ANSWERS, 1.0)
+        pairs, chosen = [], []
+        for each, texts in zip(self.prompts, answers, strict=True):
+            grades = [Grade(right(each, text)) for text in texts]
+            graded = [GradedAnswer(text, {"content": text}) for text in texts]
+            sides = best_and_worst(grades, graded, [True] * len(texts), 0.0)
+            if isinstance(sides, str):
+                continue
+            best, worst = (json.dumps([said(texts[side])]) for side in sides)
+            pairs.append({"row_id": each["row_id"], "prompt": json.dumps(asked(each)), "chosen": best, "rejected": worst})
+            chosen.append({"row_id": each["row_id"], "messages": json.dumps([*asked(each), said(texts[sides[0]])])})
+        write(pairs, self.folder / "pairs")
+        write(chosen, self.folder / "chosen")
+        return len(pairs)
+
+    def result(self, method: str, learning_rate: float | None = None) -> dict[str, float]:
+        """Held-out success of a method, and what it cost."""
+        settings = {**METHODS[method], "steps": self.steps}
+        if learning_rate is not None:
+            settings["learning_rate"] = learning_rate
+        operation = "sft" if method == "sft" else "preference"
+        rows = {"sft": "chosen", "semi_online_dpo": "prompts"}.get(method, "pairs")
+        if method == "semi_online_dpo":
+            settings["on_policy"] = {
+                "prompts": "rl_prompts",
+                "prompts_per_step": PROMPTS_PER_STEP,
+                "answers": ANSWERS,
+                "sync_steps": SYNC_STEPS,
+                "max_new_tokens": MAX_NEW_TOKENS,
+                "batch_size": 256,
+                "grader": "verifier",
+            }
+        began_s, output = time.monotonic(), self.folder / "out"
+        model, numbers = self.trained(operation, self.start, output, rows, settings)
+        found = {"success": self.success(model), "tokens": numbers["tokens"], "seconds": time.monotonic() - began_s}
+        shutil.rmtree(output)
+        return found
+
+    def trained(
+        self, operation: str, model: Path, output: Path, rows: str, settings: dict[str, Any]
+    ) -> tuple[Path, dict[str, Any]]:
+        """Runs an operation; returns its model and its metrics."""
+        given = {"tokens_per_step": TOKENS_PER_STEP, "max_length": 256, "precision": "float32", "seed": self.seed}
+        given |= {"checkpoint_every": 10**6, **settings}
+        if operation == "sft":
+            given["validation_tokens"] = 1_000
+        inputs = {"model": model, ("prompts" if rows == "prompts" else "dataset"): self.folder / rows}
+        job = Job(operation=operation, inputs=inputs, output=output, settings=given, threads=THREADS)
+        numbers = {"sft": sft, "preference": preference}[operation].run(job, Progress())
+        return output, numbers
+
+    def success(self, model: Path) -> float:
+        """Share of right greedy answers to the held-out items."""
+        answers = self.answers(model, self.held_out, 1, 0.0)
+        return fmean(right(each, text) for each, (text,) in zip(self.held_out, answers, strict=True))
+
+    def answers(self, model: Path, questions: Sequence[dict[str, Any]], count: int, temperature: float) -> list[list[str]]:
+        """Texts of `count` answers to each question."""
+        ends = end_of_text_ids(model)
+        prompts = [render_prompt(self.tokenizer, Row(each["row_id"], asked(each))) for each in questions for _ in range(count)]
+        names = [f"{place}" for place in range(len(prompts))]
+        found = decode(
+            load_runner(model),
+            prompts,
+            names,
+            eos_ids=ends,
+            temperature=temperature,
+            max_new_tokens=MAX_NEW_TOKENS,
+            batch_size=256,
+            seed=self.seed,
+        )
+        texts = [self.tokenizer.decode([token for token in each.tokens if token not in ends]) for each in found]
+        return [texts[begin : begin + count] for begin in range(0, len(texts), count)]
+
+
+def asked(item: dict[str, Any]) -> list[dict[str, str]]:
+    return [{"role": "user", "content": item["question"]}]
+
+
+def said(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def right(item: dict[str, Any], text: str) -> float:
+    return score_number(NumberItem(suite="letters", item_id=item["row_id"], messages=[], answer=item["answer"]), text)
+
+
+def write(rows: list[dict[str, Any]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
+
+
+def interval(values: Sequence[float]) -> list[float | None]:
+    """Mean and 95 % interval over seeds; no interval for one seed."""
+    if len(values) < 2:
+        return [values[0], None, None]
+    reach = student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return [round(each, 4) for each in (fmean(values), fmean(values) - reach, fmean(values) + reach)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="folder with models/house")
+    parser.add_argument("--quick", action="store_true", help="one seed and few steps; nothing is recorded")
+    parser.add_argument("--search", action="store_true", help="prints the success of each method at each learning rate")
+    given = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    house = given.shared.resolve() / "models/house"
+    with tempfile.TemporaryDirectory() as name:
+        if given.search:
+            trial = Trial(house, Path(name), SEARCH_SEED, given.quick)
+            print(f"start {trial.success(trial.start):.3f}, {trial.pairs} pairs", flush=True)
+            for method in METHODS:
+                for rate in RATES:
+                    print(f"{method} {rate:g} {trial.result(method, rate)}", flush=True)
+            return
+        starts, pairs, runs = [], [], {method: [] for method in METHODS}
+        for seed in SEEDS[:1] if given.quick else SEEDS:
+            trial = Trial(house, Path(name) / str(seed), seed, given.quick)
+            starts.append(trial.success(trial.start))
+            pairs.append(trial.pairs)
+            print(f"seed {seed}: start {starts[-1]:.3f}, {trial.pairs} pairs", flush=True)
+            for method, found in runs.items():
+                found.append(trial.result(method))
+                print(f"seed {seed}: {method} {found[-1]}", flush=True)
+    sides = {method: [run["success"] for run in found] for method, found in runs.items()}
+    figures = {
+        "start": interval(starts),
+        "pairs": pairs,
+        "success": {method: interval(values) for method, values in sides.items()},
+        "gain_over_sft": {
+            method: interval([one - other for one, other in zip(values, sides["sft"], strict=True)])
+            for method, values in sides.items()
+            if method != "sft"
+        },
+        "tokens": {method: round(fmean(run["tokens"] for run in found)) for method, found in runs.items()},
+        "seconds": {method: round(fmean(run["seconds"] for run in found), 1) for method, found in runs.items()},
+        "settings": {"steps": STEPS, "tokens_per_step": TOKENS_PER_STEP, "methods": METHODS},
+    }
+    record("preference_gain", figures, keep=not given.quick)
+
+
+if __name__ == "__main__":
+    main()
