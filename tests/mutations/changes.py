@@ -19,6 +19,7 @@ class Change:
 
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
+REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
@@ -40,6 +41,52 @@ CHANGES = {
         "heard * int(windows.sum()))",
         "heard * (int(windows.sum()) + 3))",
         ("model_ops/speculators/test_training_loss.py",),
+    ),
+    # reward model
+    "a margin makes a pair easier": Change(
+        "model_ops/objectives/reward_loss.py",
+        "logsigmoid(chosen - rejected - margins)",
+        "logsigmoid(chosen - rejected + margins)",
+        (REWARD_LOSS,),
+    ),
+    "centring holds the difference of scores": Change(
+        "model_ops/objectives/reward_loss.py",
+        "centring * (chosen + rejected).square()",
+        "centring * (chosen - rejected).square()",
+        (REWARD_LOSS,),
+    ),
+    "a score is read one token early": Change(
+        "model_ops/rewards/score_head.py", ".cumsum(0) - 1", ".cumsum(0) - 2", (REWARD_LOSS, "model_ops/rewards")
+    ),
+    "an answer may end with the padding": Change(
+        "model_ops/rewards/score_head.py",
+        "ends = {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}",
+        "ends = set[int | None]()",
+        ("model_ops/rewards",),
+    ),
+    "pairs of one session count as if they were apart": Change(
+        "model_ops/evaluation/scored_pairs.py",
+        "len(won) / max(1.0, spread / binomial)",
+        "len(won) / max(1.0, 0 * spread / binomial)",
+        (SCORED_PAIRS,),
+    ),
+    "the temperature multiplies": Change(
+        "model_ops/evaluation/scored_pairs.py",
+        "return 1 / math.sqrt(low * high)",
+        "return math.sqrt(low * high)",
+        (SCORED_PAIRS,),
+    ),
+    "a reward model's gate looks at the middle of the interval": Change(
+        "model_ops/evaluation/scored_pairs.py",
+        'held["low"] < wanted',
+        'held["value"] < wanted',
+        (SCORED_PAIRS,),
+    ),
+    "a reward model that missed its gate grades": Change(
+        "model_ops/rewards/reward_record.py",
+        "if not self.may_grade:",
+        "if self.may_grade is None:",
+        ("model_ops/rewards",),
     ),
     # packing
     "the first label of a document is the token itself": Change(
