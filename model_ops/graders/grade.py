@@ -1,7 +1,7 @@
 """What a grader is asked and what it says, how parts make one grade, and the count of answers that have none.
 
     combined({"correct": Grade(1.0), "brief": Grade(0.5)}, settings)       # Grade(1.1, {"correct": 1.0, "brief": 0.5})
-    tally = Failures(); tally.add("row-7", "raised ValueError in line 3"); tally.refuse_mostly_failed(of=64)
+    failures.count("row-7", grades)             # ModelError where graders have failed on most answers
 
 None is "not applicable", or a failure with its reason. Neither is ever 0: a grader that fails would else teach that its answer
 was bad.
@@ -46,11 +46,11 @@ class AskedGroup:
 
     row_id: str
     messages: list[dict[str, Any]]
-    """The prompt."""
+    tools: list[dict[str, Any]] | None
+    """messages, tools: of the prompt."""
     columns: Mapping[str, Any]
     """What else the row has: its columns, and what it brings to verify an answer with."""
     answers: Sequence[GradedAnswer]
-    tools: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,8 @@ def _number(value: Any) -> float | None:
 def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
     """One grade of the parts of `settings`. Parts that do not apply are left out; a part that failed leaves no grade."""
     failed = next((f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem), "")
-    parts = {name: grade.value for name, grade in grades.items() if grade.value is not None}
-    parts |= {f"{name}.{part}": each for name, grade in grades.items() for part, each in grade.parts.items()}
     applied = {name: grade.value for name, grade in grades.items() if grade.value is not None}
+    parts = applied | {f"{name}.{part}": each for name, grade in grades.items() for part, each in grade.parts.items()}
     if failed or not applied:
         return Grade(None, parts, failed)
     if settings.combine == "product":
@@ -99,27 +98,23 @@ def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
     return Grade(math.fsum(settings.parts[name].weight * each for name, each in applied.items()), parts)
 
 
-@dataclass
 class Failures:
-    """Answers that a grader failed on, by reason, with some of their rows."""
+    """Answers that graders failed on, by reason, with some of their rows. answers: of all."""
 
-    reasons: Counter[str] = field(default_factory=Counter)
-    rows: dict[str, None] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.answers, self.reasons, self.rows = 0, Counter[str](), dict[str, None]()
 
-    def add(self, row_id: str, reason: str) -> None:
-        self.reasons[reason] += 1
-        if len(self.rows) < NAMED_ROWS:
+    def count(self, row_id: str, grades: Sequence[Grade]) -> None:
+        """Raises ModelError where graders have failed on most answers."""
+        problems = [grade.problem for grade in grades if grade.problem]
+        self.answers += len(grades)
+        self.reasons.update(problems)
+        if problems and len(self.rows) < NAMED_ROWS:
             self.rows[row_id] = None
-
-    @property
-    def total(self) -> int:
-        return sum(self.reasons.values())
-
-    def __str__(self) -> str:
-        said = "; ".join(f"{count:,} times {reason}" for reason, count in self.reasons.most_common(3))
-        return f"{said} (rows {', '.join(self.rows)})"
-
-    def refuse_mostly_failed(self, of: int) -> None:
-        """Raises ModelError where graders failed on most of `of` answers."""
-        if of >= FEWEST and self.total >= MOSTLY * of:
-            raise ModelError(f"the grader failed on {self.total:,} of {of:,} answers: {self}; mend it and run again")
+        failed = self.reasons.total()
+        if self.answers >= FEWEST and failed >= MOSTLY * self.answers:
+            said = "; ".join(f"{times:,} times {reason}" for reason, times in self.reasons.most_common(3))
+            raise ModelError(
+                f"the grader failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it and "
+                "run again"
+            )

@@ -2,7 +2,6 @@
 
     with Grader(settings, key="preference.on_policy.grader") as grader:
         grader.grade(groups)           # for each group a Grade for each answer: its value, its parts, or why it has none
-        grader.failures                # Failures: how many answers got no grade because a grader failed, and why
 
 Numbers of different prompts need not be comparable: a judge's grade of an answer is its share of wins minus its share of losses
 against the other answers to the same prompt.
@@ -13,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
+from typing import Any, Protocol
 
 from model_ops.graders.built_in import check, truth
 from model_ops.graders.functions import FunctionWorkers
@@ -23,6 +24,7 @@ from model_ops.graders.grade import AskedGroup, Failures, Grade, combined
 from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.graders.settings import GraderPart, GraderSettings
 from model_ops.jobs import ModelError
+from model_ops.rendering import Row
 from model_ops.tasks import JudgedItem, run_program
 
 Groups = Sequence[AskedGroup]
@@ -31,21 +33,24 @@ GroupGrader = Callable[[Groups], list[list[Grade]]]
 MATH = Path(__file__).with_name("math_equality.py")
 
 
+class Scorer(Protocol):
+    """A reward model that may grade."""
+
+    record: Any
+
+    def scores(self, rows: Sequence[Row]) -> Any: ...
+
+
 class Grader:
     """The parts of a grader, ready to grade. Raises ModelError for one that cannot be used on this machine."""
 
-    def __init__(self, settings: GraderSettings, key: str, reward_model: GroupGrader | None = None):
-        """key: of the recipe, for messages. reward_model: grades for parts with `by: reward_model`."""
-        self.settings, self.key, self.failures, self.answers = settings, key, Failures(), 0
-        self._reward_model = reward_model
+    def __init__(self, settings: GraderSettings, key: str, reward_model: Scorer | None = None):
+        """key: of the recipe, for messages. reward_model: of parts with `by: reward_model`."""
+        self.settings, self.key, self.failures, self._reward_model = settings, key, Failures(), reward_model
         self._open = ExitStack()
-        try:
-            self._parts = {name: self._grader_of(name, part) for name, part in settings.parts.items()}
-        except BaseException:
-            self._open.close()
-            raise
 
     def __enter__(self) -> Grader:
+        self._parts = {name: self._grader_of(name, part) for name, part in self.settings.parts.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,19 +59,11 @@ class Grader:
     def grade(self, groups: Groups) -> list[list[Grade]]:
         """Raises ModelError if a grader cannot work, fails on most answers, or is a judge that prefers a place."""
         by_part = {name: grade(groups) for name, grade in self._parts.items()}
-        found = [
-            [
-                combined({name: grades[place][number] for name, grades in by_part.items()}, self.settings)
-                for number in range(len(group.answers))
-            ]
-            for place, group in enumerate(groups)
-        ]
-        for group, grades in zip(groups, found, strict=True):
-            self.answers += len(grades)
-            for grade in grades:
-                if grade.problem:
-                    self.failures.add(group.row_id, grade.problem)
-        self.failures.refuse_mostly_failed(self.answers)
+        found = []
+        for place, group in enumerate(groups):
+            each = zip(*(grades[place] for grades in by_part.values()), strict=True)
+            found.append([combined(dict(zip(by_part, grades, strict=True)), self.settings) for grades in each])
+            self.failures.count(group.row_id, found[-1])
         return found
 
     def _grader_of(self, name: str, part: GraderPart) -> GroupGrader:
@@ -82,16 +79,31 @@ class Grader:
             return lambda groups: workers.grade([replace(group, columns=truth("number", group.columns)) for group in groups])
         if part.by == "judge":
             judge = self._open.enter_context(PairwiseJudge(part.judge, f"{self.key}.parts.{name}.judge"))
-            return lambda groups: judged(judge, groups)
+            return partial(judged, judge)
         if part.by == "reward_model":
             if self._reward_model is None:
                 raise ModelError(
                     f"{self.key}.parts.{name}: there is no reward model here; switch on reward_model in the recipe"
                 )
-            return self._reward_model
+            return partial(scored, self._reward_model)
         if part.by == "unit_tests":
             run_program("pass", part.seconds, 256)  # raises where nothing can lock a program down
         return lambda groups: [check(part, group) for group in groups]
+
+
+def scored(model: Scorer, groups: Groups) -> list[list[Grade]]:
+    """Scores in standard deviations from the mean of held-out answers, so that they can be added to other parts."""
+    rows = [
+        Row(f"{place}:{number}", [*group.messages, answer.message], group.tools)
+        for place, group in enumerate(groups)
+        for number, answer in enumerate(group.answers)
+    ]
+    found = model.scores(rows)
+    grades = iter(
+        Grade(problem=found.left_out[row.row_id]) if score is None else Grade(model.record.standard(score))
+        for row, score in zip(rows, found.values, strict=True)
+    )
+    return [[next(grades) for _ in group.answers] for group in groups]
 
 
 def judged(judge: PairwiseJudge, groups: Groups) -> list[list[Grade]]:

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +50,7 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class SampledPair:
+class SampledPair(NamedTuple):
     """A better and a worse answer to a prompt."""
 
     prompt: SampledPrompt
@@ -158,11 +156,12 @@ class SampledRounds:
                 (self.prompts[place], [self._said(self.prompts[place], tokens) for tokens in answers])
                 for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
             ]
-            groups = [
-                AskedGroup(prompt.row_id, prompt.messages, prompt.columns, [answer for answer, _ in said], prompt.tools)
-                for prompt, said in asked
-            ]
-            grades = self._grader.grade(groups)
+            grades = self._grader.grade(
+                [
+                    AskedGroup(prompt.row_id, prompt.messages, prompt.tools, prompt.columns, [answer for answer, _ in said])
+                    for prompt, said in asked
+                ]
+            )
             least = self.settings.least_difference
             sides = [best_and_worst(of, *zip(*said, strict=True), least) for of, (_, said) in zip(grades, asked, strict=True)]
             self.log.add_grades(number, grades, sides)

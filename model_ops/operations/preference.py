@@ -13,10 +13,8 @@ and the accuracy and the margin of held-out pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -31,7 +29,7 @@ from model_ops.documents import (
     read_preferences,
 )
 from model_ops.files import renamed_when_complete
-from model_ops.graders import AskedGroup, Grade, Grader
+from model_ops.graders import Grader
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
@@ -49,7 +47,7 @@ from model_ops.objectives import (
 )
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel import World
-from model_ops.rendering import Row, end_of_turn_ids
+from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, save_tuned, train
@@ -140,33 +138,12 @@ def sampled_rounds(
     room = min(room - sampling.max_new_tokens, context_of(read_config(base)) or room) - sampling.max_new_tokens
     prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
     scorer = job.inputs.get("reward_model")
-    by_scores = scored_by(RewardModel.load(scorer, model.device)) if scorer else None
-    grader = graders.enter_context(Grader(sampling.grader, "preference.on_policy.grader", by_scores))
+    reward_model = RewardModel.load(scorer, model.device) if scorer else None
+    grader = graders.enter_context(Grader(sampling.grader, "preference.on_policy.grader", reward_model))
     ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
     log = AnswerLog(job.output / ".work" / "sampled.jsonl")
     sampler = StudentSampler(model, ends, sampling)
     return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, settings.seed, log, progress)
-
-
-def scored_by(scorer: RewardModel) -> Callable[[Sequence[AskedGroup]], list[list[Grade]]]:
-    """Grades by a reward model: its score in standard deviations of held-out answers. An answer without a score has none."""
-
-    def grade(groups: Sequence[AskedGroup]) -> list[list[Grade]]:
-        rows = [
-            Row(f"{group.row_id}/{number}", [*group.messages, answer.message], group.tools)
-            for group in groups
-            for number, answer in enumerate(group.answers)
-        ]
-        found = scorer.scores(rows)
-        grades = iter(
-            Grade(problem=f"the reward model gives no score: {found.left_out.get(row.row_id, 'unknown')}")
-            if value is None
-            else Grade(scorer.record.standard(value))
-            for row, value in zip(rows, found.values, strict=True)
-        )
-        return [list(islice(grades, len(group.answers))) for group in groups]
-
-    return grade
 
 
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:

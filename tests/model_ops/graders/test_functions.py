@@ -79,7 +79,7 @@ def rewards(tmp_path_factory):
 
 def group(*answers, row_id="row-1", **columns):
     said = [GradedAnswer(f"<think>t</think>{text}", {"role": "assistant", "content": text}, len(text)) for text in answers]
-    return AskedGroup(row_id, [{"role": "user", "content": "q"}], columns, said)
+    return AskedGroup(row_id, [{"role": "user", "content": "q"}], None, columns, said)
 
 
 def values(path, function, *groups, seconds=30.0):
@@ -129,7 +129,7 @@ from pathlib import Path
 from model_ops.graders import AskedGroup, GradedAnswer
 from model_ops.graders.functions import FunctionWorkers
 with FunctionWorkers(Path({str(rewards)!r}), "bad", 300) as workers:
-    workers.grade([AskedGroup("r", [], {{}}, [GradedAnswer("loops", {{"content": "loops"}})])])
+    workers.grade([AskedGroup("r", [], None, {{}}, [GradedAnswer("loops", {{"content": "loops"}})])])
 """
     run = subprocess.Popen([sys.executable, "-c", script])
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from judge_server import completion, judge_server
@@ -20,7 +21,7 @@ def answer(text, tokens=1, **message):
 
 def group(*answers, row_id="row-1", **columns):
     said = [answer(each) if isinstance(each, str) else each for each in answers]
-    return AskedGroup(row_id, [{"role": "user", "content": "q"}], columns, said)
+    return AskedGroup(row_id, [{"role": "user", "content": "q"}], None, columns, said)
 
 
 def grades(settings, *groups):
@@ -121,7 +122,7 @@ def test_a_grader_that_mostly_fails_stops_and_names_rows_only(tmp_path):
     by = f"{tmp_path}/rewards.py:grade"
     with Grader(GraderSettings.model_validate(by), "grader") as grader:
         grader.grade([group("secret", *["fine"] * 9, row_id="row-7")])
-        assert str(grader.failures) == "1 times grade: raised ValueError in line 2 (rows row-7)"
+        assert grader.failures.reasons == {"grade: raised ValueError in line 2": 1} and list(grader.failures.rows) == ["row-7"]
         grader.grade([group(*["secret"] * 5, *["fine"] * 2)])
         with pytest.raises(ModelError, match=r"failed on 9 of 20 answers|failed on 1\d of 2\d answers") as raised:
             grader.grade([group(*["secret"] * 8)])
@@ -184,14 +185,20 @@ def test_graders_that_cannot_work_are_refused(monkeypatch):
             grades("math", group("a"))
 
 
-def test_a_reward_model_is_asked_with_whole_groups():
-    def scores(groups):
-        return [[Grade(float(len(each.text))) for each in asked.answers] for asked in groups]
+def test_a_reward_model_scores_messages_in_its_own_deviations_and_an_answer_without_a_score_is_none():
+    class Scorer:
+        record = SimpleNamespace(standard=lambda score: (score - 2) / 10)
 
-    settings = GraderSettings.model_validate("reward_model")
-    with Grader(settings, "grader", reward_model=scores) as grader:
-        ((short, long),) = grader.grade([group("a", "abc")])
-    assert (short.value, long.value) == (1.0, 3.0)
+        def scores(self, rows):
+            assert [row.messages[0]["content"] for row in rows] == ["q"] * 3 and rows[0].messages[-1]["role"] == "assistant"
+            values = [
+                None if row.messages[-1]["content"] == "long" else float(len(row.messages[-1]["content"])) for row in rows
+            ]
+            return SimpleNamespace(values=values, left_out={row.row_id: "too long" for row in rows})
+
+    with Grader(GraderSettings.model_validate("reward_model"), "grader", Scorer()) as grader:
+        ((one, none), (three,)) = grader.grade([group("a", "long"), group("abc")])
+    assert (one.value, none.value, three.value) == (-0.1, None, 0.1) and none.problem == "reward_model: too long"
 
 
 def test_settings_say_what_is_wrong():
