@@ -15,7 +15,18 @@ from pydantic import ValidationError
 
 from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
 from model_ops.graders.settings import GraderPart
-from model_ops.tasks import ITEMS, SCORERS, Item, accepted_calls, calls_as_text, final_number, program_of, run_program
+from model_ops.tasks import (
+    ITEMS,
+    SCORERS,
+    AnyItem,
+    NumberItem,
+    UnitTestsItem,
+    accepted_calls,
+    calls_as_text,
+    final_number,
+    program_of,
+    run_program,
+)
 
 TRUTHS = ("answer", "ground_truth", "solution", "reference_answer")
 """Columns that hold the right answer, the first of them that a row has."""
@@ -36,7 +47,7 @@ def short_enough(tokens: int, most: int) -> float:
     return min(1.0, max(0.0, 2.0 - tokens / most))
 
 
-def item_of(part: GraderPart, columns: Mapping[str, Any]) -> Item | None:
+def item_of(part: GraderPart, columns: Mapping[str, Any]) -> AnyItem | None:
     """The item of model_ops/tasks that the row's columns make; None if they lack what its kind needs."""
     kind = columns.get("kind") if part.by == "verifier" else part.by
     if kind not in ITEMS or kind == "judge":
@@ -47,7 +58,7 @@ def item_of(part: GraderPart, columns: Mapping[str, Any]) -> Item | None:
         item = ITEMS[kind](**{**fields, "kind": kind, "suite": "graded", "item_id": "", "messages": [], "tools": None})
     except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
         return None
-    return None if kind == "number" and final_number(item.answer) is None else item
+    return None if isinstance(item, NumberItem) and final_number(item.answer) is None else item
 
 
 def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +70,7 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     return {"answer": str(found)} if isinstance(found, str | int | float) and str(found).strip() else {}
 
 
-def _score(item: Item, answer: GradedAnswer, part: GraderPart) -> float:
-    if item.kind == "unit_tests":
+def _score(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> float:
+    if isinstance(item, UnitTestsItem):
         return float(run_program(program_of(item, answer.content), part.seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, calls_as_text(answer.message) if item.kind == "function_call" else answer.content)

@@ -115,6 +115,6 @@ class Failures:
         if self.answers >= FEWEST and failed >= MOSTLY * self.answers:
             said = "; ".join(f"{times:,} times {reason}" for reason, times in self.reasons.most_common(3))
             raise ModelError(
-                f"the grader failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it and "
-                "run again"
+                f"the grader failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it "
+                "and run again"
             )

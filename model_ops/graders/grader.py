@@ -121,9 +121,9 @@ def judged(judge: PairwiseJudge, groups: Groups) -> list[list[Grade]]:
             else:
                 places.append((said[place][one], said[place][other]))
                 asked.append((item, *texts))
-    for (one, other), better in zip(places, judge.compare_all(asked), strict=True):
-        one.append(better)
-        other.append(None if better is None else -better)
+    for (mine, theirs), better in zip(places, judge.compare_all(asked), strict=True):
+        mine.append(better)
+        theirs.append(None if better is None else -better)
     return [[_mean(each) for each in of_group] for of_group in said]
 
 

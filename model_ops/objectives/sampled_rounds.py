@@ -163,7 +163,10 @@ class SampledRounds:
                 ]
             )
             least = self.settings.least_difference
-            sides = [best_and_worst(of, *zip(*said, strict=True), least) for of, (_, said) in zip(grades, asked, strict=True)]
+            sides = [
+                best_and_worst(of, [answer for answer, _ in said], [ended for _, ended in said], least)
+                for of, (_, said) in zip(grades, asked, strict=True)
+            ]
             self.log.add_grades(number, grades, sides)
         return chunk
 

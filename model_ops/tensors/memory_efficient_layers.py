@@ -228,7 +228,7 @@ def _rotate_in_one_pass(block: type) -> None:
     except (TypeError, RuntimeError, ValueError):  # a function with other arguments
         return
     if all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, wanted, strict=True)):
-        module.apply_rotary_pos_emb = partial(_rotate, plain)
+        setattr(module, "apply_rotary_pos_emb", partial(_rotate, plain))  # noqa: B010
 
 
 class _Gated(torch.autograd.Function):

@@ -74,7 +74,7 @@ class TrainingResult:
     early_end: str = ""
     """Why the run ended early, or did not; "" where nothing asked for it."""
 
-    def metrics(self, counts: Mapping[str, float | int]) -> dict[str, float | int | str]:
+    def metrics(self, counts: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
         """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`.
 
         Raises ValueError if two of them share a name."""
