@@ -6,11 +6,12 @@
 
     show(model, batches, layers, [ranges])              # runs all blocks as they are, under watches
 
-Only hidden states of one block boundary are kept (in main memory, or on the device where they are small), second moments of one block, and the weights of one block
-(`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and up) share one moment. A block runs twice:
-as it was, to see what its layers read, and with its new weights, so that the next block is calibrated on what it will really
-read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of experts reads is kept as it is, with the router's
-choice (`WalkBlock.routed`): `model_ops.calibration.expert_inputs` shows it to one expert after another.
+Only hidden states of one block boundary are kept (in main memory, or on the device where they are small), second moments of
+one block, and the weights of one block (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and
+up) share one moment. A block runs twice: as it was, to see what its layers read, and with its new weights, so that the next
+block is calibrated on what it will really read (GPTQ's code; llm-compressor's "sequential" pipeline). What a mixture of
+experts reads is kept as it is, with the router's choice (`WalkBlock.routed`): `model_ops.calibration.expert_inputs` shows it
+to one expert after another.
 
 On several processes each has a share of the batches; what layers read is summed over all of them, so that every process sees
 the same.
@@ -188,7 +189,19 @@ def walk(
             fused = dict.fromkeys(name.partition(EACH)[0] for name in layers if name.startswith(start) and EACH in name)
             with separated(model.module, fused) as mixtures:
                 block = WalkBlock(
-                    index, module, linear, own, trial, start, len(batches), world, model.device, held_on, with_moments, watches, mixtures
+                    index,
+                    module,
+                    linear,
+                    own,
+                    trial,
+                    start,
+                    len(batches),
+                    world,
+                    model.device,
+                    held_on,
+                    with_moments,
+                    watches,
+                    mixtures,
                 )
                 yield block
             if not block.advanced and (watches or index + 1 < len(model.blocks)):

@@ -82,7 +82,7 @@ class WindowLayout:
 
     @cached_property
     def _indices(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Document and position of every key, and the queries' keys, in main memory: an accelerator would wait for the counts."""
+        """Document and position of every key, and the queries' keys, in main memory: a device would wait for the counts."""
         starts = torch.tensor(self.key_starts)
         document = torch.arange(len(self.windows)).repeat_interleave(starts.diff())
         place = torch.arange(self.key_starts[-1]) - starts[document]

@@ -31,6 +31,8 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
     at = content
     for part in path[:-1]:
         at = at.setdefault(part, {})
+        if part == "right":
+            at["by"] = "judge"
         if part == "mix":
             at["handmade"] = 1
         if part in ("judge", "endpoint"):

@@ -18,6 +18,7 @@ FACTS = RecipeFacts(
             {
                 "second_sft",
                 "preference",
+                "reward_model",
                 "merge",
                 "teacher",
                 "curation.judge",

@@ -117,9 +117,9 @@ def test_a_day_without_requests_counts_in_the_requests_a_day(tmp_path):
 
 def test_rated_answers_of_millrace_chat_are_no_requests_a_day(tmp_path):
     lake = trained_lake(tmp_path, days=1, rows=70)  # 2026-06-01
-    before = gather(lake, FACTS, SETTINGS, NOW)[0]
+    before = gather(lake, FACTS, NOW)[0]
     log_day(lake, date(2026, 6, 8), 30, source="millrace_chat")
-    found = gather(lake, FACTS, SETTINGS, NOW)[0]
+    found = gather(lake, FACTS, NOW)[0]
     assert (
         (found.requests_a_day, found.answer_tokens_a_request)
         == (before.requests_a_day, before.answer_tokens_a_request)
