@@ -20,6 +20,8 @@ class Change:
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
+PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
+PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
@@ -38,8 +40,8 @@ CHANGES = {
     ),
     "a drafter's loss counts three positions more": Change(
         "model_ops/speculators/losses/training_loss.py",
-        "heard * int(windows.sum()))",
-        "heard * (int(windows.sum()) + 3))",
+        "heard * sum(batch.on_host[1]))}",
+        "heard * (sum(batch.on_host[1]) + 3))}",
         ("model_ops/speculators/test_training_loss.py",),
     ),
     # reward model
@@ -56,13 +58,16 @@ CHANGES = {
         (REWARD_LOSS,),
     ),
     "a score is read one token early": Change(
-        "model_ops/rewards/score_head.py", ".cumsum(0) - 1", ".cumsum(0) - 2", (REWARD_LOSS, "model_ops/rewards")
+        "model_ops/rewards/score_head.py",
+        ".cumsum(0) - 1",
+        ".cumsum(0) - 2",
+        (REWARD_LOSS, "model_ops/rewards/test_reward_model.py"),
     ),
     "an answer may end with the padding": Change(
         "model_ops/rewards/score_head.py",
         "ends = {tokenizer.eos_token_id, *end_of_turn_ids(tokenizer)}",
         "ends = set[int | None]()",
-        ("model_ops/rewards",),
+        ("model_ops/rewards/test_reward_model.py",),
     ),
     "pairs of one session count as if they were apart": Change(
         "model_ops/evaluation/scored_pairs.py",
@@ -86,7 +91,102 @@ CHANGES = {
         "model_ops/rewards/reward_record.py",
         "if not self.may_grade:",
         "if self.may_grade is None:",
-        ("model_ops/rewards",),
+        ("model_ops/rewards/test_reward_model.py",),
+    ),
+    # preferences
+    "DPO adds the ratios": Change(
+        "model_ops/objectives/preference_losses.py",
+        "return -logsigmoid(beta * (chosen.ratio - rejected.ratio))",
+        "return -logsigmoid(beta * (chosen.ratio + rejected.ratio))",
+        (PREFERENCE_LOSSES,),
+    ),
+    "robust DPO divides by too much": Change(
+        "model_ops/objectives/preference_losses.py",
+        "/ (1 - 2 * wrong)",
+        "/ (1 - wrong)",
+        (PREFERENCE_LOSSES,),
+    ),
+    "KTO measures from below zero": Change(
+        "model_ops/objectives/preference_losses.py",
+        "beta * (answers.ratio - z0)",
+        "beta * (answers.ratio + z0)",
+        (PREFERENCE_LOSSES,),
+    ),
+    "z0 may be below 0": Change(
+        "model_ops/objectives/mismatched_answers.py",
+        "return max(0.0, total / count) if count else 0.0",
+        "return total / count if count else 0.0",
+        (PREFERENCE,),
+    ),
+    "a doubtful label is taken for a sure one": Change(
+        "model_ops/objectives/preference.py",
+        "1 - batch.confidence[chosen]",
+        "batch.confidence[chosen]",
+        (PREFERENCE,),
+    ),
+    "the last token that both answers share is no target of the rejected one": Change(
+        "model_ops/documents/preferences.py",
+        "rejected[at + 1 : trunk] = False",
+        "rejected[at:trunk] = False",
+        ("model_ops/test_preference_documents.py", PREFERENCE),
+    ),
+    "a token past the shorter answer begins one early": Change(
+        "model_ops/objectives/preference_batches.py",
+        "np.cumsum(mask) > shorter",
+        "np.cumsum(mask) >= shorter",
+        (PREFERENCE,),
+    ),
+    "the reference's log-probabilities have the wrong sign": Change(
+        "model_ops/objectives/reference_log_probs.py",
+        "logs[mine.places[kept]] = -nll",
+        "logs[mine.places[kept]] = nll",
+        (PREFERENCE,),
+    ),
+    "a row's gradient is not scaled by its coefficient": Change(
+        "model_ops/losses/head.py",
+        "unit.mul_(upstream[:, None])",
+        "unit",
+        ("model_ops/training/test_linear_cross_entropy.py",),
+    ),
+    # preferences
+    "a user votes for every pair of a prompt": Change(
+        "sql/composing/preference_rules.sql",
+        "partition by vote.voter, rendered order by",
+        "partition by vote.voter, rendered, row_id order by",
+        (PAIRS,),
+    ),
+    "the first vote on a text counts": Change(
+        "sql/composing/preferences.sql",
+        "rendered, said, voter order by ts desc, interaction_id desc) = 1",
+        "rendered, said, voter order by ts, interaction_id) = 1",
+        (PAIRS,),
+    ),
+    "a rare key's vote weighs without a bound": Change(
+        "sql/composing/preferences.sql", "least($propensity_clip, 1 / kept_share)", "1 / kept_share", (PAIRS,)
+    ),
+    "an outcome counts whole for each answer": Change(
+        "sql/composing/preferences.sql", "1 / count(*) over (partition by kind, session_id)", "1", (PAIRS,)
+    ),
+    "a margin is twice as wide": Change(
+        "sql/composing/preferences.sql", "avg(difference) / greatest(2,", "avg(difference) / greatest(1,", (PAIR_RULES,)
+    ),
+    "a pair is in the less protected split": Change(
+        "sql/composing/preference_rows.sql",
+        "least(better.place, worse.place)",
+        "greatest(better.place, worse.place)",
+        (PAIRS,),
+    ),
+    "a held-out pair names sessions of training": Change(
+        "sql/composing/preference_rows.sql",
+        "list_filter(behind, lambda each: each.place = placed.place), lambda each: each.interaction_id\n    )))",
+        "list_filter(behind, lambda each: true), lambda each: each.interaction_id\n    )))",
+        ("resources/composing/test_preference_lake.py",),
+    ),
+    "a number with decimals adds length to one without": Change(
+        "sql/composing/preference_rules.sql", "|[.,:/-]\\p{N})')", "|[:/-]\\p{N})')", (PAIR_RULES,)
+    ),
+    "an edit's evaluation item is learnt": Change(
+        "sql/composing/preference_rules.sql", "(reason = 'edited' or origin = 'teacher')", "origin = 'teacher'", (PAIRS,)
     ),
     # packing
     "the first label of a document is the token itself": Change(

@@ -62,6 +62,10 @@ def said(folder, more):
             "datasets.named.best.min_quality: no judge scores the rows, so none would be left; set curation.judge, or leave it out",
         ),
         (
+            "datasets: {preference: {dissatisfaction: 3}}",
+            "datasets.preference.dissatisfaction: a judge rates the reactions, and nothing says which; set curation.judge",
+        ),
+        (
             "datasets: {named: {best: {mix: {gateway: 0}}}}",
             "datasets.named.best: mix holds only zeros; give at least one source or seed a share above 0",
         ),

@@ -205,7 +205,7 @@ def test_a_check_of_what_is_switched_off_is_not_in_the_graph(tmp_path, more, gon
 @pytest.mark.parametrize(
     ("name", "reads"),
     [
-        ("preference", {"curated_interactions", "sft_dataset"}),
+        ("preference", {"curated_interactions", "eval_suite", "sft_dataset"}),
         ("rl_prompts", {"cleaned_interactions", "eval_suite", "sft_dataset"}),
         ("calibration", {"sft_dataset"}),
     ],

@@ -422,6 +422,15 @@ def test_keys_decide_what_is_kept_and_are_written_nowhere(tmp_path):
         assert KEY not in str(error.value)
 
 
+def test_a_record_of_a_sampled_key_says_which_share_was_kept(tmp_path):
+    rules = KeyRules(default=KeyRule(sample=0.999))
+    with chat_server() as server, captured(tmp_path, server, rules, sampling={"top_p": 0.8}) as front:
+        assert ask(front).status == 200 and ask(front, {**ASKED, "stream": True}).status == 200
+    rows, _, _, _ = ingested(tmp_path)
+    params = [json.loads(row["params"]) for row in rows]
+    assert [(each["kept_share"], each["top_p"]) for each in params] == [(0.999, 0.8)] * 2
+
+
 def test_what_does_not_fit_is_counted_and_told_in_the_objects(tmp_path):
     with chat_server() as server, captured(tmp_path, server, most_bytes=2_000) as front:
         assert [ask(front).status for _ in range(5)] == [200] * 5
