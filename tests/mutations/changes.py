@@ -19,6 +19,7 @@ class Change:
 
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
+PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
@@ -40,6 +41,61 @@ CHANGES = {
         "heard * int(windows.sum()))",
         "heard * (int(windows.sum()) + 3))",
         ("model_ops/speculators/test_training_loss.py",),
+    ),
+    # preferences
+    "DPO adds the ratios": Change(
+        "model_ops/objectives/preference_losses.py",
+        "return -logsigmoid(beta * (chosen.ratio - rejected.ratio))",
+        "return -logsigmoid(beta * (chosen.ratio + rejected.ratio))",
+        (PREFERENCE_LOSSES,),
+    ),
+    "robust DPO divides by too much": Change(
+        "model_ops/objectives/preference_losses.py",
+        "/ (1 - 2 * wrong)",
+        "/ (1 - wrong)",
+        (PREFERENCE_LOSSES,),
+    ),
+    "KTO measures from below zero": Change(
+        "model_ops/objectives/preference_losses.py",
+        "beta * (answers.ratio - z0)",
+        "beta * (answers.ratio + z0)",
+        (PREFERENCE_LOSSES,),
+    ),
+    "z0 may be below 0": Change(
+        "model_ops/objectives/mismatched_answers.py",
+        "return max(0.0, total / count) if count else 0.0",
+        "return total / count if count else 0.0",
+        (PREFERENCE,),
+    ),
+    "a doubtful label is taken for a sure one": Change(
+        "model_ops/objectives/preference.py",
+        "1 - batch.confidence[chosen]",
+        "batch.confidence[chosen]",
+        (PREFERENCE,),
+    ),
+    "the last token that both answers share is no target of the rejected one": Change(
+        "model_ops/documents/preferences.py",
+        "rejected[at + 1 : trunk] = False",
+        "rejected[at:trunk] = False",
+        ("model_ops/test_preference_documents.py", PREFERENCE),
+    ),
+    "a token past the shorter answer begins one early": Change(
+        "model_ops/objectives/preference_batches.py",
+        "np.cumsum(mask) > shorter",
+        "np.cumsum(mask) >= shorter",
+        (PREFERENCE,),
+    ),
+    "the reference's log-probabilities have the wrong sign": Change(
+        "model_ops/objectives/reference_log_probs.py",
+        "logs[mine.places[kept]] = -nll",
+        "logs[mine.places[kept]] = nll",
+        (PREFERENCE,),
+    ),
+    "a row's gradient is not scaled by its coefficient": Change(
+        "model_ops/losses/head.py",
+        "unit.mul_(upstream[:, None])",
+        "unit",
+        ("model_ops/training/test_linear_cross_entropy.py",),
     ),
     # packing
     "the first label of a document is the token itself": Change(
