@@ -1,9 +1,10 @@
-"""Our fine-tuning of one job, with the clock, processor seconds and memory of each step: the side of the comparison with TRL.
+"""Our training of one job, with the clock, processor seconds and memory of each step: the side of the comparison with TRL.
 
     python -m benchmarks.our_trainer JOB.json RESULT.json
 
-JOB: a job of operation sft (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights are saved), and of
-every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
+JOB: a job of operation sft or preference (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights are
+saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
+reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ class StepClock(Progress):
     def __init__(self) -> None:
         super().__init__(sys.stdout)
         self.ends: list[tuple[float, float]] = []
+        self.reference: list[tuple[float, float]] = []
         self.began = time.perf_counter(), time.process_time()  # the first step's figures hold the loading of the model
         self.peak_mb = 0.0
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
-        if phase == "sft" and unit == "steps":
-            self.ends.append((time.perf_counter(), time.process_time()))
+        now = time.perf_counter(), time.process_time()
+        if phase in ("sft", "preference") and unit == "steps":
+            self.ends.append(now)
             self.peak_mb = peak_mb()
+        elif phase.startswith("reference"):
+            self.reference.append(now)
         super().report(phase, done, total, unit, **numbers)
 
 
@@ -55,7 +60,9 @@ def main() -> int:
         }
         for line, begin, end in zip(lines, [clock.began, *clock.ends], clock.ends, strict=False)
     ]
-    Path(sys.argv[2]).write_text(json.dumps({"peak_mb": clock.peak_mb, "steps": steps}))
+    marks = clock.reference or [(0.0, 0.0)]
+    reference = [last - first for first, last in zip(marks[0], marks[-1], strict=True)]
+    Path(sys.argv[2]).write_text(json.dumps({"peak_mb": clock.peak_mb, "steps": steps, "reference": reference}))
     return 0
 
 
