@@ -63,7 +63,7 @@ def write_preference_card(
                     f"{each['confidence']:g}",
                     each["chosen"],
                     each["rejected"],
-                    f"{each['longer']:.0%}",
+                    f"{each['longer']:z.0%}",
                     why[each["reason"]],
                 ]
                 for each in sides
@@ -77,7 +77,7 @@ def write_preference_card(
         *markdown_table(
             ("source", "other source", "pairs of both", "agree"),
             [
-                [each["one"], each["other"], each["pairs"], f"{each['agree'] / each['pairs']:.0%}"]
+                [each["one"], each["other"], each["pairs"], f"{each['agree'] / each['pairs']:z.0%}"]
                 for each in counts["agreement"]
             ],
         ),
@@ -104,7 +104,7 @@ def write_preference_card(
 
 
 def _share(part: int, whole: int) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
+    return f" ({part / whole:z.0%})" if whole else ""
 
 
 def _about_verdicts(verdicts: list[dict[str, Any]]) -> list[str]:
@@ -127,6 +127,6 @@ def _about_pairs(sides: list[dict[str, Any]]) -> list[str]:
     if pairs < LEAST_PAIRS or MOST_LONGER >= longer >= 1 - MOST_LONGER:
         return []
     return [
-        f"the {'longer' if longer > MOST_LONGER else 'shorter'} answer is chosen in {max(longer, 1 - longer):.0%} of {pairs:,} "
+        f"the {'longer' if longer > MOST_LONGER else 'shorter'} answer is chosen in {max(longer, 1 - longer):z.0%} of {pairs:,} "
         "training pairs: training will change the length of answers, whatever else it does"
     ]
