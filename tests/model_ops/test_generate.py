@@ -10,6 +10,7 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.answering import answerers
+from model_ops.answering.answer_rows import ANSWER_ROWS
 from model_ops.answering.completions_endpoint import CompletionTokens
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
@@ -21,7 +22,7 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.operations.generate import SCHEMA, run
+from model_ops.operations.generate import run
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_every_turn_is_answered_by_the_target(place, tmp_path):
     metrics = run(job(place, tmp_path, temperature=0), Progress())
     assert metrics["train_rows"] == 20 + 7 and metrics["validation_rows"] == 5 + 2 and metrics["train_served_rows"] == 0
     table = pq.read_table(tmp_path / "train.parquet")
-    assert table.schema.equals(SCHEMA)
+    assert table.schema.equals(ANSWER_ROWS)
     metadata = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     assert metadata == {
         "target_digest": target_digest(place / "target"),

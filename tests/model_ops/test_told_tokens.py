@@ -27,7 +27,8 @@ from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
 from model_ops.rendering.told_tokens import PADDED, ToldTokens
 from model_ops.tensors.batch import IGNORED
-from resources.composing.teachers.token_logs import LOGPROBS, TokenLogs, read_token_logs
+from resources.composing.dataset_schemas import LOGPROBS
+from resources.composing.teachers.token_logs import TokenLogs, read_token_logs
 
 QUESTIONS = {"a": "add", "b": "print hello", "c": "return a + b"}
 ANSWERS = {"a": "def add(a, b):", "b": "print('hello world')", "c": "a + b é"}
