@@ -126,7 +126,8 @@ def _about_pairs(sides: list[dict[str, Any]]) -> list[str]:
     longer = sum(each["longer"] * each["pairs"] for each in sides) / pairs
     if pairs < LEAST_PAIRS or MOST_LONGER >= longer >= 1 - MOST_LONGER:
         return []
+    which = "longer" if longer > MOST_LONGER else "shorter"
     return [
-        f"the {'longer' if longer > MOST_LONGER else 'shorter'} answer is chosen in {max(longer, 1 - longer):z.0%} of {pairs:,} "
-        "training pairs: training will change the length of answers, whatever else it does"
+        f"the {which} answer is chosen in {max(longer, 1 - longer):z.0%} of {pairs:,} training pairs: training "
+        "will change the length of answers, whatever else it does"
     ]
