@@ -103,8 +103,8 @@ def _material(folder: Path):
     )
     tokenizer = train_tokenizer([said(40) for _ in range(50)], settings)
     for place in ("model", "reference"):
-        torch.manual_seed(len(place))
         made = new_model(settings, tokenizer)
+        torch.manual_seed(len(place))  # after new_model, which sets the seed: the reference has to be another model
         for parameter in made.parameters():
             parameter.data += 0.08 * torch.randn_like(parameter)
         made.config.dtype = torch.float32

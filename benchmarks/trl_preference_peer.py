@@ -131,7 +131,7 @@ def of_kto(trainer, model, reference, rows):
         for example, row in zip(examples, [row for row in rows for _ in range(2)], strict=True):
             example["KL_completion_ids"] = row["KL_chosen_ids"]
     value = trainer._compute_loss(model, DataCollatorForUnpairedPreference(pad_token_id=0)(examples), False)
-    return value, {"z0": trainer._metrics["train"]["kl"][-1]}
+    return value, {"z0": [*trainer._metrics["train"]["kl"], *trainer._metrics["eval"]["kl"]][-1]}
 
 
 def concatenated(row):

@@ -36,7 +36,7 @@ from model_ops.models import load_model, training_device
 from model_ops.objectives import Divergence, distillation_loss
 from model_ops.parallel import World
 from model_ops.quantization import BlockLayers, Scheme, compute_rounded, served_layer
-from model_ops.tensors import Loss, state_of
+from model_ops.tensors import Loss
 from model_ops.training import train
 
 MEASURED_TOKENS = 8_192
@@ -123,20 +123,16 @@ def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], prec
 class RoundedLoraLinear(LoraLinear):
     """A Linear layer with an adapter, whose sum W + scaling B A is rounded in each forward. Only A and B learn.
 
-    Only the codes of the present sum are kept, not the weight that they stand for, and the gradient of the weight is never
-    whole: memory is that of an adapter and of the codes.
+    The backward pass rounds again instead of keeping rounded weights, and the gradient of the weight is never whole: memory is
+    that of an adapter.
     """
 
     scheme: Scheme
-    _stored: tuple[object, dict[str, Tensor]] | None = None
 
     def encoded(self) -> dict[str, Tensor]:
-        """The stored tensors of the present sum of weight and adapter; the micro-batches of a step share them."""
-        state = [state_of(part) for part in (self.weight, self.lora_A, self.lora_B)]
-        if self._stored is None or self._stored[0] != state:
-            with torch.no_grad():
-                self._stored = state, self.scheme.load_layer().encode(self.weight.float() + self.update())
-        return self._stored[1]
+        """The stored tensors of the present sum of weight and adapter."""
+        with torch.no_grad():
+            return self.scheme.load_layer().encode(self.weight.float() + self.update())
 
     def rounded(self, dtype: torch.dtype) -> Float[Tensor, "out in"]:
         """The weight that the present codes stand for."""

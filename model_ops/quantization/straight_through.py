@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.scheme import Scheme
-from model_ops.tensors import state_of
 
 
 class RoundedLinear(nn.Linear):
@@ -28,14 +27,10 @@ class RoundedLinear(nn.Linear):
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias, self.scheme = layer.weight, layer.bias, scheme
         self.kind = scheme.load_layer()
-        self._stored: tuple[tuple[int, int], dict[str, Tensor]] | None = None
 
     def encoded(self) -> dict[str, Tensor]:
-        """The stored tensors of the present weight; the micro-batches of a step share them."""
-        state = state_of(self.weight)
-        if self._stored is None or self._stored[0] != state:
-            self._stored = state, self.kind.encode(self.weight.detach().float())
-        return self._stored[1]
+        """The stored tensors of the present weight."""
+        return self.kind.encode(self.weight.detach().float())
 
     def forward(self, hidden: Tensor) -> Tensor:
         with torch.no_grad():

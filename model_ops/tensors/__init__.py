@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         foreach_norm,
         int8_matmul,
         shallow_copy,
-        state_of,
         tree_leaves,
         unset_fake_temporarily,
     )

@@ -11,7 +11,6 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
 - shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
   too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.
 - has_forward_hooks: hooks can be registered publicly, but not listed.
-- state_of: what was computed from a weight is used again until an update; torch counts writes in place for autograd.
 """
 
 from __future__ import annotations
@@ -53,11 +52,6 @@ def shallow_copy(
     )
     vars(copied).pop("forward", None)
     return copied
-
-
-def state_of(tensor: Tensor) -> tuple[int, int]:
-    """Changes with every write into the tensor, but for those through `.data`, and with another storage."""
-    return tensor.data_ptr(), tensor._version
 
 
 def has_forward_hooks(module: nn.Module) -> bool:

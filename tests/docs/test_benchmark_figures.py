@@ -662,6 +662,14 @@ CLAIMS: list[Claim] = [
         lambda r: [f"{r('avx2', 'quick_s'):.0f}", f"{r('avx2', 'demo_s'):.0f}", f"{r('native', 'quick_s'):.0f}"],
     ),
     (
+        PAGE,
+        "15 preference losses",
+        "preference_losses",
+        lambda r: [
+            f"{max(each[gap] for each in r.figures.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")
+        ],
+    ),
+    (
         README,
         "How long does the full demo",
         "demo",

@@ -70,7 +70,8 @@ def test_two_processes_train_what_one_trains(output, layout):
     for mine, theirs in zip(steps, wanted, strict=True):
         present = [name for name in names if name in theirs]
         assert {name: mine[name] for name in present} == pytest.approx({name: theirs[name] for name in present}, abs=5e-5)
-    assert steps[0]["reward_chosen"] == pytest.approx(0, abs=1e-6) and steps[-1]["margin"] > 0
+    assert steps[0]["reward_chosen"] == pytest.approx(0, abs=1e-6)
+    assert [step["margin"] for step in steps if step["margin"] is not None][-1] > 0
     weights, of_one = (load_file(output / name / "model.safetensors") for name in (layout, one))
     assert weights.keys() == of_one.keys()
     assert all(torch.allclose(value.float(), of_one[name].float(), atol=2e-4, rtol=2**-7) for name, value in weights.items())
