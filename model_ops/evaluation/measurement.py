@@ -35,7 +35,7 @@ What = Literal[
 
 HELD_OUT = "held-out sessions"
 HELD_OUT_PAIRS = "held-out pairs"
-"""What preference training is measured on; also the key of the reason why it was not."""
+"""What preference training is measured on; also the key of the reason why there are none."""
 LONG_CONTEXT = "long context"
 """Test rows joined to contexts as long as evaluation reads."""
 ALL_SUITES = "all suites"

@@ -78,7 +78,7 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
     try:
         read = {role: asked.documents(role) for role in ("target", parent)}
     except ModelError as error:
-        found.not_measured[HELD_OUT_PAIRS] = str(error)
+        found.not_measured["preference_accuracy"] = str(error)
         return found
     shared = sorted(set.intersection(*({name for name, _ in documents} for documents in read.values())))
     if not shared:

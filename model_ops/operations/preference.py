@@ -156,6 +156,11 @@ def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:
 def refuse_one_sided(learnt: Preferences) -> None:
     """Raises ModelError if there is no row to learn, or if no answer is better or none worse than another one."""
     counts = learnt.counts
+    if not counts["rows"]:
+        raise ModelError(
+            "the preference dataset has no training row for these losses: take one of single answers (kto, bco, "
+            "apo_zero_unpaired) where there are only thumbs, or collect edits, regenerated answers and ratings"
+        )
     if not len(learnt.documents):
         left = ("equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows")
         said = ", ".join(f"{name} {counts[name]}" for name in left)

@@ -198,26 +198,26 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 
 
 def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
-    """What preference training changed. Answers may become neither longer nor shorter than the bound."""
+    """What preference training changed. Answers may become neither longer nor shorter than the bound. Without a held-out pair
+    there is nothing to compare."""
     if not compared.preference:
         return
     found = {each.what: each for each in compared.measurements if each.on == HELD_OUT_PAIRS}
-    if (bound := gates.preference_accuracy) is not None:
-        name = "preference_accuracy"
-        yield _gate(name, bound, found.get(name), compared, HELD_OUT_PAIRS, judged_by="low")
-    if (bound := gates.win_rate) is not None:
-        why = compared.not_measured.get("win_rate", compared.not_measured.get(HELD_OUT_PAIRS))
-        if "win_rate" not in found and why:
-            yield _nothing("win_rate", bound, why)
-        else:
-            yield _gate("win_rate", bound, found.get("win_rate"), compared, judged_by="high")
-    if (most := gates.length_ratio) is not None:
-        for name, wanted, way in (("longer", most, "most"), ("shorter", 1 / most, "least")):
-            measured, reasons = found.get("length_ratio"), ("length_ratio", HELD_OUT_PAIRS)
-            yield _gate(f"length_ratio/{name}", wanted, measured, compared, *reasons, bound=way)
-    if (most := gates.divergence_from_parent) is not None:
-        name = "divergence_from_parent"
-        yield _gate(name, most, found.get(name), compared, name, HELD_OUT_PAIRS, judged_by="high", bound="most")
+    without = compared.not_measured.get(HELD_OUT_PAIRS, "")
+    ratio, least = found.get("length_ratio"), 1 / (gates.length_ratio or 1)
+    for name, bound, measured, way, judged_by in (
+        ("preference_accuracy", gates.preference_accuracy, found.get("preference_accuracy"), "least", "low"),
+        ("win_rate", gates.win_rate, found.get("win_rate"), "least", "high"),
+        ("length_ratio/longer", gates.length_ratio, ratio, "most", "value"),
+        ("length_ratio/shorter", gates.length_ratio and least, ratio, "least", "value"),
+        ("divergence_from_parent", gates.divergence_from_parent, found.get("divergence_from_parent"), "most", "high"),
+    ):
+        why = without or (compared.not_measured.get(name, "") if name == "win_rate" else "")
+        if bound is not None and measured is None and why:
+            yield _nothing(name, bound, why)
+        elif bound is not None:
+            reasons = name.partition("/")[0], "preference_accuracy"
+            yield _gate(name, bound, measured, compared, *reasons, bound=way, judged_by=judged_by)
 
 
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:

@@ -363,12 +363,15 @@ CHANGES = {
         ("model_ops/test_preference_change.py",),
     ),
     "answers may become much shorter": Change(
-        "resources/releasing/gates.py", '("shorter", 1 / most, "least")', '("shorter", most, "most")', (GATES,)
+        "resources/releasing/gates.py",
+        'gates.length_ratio and least, ratio, "least"',
+        'gates.length_ratio, ratio, "most"',
+        (GATES,),
     ),
     "the middle of the pairs' interval decides": Change(
         "resources/releasing/gates.py",
-        'found.get(name), compared, HELD_OUT_PAIRS, judged_by="low")',
-        "found.get(name), compared, HELD_OUT_PAIRS)",
+        'found.get("preference_accuracy"), "least", "low")',
+        'found.get("preference_accuracy"), "least", "value")',
         (GATES,),
     ),
 }
