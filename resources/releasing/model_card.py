@@ -35,6 +35,10 @@ NAMES = {
     "speed_up_estimate": "Estimated speed-up",
     "served_distance": "Distance in a server (nats per token)",
     "served_agreement": "Agreement in a server",
+    "preference_accuracy": "Preference accuracy",
+    "win_rate": "Win rate",
+    "length_ratio": "Ratio of lengths",
+    "divergence_from_parent": "KL divergence (nats per token)",
 }
 OF_THE_RELEASE = ("target", "")
 

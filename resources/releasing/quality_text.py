@@ -19,7 +19,7 @@ OTHERS = {"base": "the base model", "champion": "the champion"}
 
 def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
     """A name ("" where it is that of the line before) and a sentence: the served model against the base and the champion, on
-    held-out sessions and suites; the drafters' acceptance as traffic is sampled."""
+    held-out sessions and suites; what preference training changed; the drafters' acceptance as traffic is sampled."""
     for against, other in OTHERS.items():
         of_target = [each for each in found if (each.of, each.against) == (TARGET, against)]
         for each in of_target:
@@ -31,6 +31,13 @@ def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]
                 )
         for each in [each for each in of_target if each.what == "accuracy_gain"][:MOST_SUITES]:
             yield "", f"{each.on}: score {_interval(each, '+z.3f')} against {other}"
+    for each in found:
+        if each.what == "preference_accuracy":
+            yield (
+                "preference",
+                f"the chosen answer gained more in {_interval(each, '.3f')} of {counted(each.n, 'held-out pair')}, "
+                f"against {each.against}",
+            )
     lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
     if lengths:
         best = max(lengths, key=lambda each: each.value)

@@ -6,11 +6,12 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from huggingface_hub import ModelCard
 
-from model_ops.evaluation.measurement import HELD_OUT, PAIRED, Measurement
+from model_ops.evaluation.measurement import HELD_OUT, PAIRED, Measurement, What
 from model_ops.speculators.serving import DrafterServing
 from resources.curating.record_counts import RecordCounts
 from resources.digests.code import PACKAGES
@@ -23,6 +24,7 @@ from resources.releasing.approval_page import write_approval_page
 from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines, report_charts
 from resources.releasing.comparison import flat, gates_by_name
+from resources.releasing.model_card import NAMES
 from resources.releasing.release_facts import facts_of, short_name
 from resources.releasing.summary import Summary
 
@@ -394,6 +396,10 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     assert "rows learnt and erased since" in text and "+0.7000" in text and "Five." in text and "Four!" in text
     assert "What is &lt;b&gt;two&lt;/b&gt; and two?" in text and "<b>two" not in text
     assert set(re.findall(r"(?:src|href)=\"(.*?)\"", text)) <= {"#answers", "approval.html#answers"} and "<script" not in text
+
+
+def test_every_measurement_has_a_name_on_the_model_card():
+    assert NAMES.keys() == {*get_args(What)}
 
 
 def test_pairs_that_preference_training_changed_are_shown_worst_first(page, lake):
