@@ -37,7 +37,7 @@ def work(name, mesh):
         preference.joined_tokens = lambda *_: 0
     job = Job(operation="preference", inputs={"model": folder / "model", "dataset": folder / "dataset"}, output=folder / name,
         settings={"loss": [{"dpo": 0.8}, {"bco": 0.2}, {"kto": 0.5}, {"wpo": 0.5}, {"sft": 0.1}], "steps": 3, "epsilon": 1e-5,
-        "learning_rate": 1e-3, "tokens_per_step": 600, "max_length": 160, "micro_batch_tokens": 160, "precision": "float32",
+        "learning_rate": 1e-3, "tokens_per_step": 600, "max_length": 320, "micro_batch_tokens": 320, "precision": "float32",
         "mesh": mesh})
     job.output.mkdir(parents=True, exist_ok=True)
     preference.run(job, Progress())
