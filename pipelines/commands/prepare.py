@@ -103,7 +103,6 @@ def show(
 ) -> None:
     """Shows rows of the dataset as they are rendered: context, learnt tokens, and rows that are left out with the reason."""
     from model_ops.files import write_text
-    from model_ops.rendering import page
     from pipelines.asking import picture_of, print_picture
     from pipelines.contract import load_recipe
     from pipelines.storage import lake_location, require_writable
@@ -116,7 +115,7 @@ def show(
         picture = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console)
     if html is not None:
-        write_text(html, page(picture))
+        write_text(html, picture.page())
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 

@@ -12,16 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from model_ops.drafting import Drafting
-from model_ops.serving import (
-    ServerKind,
-    Service,
-    lora_words,
-    module_words,
-    runs_drafter,
-    service_environment,
-    serving_of,
-    words_of,
-)
+from model_ops.serving import ServerKind, Service, lora_flags, runs_drafter, service_environment, serving_of, words_of
 from model_ops.speculators import DrafterServing
 from resources.releases.settings import ServingSettings
 
@@ -87,7 +78,12 @@ class ServingPlan:
         )
         if self.adapter is not None:
             place = f"{lake}/{self.adapter}"
-            words += ["--tokenizer", place, *lora_words(self.rank, 1), *module_words({self.workload: place})]
+            words += [
+                "--tokenizer",
+                place,
+                *lora_flags.lora_words(self.rank, 1),
+                *lora_flags.module_words({self.workload: place}),
+            ]
         if server == "vllm":
             words += ["--generation-config", f"{lake}/{self.directory}"] if self.has_generation_config else []
             words += self.tools

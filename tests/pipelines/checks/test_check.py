@@ -489,7 +489,7 @@ def test_a_hub_that_cannot_be_reached_is_a_sentence_whatever_library_says_so(tmp
         raise ConnectError("name resolution")
 
     monkeypatch.setattr(HfApi, "model_info", away)
-    monkeypatch.setattr(base_model, "is_offline", lambda: False)
+    monkeypatch.setattr(base_model.hub, "is_offline", lambda: False)
     [finding] = check_base_model(load_recipe(write(tmp_path, base_model="nobody-here/nothing-there")), 0.0, False)
     assert finding.state == "warning" and "the Hugging Face Hub cannot be reached (ConnectError)" in finding.message
 
