@@ -31,8 +31,7 @@ from resources.releases import closed_times
 from resources.releases.adapter_form import AdapterPart, NoAdapterError, adapter_base, lay_adapter
 from resources.releases.drafting_decision import write_choice
 from resources.releases.gate_result import GateResult
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
 from resources.releases.settings import DraftingSettings, Gates, ServingSettings, WatchSettings
 
 

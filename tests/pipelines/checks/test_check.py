@@ -245,7 +245,7 @@ def test_places_that_are_no_lake(tmp_path, make):
 
 
 def test_another_process_that_reads_into_the_lake(tmp_path):
-    from resources.reading.ingest_lock import ingesting
+    from resources.reading.ingestion import ingesting
 
     with ingesting(LakeLayout.open(tmp_path / "lake")):
         told = found(tmp_path)
