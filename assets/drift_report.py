@@ -18,7 +18,7 @@ from resources.drifting import (
     DriftReport,
     DriftSettings,
     Embedder,
-    TestInputs,
+    DriftInputs,
     compare_traffic,
     plots,
     recent_rows,
@@ -57,7 +57,7 @@ def drift_report(
     `drift/<workload>.html` shows it.
     """
     tables, workload = workshop.tables, workshop.workload
-    seen = TestInputs(curation_settings.judge, curation_settings.feedback.least)
+    seen = DriftInputs(curation_settings.judge, curation_settings.feedback.least)
     embedder = _embedder(workshop, drift_settings)
     report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload), embedder=embedder)
     page = write_drift_page(tables, workload, report, drift_settings)

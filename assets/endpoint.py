@@ -7,7 +7,7 @@ import dagster as dg
 from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.questions import about_endpoint, as_metadata
 from resources.digests import source_digest
-from resources.endpoints import AUTOMATIC, Aliases, Approvals, Endpoint, approvals_of, approve, approved_by, closed_now, recheck
+from resources.endpoints import AUTOMATIC, Aliases, Approvals, Endpoint, approvals_of, approve, approved_by, recheck
 from resources.releases import ReleaseError, ReleaseRef, ReleaseSettings, read_release
 from resources.reporting import dashboard_path
 from resources.workshop import Workshop
@@ -36,7 +36,7 @@ def endpoint(
     lake, candidate = workshop.lake, workshop.current("release", "release")
     directory = workshop.directory(candidate)
     if release_settings.approval == "automatic" and not approvals_of(lake, directory).decided:
-        if closed := closed_now(read_release(directory).policy):
+        if closed := read_release(directory).policy.closed_now():
             context.log.info(f"release {candidate.version} waits, because {closed}: the next run approves it")
             return
         approve(lake, directory, AUTOMATIC)

@@ -13,7 +13,7 @@ from resources.digests import source_digest
 from resources.endpoints import recheck_unsigned, superseded
 from resources.launching import LOCATION_TAG
 from resources.manifests import APPROVAL_PAGE, Manifest
-from resources.releases import GateResult, ReleaseSettings, erased_rows, read_release, verdict_of
+from resources.releases import GateResult, GateVerdict, ReleaseSettings, erased_rows, read_release
 from resources.reporting import dashboard_path
 from resources.stages import ModelPolicy, last_model
 from resources.workshop import RELEASE_SOURCES, Workshop, make_release
@@ -46,7 +46,7 @@ def release_candidate(
         manifest,
         workshop,
         first={
-            "verdict": f"{verdict_of(gates).sentence}.",
+            "verdict": f"{GateVerdict.of(gates).sentence}.",
             "gates": table(_gate_rows(gates)),
             **{
                 page: dg.MetadataValue.path(str(directory / name))

@@ -40,7 +40,7 @@ from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.compare import WindowComparison
 from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns
-from resources.drifting.session_counts import SessionCounts, TestInputs
+from resources.drifting.session_counts import SessionCounts, DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
@@ -235,7 +235,7 @@ def _pools(data: Path, folder: Path) -> dict[str, Pools]:
         pooled = Tables(LakeLayout.open(folder / f"lake-{served}"))
         pooled.append("cleaned_interactions", pa.concat_tables(simulated))
         reference = Reference(VOCABULARY_DAY, VOCABULARY_DAY, (VOCABULARY_DAY,), (VOCABULARY_DAY,))
-        source = SessionCounts(pooled, WORKLOAD, reference, DriftSettings(), TestInputs())
+        source = SessionCounts(pooled, WORKLOAD, reference, DriftSettings(), DriftInputs())
         found[served] = Pools(source.columns, {kind: source.of_day(day) for kind, day in days.items()})
         print(served, {kind: len(counts) for kind, counts in found[served].counts.items()}, flush=True)
     return found

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from benchmarks.record import record
 from resources.drifting.drift import compare_traffic
-from resources.drifting.session_counts import TestInputs
+from resources.drifting.session_counts import DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
@@ -49,7 +49,7 @@ def main() -> None:
 def _timed(tables: Tables, today: date) -> dict[str, Any]:
     began, used = time.perf_counter(), time.process_time()
     now = datetime(today.year, today.month, today.day, tzinfo=UTC)
-    report = compare_traffic(tables, WORKLOAD, DriftSettings(), TestInputs(), now=now)
+    report = compare_traffic(tables, WORKLOAD, DriftSettings(), DriftInputs(), now=now)
     return {
         "seconds": round(time.perf_counter() - began, 1),
         "processor_seconds": round(time.process_time() - used, 1),

@@ -29,8 +29,7 @@ import pyarrow.parquet as pq
 from benchmarks.record import record
 from resources.artefacts.registry import Registry
 from resources.catalog.build import publish
-from resources.catalog.catalog import ask, log_lines_of, query
-from resources.catalog.paging import Page
+from resources.catalog.catalog import Page, ask, log_lines_of, query
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.manifest import Input, Manifest

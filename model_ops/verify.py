@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.files import TensorFileError, TensorHeader, read_directory
-from model_ops.models import Defect, verify_files_to_serve, verify_weights
+from model_ops.models import Defect, verify_model
 from model_ops.speculators import (
     ARCHITECTURES,
     SPECULATORS_LAYOUT,
@@ -124,7 +124,7 @@ def _verify_weights_of(directory: Path, target: Path | None) -> list[Defect]:
         return problems + _verify_speculators_layout(config, tensors, target_config) + _verify_belonging(config, target)
     architecture = architecture_of(config)
     if architecture is None or architecture.is_language_model:
-        problems += verify_weights(config, tensors) + verify_files_to_serve(directory, config)
+        problems += verify_model.verify_weights(config, tensors) + verify_model.verify_files_to_serve(directory, config)
     check = verify_same_vocabulary if architecture is None else architecture.verify  # any language model may draft
     problems += check(config, tensors, target_config) + _verify_belonging(config, target)
     second = directory / SPECULATORS_LAYOUT

@@ -31,7 +31,6 @@ PACKAGES = ("benchmarks", *(package for package in source_digest.PACKAGES if pac
 ROOMS: dict[str, tuple[str, ...]] = {
     "pipelines": (
         "commands",
-        "erasing",
         "demo",
         "init",
         "checks",
@@ -39,7 +38,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "asking",
         "planning",
         "rebuilding",
-        "chatting",
         "releasing",
         "keeping",
         "running",

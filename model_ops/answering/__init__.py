@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.answering.answer_rows import ANSWER_ROWS
     from model_ops.answering.answerers import Answerer, PromptTurn, answerer, room_of
     from model_ops.answering.completions_endpoint import CompletionTokens
     from model_ops.answering.endpoint_settings import EndpointSettings, plain_address

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from model_ops.answering.completions_endpoint import CompletionTokens
 from model_ops.answering.sampling_parameters import Sampling, sampling_of, server_defaults
-from model_ops.files import is_named, names_of, target_digest
+from model_ops.files import WeightNames, target_digest
 from model_ops.jobs import ModelError
 
 COLUMNS = (
@@ -51,7 +51,7 @@ class ServedAnswers:
     """Logged answers by interaction id; empty if there is no log."""
 
     def __init__(self, rows: dict[str, dict[str, Any]], target: Path, served_as: Sequence[str] = ()):
-        self.rows, self.names, self.served_as = rows, names_of(target), frozenset(served_as)
+        self.rows, self.names, self.served_as = rows, WeightNames.of(target), frozenset(served_as)
         self.defaults = server_defaults(target)
 
     @classmethod
@@ -73,7 +73,7 @@ class ServedAnswers:
         row = self.rows.get(interaction_id or "")
         if row is None or not row["prompt_token_ids"] or not row["completion_token_ids"]:
             return None
-        if not (is_named(self.names, row["served_model_digest"]) or row["model"] in self.served_as):
+        if not (self.names.has(row["served_model_digest"]) or row["model"] in self.served_as):
             return None
         reason = "stop" if row["finish_reason"] in ("stop", "tool_calls", "function_call") else "length"
         return LoggedTokenIds(row["prompt_token_ids"], row["completion_token_ids"], reason)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import BFloat16, Float32, Int8
 from torch import Tensor
 
-from model_ops.quantization import HIGHEST, LOWEST
+from model_ops.quantization import int4_linear
 
 DAMPING = 0.01
 """Share of the mean diagonal that is added to the diagonal, as in the paper's code; ten times it where that is not enough."""
@@ -46,7 +46,7 @@ def gptq(
         errors = torch.empty_like(block)
         for place in range(stop - first):
             scale = by_column[:, first + place]
-            code = (block[:, place] / scale).round_().clamp_(LOWEST, HIGHEST)
+            code = (block[:, place] / scale).round_().clamp_(int4_linear.LOWEST, int4_linear.HIGHEST)
             error = (block[:, place] - code * scale).div_(spread[place, place])
             block[:, place + 1 :] -= error[:, None] * spread[place, place + 1 :]
             codes[:, first + place], errors[:, place] = code, error

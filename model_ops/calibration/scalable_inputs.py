@@ -33,7 +33,7 @@ from jaxtyping import Float32, Int8
 from torch import Tensor, nn
 
 from model_ops.calibration.walk import BatchPass, Inputs, WalkBlock
-from model_ops.quantization import group_scales, int8_product, quantize_symmetric, rounded
+from model_ops.quantization import int4_linear, int8_product, quantize_symmetric
 
 TOLERANCE = 0.01
 """Largest change of what a block adds to its input, relative, in a trial: powers of two are exact but in 1 + w norms, which
@@ -201,8 +201,8 @@ def awq_scales(
 
     def error(spread: Tensor) -> float:
         scaled = weight * spread
-        steps = group_scales(scaled, group_size, shares=(1.0,)).float()
-        change = rounded(scaled.unflatten(-1, (-1, group_size)), steps[..., None]).flatten(-2) / spread - weight
+        steps = int4_linear.group_scales(scaled, group_size, shares=(1.0,)).float()
+        change = int4_linear.rounded(scaled.unflatten(-1, (-1, group_size)), steps[..., None]).flatten(-2) / spread - weight
         return float(((change @ found.moment) * change).sum())
 
     return _best(group, [sizes**power / (weights ** (1 - power) + LEAST) for power in AWQ_POWERS], error)

@@ -47,7 +47,7 @@ from model_ops.calibration.walk import BlockWatch, WalkBlock, walk
 from model_ops.files import TORCH_NAMES, Layout, renamed_when_complete
 from model_ops.models import BlockwiseModel
 from model_ops.parallel import World, wait_for_all
-from model_ops.quantization import BlockLayers, Int4Linear, Int8Linear, QuantizedLinear, Scheme, group_scales, round_to_nearest
+from model_ops.quantization import BlockLayers, Int8Linear, QuantizedLinear, Scheme, int4_linear
 from model_ops.tensors import Batch
 
 SCALES_INPUTS, ROUNDS_IN_TURN = ("awq", "awq_gptq", "smoothquant"), ("gptq", "awq_gptq")
@@ -238,7 +238,7 @@ def _choose_codes(
         if owner != world.rank:
             continue
         kind, moment = schemes[modules[0]].load_layer(), block.inputs()[modules[0]].moment
-        assert issubclass(kind, Int4Linear)
+        assert issubclass(kind, int4_linear.Int4Linear)
         inputs = done.scales.get(modules[0], {}).get(INPUTS)
         codes, steps = _codes(
             torch.cat([weights[module] for module in modules]),
@@ -300,15 +300,15 @@ def _best_scales(group: ScalableInputs, weight: Tensor, inputs: Inputs, schemes:
     if len({scheme.name for scheme in schemes}) > 1:
         return None
     kind = schemes[0].load_layer()
-    if issubclass(kind, Int4Linear):
+    if issubclass(kind, int4_linear.Int4Linear):
         return awq_scales(group, weight, inputs, kind.GROUP_SIZE)
     return smooth_scales(group, weight, inputs) if issubclass(kind, Int8Linear) else None
 
 
-def _codes(weight: Tensor, moment: Tensor, kind: type[Int4Linear], method: str) -> tuple[Tensor, Tensor]:
+def _codes(weight: Tensor, moment: Tensor, kind: type[int4_linear.Int4Linear], method: str) -> tuple[Tensor, Tensor]:
     """(codes, scales of groups) of a weight."""
-    steps = group_scales(weight, kind.GROUP_SIZE, moment.diagonal())
-    return (gptq(weight, moment, steps) if method in ROUNDS_IN_TURN else round_to_nearest(weight, steps)), steps
+    steps = int4_linear.group_scales(weight, kind.GROUP_SIZE, moment.diagonal())
+    return (gptq(weight, moment, steps) if method in ROUNDS_IN_TURN else int4_linear.round_to_nearest(weight, steps)), steps
 
 
 def _errors(block: WalkBlock, module: str, kind: type[QuantizedLinear], done: _Done) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.evaluation import row_tables
     from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
     from model_ops.evaluation.measurement import (
         ALL_SUITES,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         measurements_of,
     )
     from model_ops.evaluation.report import run
-    from model_ops.evaluation.row_tables import ACCEPTANCE_ROWS, LIKELIHOOD_ROWS, TASK_ROWS
     from model_ops.evaluation.scored_pairs import ScoredPairs, missed_bounds, reward_report
     from model_ops.evaluation.settings import EvaluateSettings, EvaluationSettings
     from model_ops.evaluation.smoke.answers import SmokeResult

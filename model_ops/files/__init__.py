@@ -11,23 +11,19 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.files import hub, template_files, tensor_files
     from model_ops.files.atomic_files import renamed_when_complete, replaced, write_json, write_text
     from model_ops.files.columns import bare, column, sentence
-    from model_ops.files.digests import is_named, names_of, target_digest, vocabulary_digest, weight_file_stamps
+    from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest, weight_file_stamps
     from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
-    from model_ops.files.hub import hub_model, imported_commit, is_commit, is_offline
     from model_ops.files.standard_library import library_sources
-    from model_ops.files.template_files import FOLDER, chat_templates, copy_beside_weights, template_text
     from model_ops.files.tensor_files import (
         DTYPE_BYTES,
         TORCH_NAMES,
         Layout,
         TensorFileError,
         TensorHeader,
-        order_metadata,
         read_directory,
-        read_headers,
-        read_metadata,
         write_stream,
     )
 

@@ -2,7 +2,7 @@
 
     target_digest(Path("models/quantized"))       # of the weights; differs for another revision of the target
     vocabulary_digest(Path("models/quantized"))   # of the tokenizer's vocabulary
-    names_of(Path("models/quantized"))            # digests by which a gateway's log may name these weights
+    WeightNames.of(Path("models/quantized"))      # digests by which a gateway's log may name these weights
 
 No torch. Files whose sha256 is in the directory's manifest.json are not read again.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +60,22 @@ def vocabulary_digest(directory: Path) -> str:
     return hashlib.sha256(json.dumps([pieces, added]).encode()).hexdigest()
 
 
-def names_of(directory: Path) -> frozenset[str]:
-    """Digests that identify these weights: of the weights, and digest and version of the artefact in a lake."""
-    manifest = _manifest(directory)
-    given = (target_digest(directory), manifest.get("digest"), manifest.get("version"))
-    return frozenset(name for name in given if isinstance(name, str) and name)
+@dataclass(frozen=True)
+class WeightNames:
+    """Digests that identify weights: of the weights, and digest and version of the artefact in a lake."""
 
+    digests: frozenset[str]
 
-def is_named(names: frozenset[str], logged: str | None) -> bool:
-    """Whether a log's digest is one of `names`, in full or abbreviated, with or without the prefix `sha256:`."""
-    written = (logged or "").removeprefix("sha256:").lower()
-    return len(written) >= SHORTEST_NAME and any(name.startswith(written) for name in names)
+    @classmethod
+    def of(cls, directory: Path) -> WeightNames:
+        manifest = _manifest(directory)
+        given = (target_digest(directory), manifest.get("digest"), manifest.get("version"))
+        return cls(frozenset(name for name in given if isinstance(name, str) and name))
+
+    def has(self, logged: str | None) -> bool:
+        """Whether a log's digest is one of these, in full or abbreviated, with or without the prefix `sha256:`."""
+        written = (logged or "").removeprefix("sha256:").lower()
+        return len(written) >= SHORTEST_NAME and any(name.startswith(written) for name in self.digests)
 
 
 def _manifest(directory: Path) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.models import gguf_file, verify_model
     from model_ops.models.attention import document_groups, packed_attention
     from model_ops.models.blockwise import BlockwiseModel, load_blockwise
     from model_ops.models.bypass import Bypass, bypassed
     from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids
     from model_ops.models.experts import use_grouped_experts
     from model_ops.models.float_weights import write_float_weights
-    from model_ops.models.gguf_file import FILE, check_gguf, write_gguf
     from model_ops.models.isolation import FAILURES, isolate_documents, keeps_apart
     from model_ops.models.model_directory import (
         check_model,
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
     )
     from model_ops.models.quantized_base import float_form
     from model_ops.models.tiny_families import scatter_weights, tiny_model
-    from model_ops.models.verify_model import (
-        Defect,
-        Shapes,
-        compare_shapes,
-        missing_numbers,
-        verify_dtype,
-        verify_files_to_serve,
-        verify_weights,
-    )
+    from model_ops.models.verify_model import Defect, Shapes
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

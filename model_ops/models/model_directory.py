@@ -33,7 +33,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from model_ops.families import attention_with_cache, stays_float32
-from model_ops.files import chat_templates
+from model_ops.files import template_files
 from model_ops.jobs import ModelError
 from model_ops.models import attention as packed_attention  # registers attention "packed"
 from model_ops.models.experts import use_grouped_experts
@@ -145,7 +145,7 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
                 f"{directory} holds tokenizer_config.json but no tokenizer.json; copy the one the model was trained with"
             ) from error
         raise ModelError(f"the tokenizer in {directory} cannot be read: {_first_line(error)}") from error
-    if not tokenizer.chat_template and (found := chat_templates(directory)):  # a processor's
+    if not tokenizer.chat_template and (found := template_files.chat_templates(directory)):  # a processor's
         tokenizer.chat_template = found["default"] if found.keys() == {"default"} else found
     return tokenizer
 

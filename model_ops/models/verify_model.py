@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from model_ops.families import FAST
-from model_ops.files import TensorHeader, chat_templates
+from model_ops.files import TensorHeader, template_files
 from model_ops.jobs import ModelError
 from model_ops.quantization import Quantization, quantization_of
 
@@ -263,7 +263,7 @@ def verify_files_to_serve(directory: Path, config: Mapping[str, Any]) -> list[De
         problems.append(Defect("tokenizer.json", "tokenizer.json holds no valid vocabulary: copy it again"))
     if known and type(vocab_size) is int and max(known) >= vocab_size:
         problems.append(Defect("tokenizer.json", f"the tokenizer has id {max(known)}, config.json has vocab_size {vocab_size}"))
-    if not chat_templates(directory):
+    if not template_files.chat_templates(directory):
         problems.append(Defect("chat_template.jinja", "no chat template: put chat_template.jinja into the directory"))
     try:
         ends = json.loads((directory / "generation_config.json").read_text()).get("eos_token_id")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.operations.answer_rows import ANSWER_ROWS
     from model_ops.operations.base_directory import TAKEN
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings

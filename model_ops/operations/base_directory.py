@@ -11,12 +11,12 @@ import shutil
 from pathlib import Path
 
 from model_ops.families import has_layers
-from model_ops.files import FOLDER, TensorFileError, read_directory, renamed_when_complete, write_json
+from model_ops.files import TensorFileError, read_directory, renamed_when_complete, template_files, write_json
 from model_ops.jobs import ModelError, Progress
 from model_ops.models import check_model, float_form, headers, load_tokenizer, read_config, write_float_weights
 from model_ops.planning import refuse_untrainable
 
-TAKEN = ("*.safetensors", "*.json", "*.jinja", f"{FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+TAKEN = ("*.safetensors", "*.json", "*.jinja", f"{template_files.FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
 LEFT = ("manifest.json",)
 """Files that are not copied: with a manifest.json the copy would count as a finished artefact too early."""

@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.answering import (
-    ANSWER_ROWS,
     Answerer,
     CompletionTokens,
     Dialogue,
@@ -48,6 +47,7 @@ from model_ops.answering import (
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
+from model_ops.operations.answer_rows import ANSWER_ROWS
 from model_ops.rendering import Unrenderable
 
 TEMPERATURES_SHOWN = 16

@@ -33,7 +33,7 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer, read_config
 from model_ops.operations.limit_rows import LIMIT_ROWS
 from model_ops.operations.measure_lengths_settings import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
-from model_ops.rendering import RenderingSettings, Split, Unrenderable, iterate_rows, look, markdown, page
+from model_ops.rendering import Picture, RenderingSettings, Split, Unrenderable, iterate_rows
 
 ROWS = 20_000
 """Most rows of a split that are compared: enough to know a share to less than a percent."""
@@ -105,9 +105,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     pq.write_table(table, job.output / "limits.parquet")
     report = {"positions": positions, **lengths, "problems": findings.problems, "notes": findings.notes}
     write_json(job.output / "lengths.json", report)
-    picture = look(dataset, "train", tokenizer, ROWS_SHOWN)
-    write_text(job.output / "rendered.html", page(picture))
-    write_text(job.output / "rendered.md", markdown(picture))
+    picture = Picture.of(dataset, "train", tokenizer, ROWS_SHOWN)
+    write_text(job.output / "rendered.html", picture.page())
+    write_text(job.output / "rendered.md", picture.markdown())
     losing = {
         f"{cost.limit} ({cost.dataset_split})": {"cut": cost.cut, "lost": cost.lost, "of": cost.rows}
         for cost in findings.costs

@@ -44,15 +44,14 @@ from model_ops.files import (
     Layout,
     TensorFileError,
     TensorHeader,
-    copy_beside_weights,
     read_directory,
     renamed_when_complete,
+    template_files,
     write_stream,
 )
 from model_ops.jobs import Job, ModelError, Progress, Stopped
 from model_ops.machine import products_dtype
-from model_ops.models import FILE as GGUF_FILE
-from model_ops.models import check_gguf, load_blockwise, load_model, training_device, write_gguf
+from model_ops.models import gguf_file, load_blockwise, load_model, training_device
 from model_ops.operations.quantize_settings import AUTO, FLOAT, QuantizeSettings
 from model_ops.parallel import World
 from model_ops.quantization import (
@@ -106,7 +105,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         source, job.output, progress, measured.scheme, settings.mtp_layer, measured.codes, measured.cache, measured.inputs
     )
     if settings.gguf:
-        told["gguf_bytes"] = write_gguf(source, job.output / GGUF_FILE)
+        told["gguf_bytes"] = gguf_file.write_gguf(source, job.output / gguf_file.FILE)
     return told
 
 
@@ -125,7 +124,7 @@ class QuantizableModel:
 def checked_source(source: Path, settings: QuantizeSettings) -> QuantizableModel:
     """Reads config and file headers. Raises ModelError, one sentence, if the settings cannot quantize the directory."""
     if settings.gguf:
-        check_gguf(source)
+        gguf_file.check_gguf(source)
     config, headers, layers = _read(source)
     plan, schemes = None, {}
     if settings.scheme == AUTO:
@@ -255,7 +254,7 @@ def quantize_directory(
             temporary, layout, itertools.chain(encoded, ((name, struct.pack("<f", scale)) for name, scale in scales.items()))
         )
     # last: weights that cannot be quantized leave nothing behind
-    copy_beside_weights(source, output, {"config.json", "manifest.json", "metrics.jsonl", "README.md"})
+    template_files.copy_beside_weights(source, output, {"config.json", "manifest.json", "metrics.jsonl", "README.md"})
     (output / "config.json").write_text(json.dumps(config, indent=2))
     ignored = [*_ignored(schemes, layers), *([unquantized_layer(config)] if mtp_layer else [])]
     groups = _targets(schemes, layers)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.quantization import int4_linear
     from model_ops.quantization.fp8_linear import LARGEST, SMALLEST_SCALE
-    from model_ops.quantization.int4_linear import HIGHEST, LOWEST, Int4Linear, group_scales, round_to_nearest, rounded
     from model_ops.quantization.int8_linear import Int8Linear, int8_product, quantize_symmetric
     from model_ops.quantization.kv_cache import SCALES, cache_layers, watch_cache
     from model_ops.quantization.model_layers import BlockLayers, block_layers, fused_layers, model_of_config

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.serving import server_guard
-    from model_ops.serving.adapters import (
-        LOADS_AT_RUNTIME,
-        MAX_RANKS,
-        RANK_FLAG,
-        SEVERAL_PROCESSES,
-        given_rank,
-        lora_words,
-        module_words,
-        served_rank,
-    )
+    from model_ops.serving import lora_flags, server_guard
     from model_ops.serving.command import (
         MODULES,
         has_package,

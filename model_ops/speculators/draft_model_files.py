@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from model_ops.files import order_metadata, renamed_when_complete
+from model_ops.files import renamed_when_complete, tensor_files
 from model_ops.speculators.dflash.config import DFlashConfig
 from model_ops.speculators.eagle3.config import Eagle3Config
 
@@ -34,7 +34,7 @@ def write_directory(
     """Writes model.safetensors, with `metadata` in its header and visible only when complete, and config.json."""
     with renamed_when_complete(directory / "model.safetensors") as temporary:
         save_file(weights, temporary, metadata={"format": "pt", **(metadata or {})})
-        order_metadata(temporary)
+        tensor_files.order_metadata(temporary)
         temporary.chmod(0o644)
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.files import TensorHeader, read_metadata
+from model_ops.files import TensorHeader, tensor_files
 from model_ops.models import Defect
 
 NUMBERS = (
@@ -38,7 +38,7 @@ def verify_trained_with(found: Mapping[str, Any], tensors: Mapping[str, TensorHe
     """
     for file in {tensor.file for tensor in tensors.values()}:
         try:
-            trained = json.loads(read_metadata(file).get(TRAINED_WITH, "{}"))
+            trained = json.loads(tensor_files.read_metadata(file).get(TRAINED_WITH, "{}"))
         except ValueError:
             return [Defect(file.name, f"{TRAINED_WITH} in the header of {file.name} is not JSON: copy it again")]
         for name, wanted in _mapping(trained).items():

@@ -14,7 +14,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from model_ops.rendering import MARKS, block_at_end
+from model_ops.rendering import thought_marks
 from model_ops.tasks.function_call import BLOCK, Call, calls_in
 
 CALLS_MARK = "[TOOL_CALLS]"
@@ -53,12 +53,12 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
 
 def _apart(text: str, prompt: str) -> tuple[str, str]:
     """(reasoning, what follows it)."""
-    opened = block_at_end(prompt)
+    opened = thought_marks.block_at_end(prompt)
     bare = text.lstrip()
     marks = (
         [(opened.begin, opened.end)]
         if opened is not None and opened.is_open
-        else [(begin, end) for begin, end in MARKS if bare.startswith(begin)]
+        else [(begin, end) for begin, end in thought_marks.MARKS if bare.startswith(begin)]
     )
     if not marks:
         return "", text

@@ -1,6 +1,6 @@
-"""Answers on the terminal: `millrace sql`, `why`, `lineage`, `show`, `models`. A question runs with limits on time and memory
-(bounded.py), which `millrace.open(lake).sql` shares. Rows go to the terminal, a pipe or a file (shown_rows.py). The queries
-are in resources/catalog.
+"""Answers on the terminal: `millrace sql`, `why`, `lineage`, `show`, `models`, `chat`, and what `forget` would erase. Questions
+run with limits on time and memory (bounded.py), which `millrace.open(lake).sql` shares. Rows go to the terminal, a pipe or a
+file (shown_rows.py). The queries are in resources/catalog, a chat's models and its page in resources/serving/chat.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +9,8 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from pipelines.asking.bounded import Bounds, bounded_question
+    from pipelines.asking.conversation import TerminalChat
+    from pipelines.asking.forget_text import plan_as_json, print_plan
     from pipelines.asking.lineage_text import print_origin, print_tree
     from pipelines.asking.model_table import print_models
     from pipelines.asking.preference_rows import preferences_of, print_preferences

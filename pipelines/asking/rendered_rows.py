@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from model_ops.jobs import Misuse
-from model_ops.rendering import Picture, ServedTokens, Split, look
+from model_ops.rendering import Picture, ServedTokens, Split
 from pipelines.contract import Recipe, look_at_base
 from pipelines.terminal import say
 from resources.artefacts import Registry
@@ -45,7 +45,7 @@ def picture_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_i
         found = registry.directory(registry.current("dataset", "served_answers")) / "served.parquet"
         served = ServedTokens.read(found) if found.exists() else None
     dataset = registry.directory(registry.current("dataset", "sft_dataset"))
-    return look(dataset, split, load_tokenizer(model), count, row_id, served)
+    return Picture.of(dataset, split, load_tokenizer(model), count, row_id, served)
 
 
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:

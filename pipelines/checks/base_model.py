@@ -9,9 +9,9 @@ from typing import Any
 
 from model_ops.adapters import WEIGHTS, tokenizer_directory
 from model_ops.families import FAMILIES, has_layers
-from model_ops.files import TensorFileError, is_offline, read_directory, read_headers
+from model_ops.files import TensorFileError, hub, read_directory, tensor_files
 from model_ops.jobs import ModelError
-from model_ops.models import Defect, float_form, verify_files_to_serve, verify_weights
+from model_ops.models import Defect, float_form, verify_model
 from model_ops.speculators import ARCHITECTURES
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_checks, warning
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
@@ -97,7 +97,7 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
         return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(TAKEN)))
     meant = f"{name} at revision {revision}" if revision else name
-    if is_offline():
+    if hub.is_offline():
         return problem(
             CHECK,
             f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
@@ -158,12 +158,12 @@ def _whole(directory: Path, base: Base) -> list[CheckFinding]:
             f"{base.weight_bytes / 1e9:,.2f} GB{size}",
         )
     ]
-    for fault in _first(verify_weights(config, tensors)):
+    for fault in _first(verify_model.verify_weights(config, tensors)):
         bad = fault.breaks_loading
         found.append(
             (problem if bad else warning)(CHECK, fault.sentence, remedy if bad else "check that this is the model you mean")
         )
-    for fault in verify_files_to_serve(directory, base.config):
+    for fault in verify_model.verify_files_to_serve(directory, base.config):
         grave = fault.file in ("tokenizer.json", "chat_template.jinja")
         mend = "put the file into the model's directory" if grave else "copy the one it came with"
         found.append((problem if grave else warning)(CHECK, fault.sentence, mend))
@@ -194,7 +194,7 @@ def _adapter(base: Base) -> list[CheckFinding]:
     if not weights.is_file():
         return [problem("adapter", f"{base.adapter} holds no {WEIGHTS}", remedy)]
     try:
-        tensors = read_headers(weights)
+        tensors = tensor_files.read_headers(weights)
     except TensorFileError as error:
         return [problem("adapter", str(error), "copy the whole adapter again")]
     return [ok("adapter", f"{len(tensors):,} tensors in {base.adapter}, merged into {base.name} by the first run")]

@@ -41,7 +41,7 @@ def chat(
     lake: LakeOption = None,
 ) -> None:
     """Talks to a release or a model: its chat template and system prompt, its drafter, our own decoder. Needs no server."""
-    from pipelines.chatting import TerminalChat
+    from pipelines.asking import TerminalChat
     from resources.lake import LakeError
     from resources.serving import chat_page, find_speaker, talking
 

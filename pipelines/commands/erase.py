@@ -35,7 +35,7 @@ def forget(
     format: Annotated[ReportFormat, typer.Option(help="sentences, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Erases a user, a session or an interaction from every table, dataset, cache and report. A dry run without --apply."""
-    from pipelines.erasing import as_json, print_plan
+    from pipelines.asking import plan_as_json, print_plan
     from pipelines.storage import require_writable
     from resources.endpoints import Actor
     from resources.erasing import ForgetError, ask_for, complete_unfinished, named_in_logs, plan_erasure, vacuum_only
@@ -64,7 +64,7 @@ def forget(
     plan.completed += completed
     plan.unmapped = list(named_in_logs(place, identifier.strip())) if kind == "user" else []
     if format == ReportFormat.json:
-        print(as_json(plan))
+        print(plan_as_json(plan))
     else:
         print_plan(plan, place, console)
     raise typer.Exit(1 if nothing and not plan.is_known and not plan.erasure else 0)

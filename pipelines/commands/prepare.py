@@ -114,7 +114,6 @@ def show(
         require_writable(html.absolute().parent)
     place = LakeLayout.open(lake_location(recipe, lake), create=False)
     from model_ops.files import write_text  # an error above loads none of these
-    from model_ops.rendering import page
     from pipelines.asking import picture_of, preferences_of, print_picture, print_preferences
     from pipelines.contract import load_recipe
 
@@ -125,7 +124,7 @@ def show(
         picture = picture_of(load_recipe(recipe), place, split, count, row)
     print_picture(picture, console)
     if html is not None:
-        write_text(html, page(picture))
+        write_text(html, picture.page())
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 

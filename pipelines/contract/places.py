@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from model_ops.files import chat_templates
+from model_ops.files import template_files
 from model_ops.graders import GraderPart
 from model_ops.jobs import ModelError
 from model_ops.operations import BASE, PREFERRED, TRAINED
@@ -226,7 +226,7 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
             yield "teacher.base", f"there is no directory {teacher.base}; give {wanted}"
             return
         refuse_unusable_base(Path(teacher.base))
-        if not chat_templates(Path(teacher.base)):
+        if not template_files.chat_templates(Path(teacher.base)):
             yield (
                 "teacher.base",
                 (f"{teacher.base} has no chat template, so it cannot be asked; put a chat_template.jinja into the directory"),

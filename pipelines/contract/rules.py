@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from model_ops.adapters import LoraSettings
 from model_ops.operations import AUTO, PREFERRED, TRAINED
 from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
-from model_ops.serving import MAX_RANKS
+from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields
 from pipelines.contract.text import Place
@@ -102,11 +102,11 @@ def _what_is_released(recipe: RecipeFields) -> Broken:
                 "release.form to merged"
             ),
         )
-    elif (rank := (sft.lora or LoraSettings()).rank) > MAX_RANKS[-1]:
+    elif (rank := (sft.lora or LoraSettings()).rank) > lora_flags.MAX_RANKS[-1]:
         yield (
             "sft.lora.rank",
             (
-                f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {MAX_RANKS[-1]}; give "
+                f"it is {rank}, release.form is adapter, and vLLM serves ranks up to {lora_flags.MAX_RANKS[-1]}; give "
                 "less, or set release.form to merged"
             ),
         )

@@ -36,7 +36,7 @@ from resources.deciding import (
     settle_decision,
 )
 from resources.lake import LakeError, LakeLayout
-from resources.launching import postgres_url
+from resources.launching import postgres
 from stores.mirror.no_mirror import NoMirror
 from stores.s3 import S3Error
 
@@ -112,7 +112,7 @@ def tick(
 def _history(lake: LakeLayout, instance: dg.DagsterInstance) -> str:
     """Names this machine's history of Dagster where another machine that decides on the same lake has one of its own, which
     does not know this one's runs: of a lake in a bucket, without MILLRACE_POSTGRES. "" otherwise."""
-    if isinstance(lake.mirror, NoMirror) or postgres_url():
+    if isinstance(lake.mirror, NoMirror) or postgres.url():
         return ""
     return f"{socket.gethostname()}:{instance.root_directory}"
 

@@ -18,7 +18,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from model_ops.files import try_lock
-from resources.launching import is_same_process, postgres_url, this_process
+from resources.launching import is_same_process, postgres, this_process
 
 LOCK = ".daemon-lock"
 KEY = 0x6D696C6C72616365
@@ -65,7 +65,7 @@ class DaemonLock:
             self._file.truncate()
             self._file.write(this_process())
             self._file.flush()
-        return self._of_database() if postgres_url() else ""
+        return self._of_database() if postgres.url() else ""
 
     def _holder(self) -> str:
         with suppress(OSError):
@@ -105,7 +105,7 @@ class DaemonLock:
 
     def _connect(self, sa: ModuleType) -> Any:
         given = {"connect_timeout": 5, "application_name": f"millrace on {socket.gethostname()}", **SEEN_AS_LOST}
-        engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=given)
+        engine = sa.create_engine(postgres.url(), poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=given)
         connection = engine.connect()
         for name, value in SEEN_AS_LOST_BY_THE_SERVER.items():
             connection.execute(sa.select(sa.func.set_config(name, value, False)))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of, superseded, was_champion
-from resources.endpoints import rollback_sentence as said_of
+from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of, superseded
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, read_manifest
 from resources.releases import erased_rows, missed, read_release
@@ -34,7 +33,7 @@ def show(console: Console, lake: LakeLayout, directory: Path, seen: Aliases) -> 
     if rows := erased_rows(lake, release):
         _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
     if (back := rollback_of(Endpoint(lake, directory.parent.name).entries(), directory.name)) is not None:
-        _print(console, f"  ! served   {said_of(back)}")
+        _print(console, f"  ! served   {back.rollback_sentence}")
     _print(console, f"  champion  {_champion(lake, seen)}")
     if (directory / APPROVAL_PAGE).exists():
         _print(console, f"  read      {directory / APPROVAL_PAGE}")
@@ -83,7 +82,7 @@ def say_rolled_back(console: Console, lake: LakeLayout, seen: Aliases, aliases: 
 def say_withdrawn(console: Console, lake: LakeLayout, directory: Path, by: Actor) -> None:
     _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
     workload = directory.parent.name
-    served = was_champion(lake, workload, directory.name)
+    served = Endpoint(lake, workload).was_champion(directory.name)
     again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
     if served or not superseded(lake, directory):
         _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")

@@ -29,7 +29,7 @@ import dagster as dg
 
 from pipelines.running.instance import fail_dead_runs, open_instance, set_pools
 from resources.lake import LakeLayout
-from resources.launching import postgres_url
+from resources.launching import postgres
 
 EVERY_S = 20.0
 OTHER_MACHINE_S = 180.0
@@ -41,7 +41,7 @@ def watch_runs(stop: threading.Event, every_s: float = EVERY_S) -> None:
     again."""
     log = logging.getLogger("dagster.daemon.millrace")
     lost = LostRetries()
-    began_s, waits_s = time.monotonic(), OTHER_MACHINE_S if postgres_url() else 0.0
+    began_s, waits_s = time.monotonic(), OTHER_MACHINE_S if postgres.url() else 0.0
     while True:
         try:
             with dg.DagsterInstance.get() as instance:

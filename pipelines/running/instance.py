@@ -19,16 +19,11 @@ from model_ops.files import locked, write_text
 from resources.lake import LakeLayout
 from resources.launching import (
     HOST_TAG,
-    POSTGRES_STORAGE,
-    POSTGRES_VARIABLE,
     PROCESS_TAG,
-    PostgresError,
     devices,
     has_run_since,
     is_same_process,
-    postgres_url,
-    require_database,
-    use_postgres,
+    postgres,
 )
 
 IN_PROGRESS = [
@@ -50,9 +45,9 @@ def dagster_home(lake: LakeLayout) -> Path:
     """MILLRACE_HOME if set, else the lake's own folder; prepared as a DAGSTER_HOME. Raises PostgresError."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True)
-    if not postgres_url() and (home / "dagster.yaml").is_file() and POSTGRES_VARIABLE in _storage_of(home / "dagster.yaml"):
-        raise PostgresError(
-            f"the history of {home} is in Postgres, and {POSTGRES_VARIABLE} is not set: set it, or delete "
+    if not postgres.url() and (home / "dagster.yaml").is_file() and postgres.VARIABLE in _storage_of(home / "dagster.yaml"):
+        raise postgres.PostgresError(
+            f"the history of {home} is in Postgres, and {postgres.VARIABLE} is not set: set it, or delete "
             f"{home / 'dagster.yaml'} to begin a history in files"
         )
     write_text(home / "dagster.yaml", _settings())
@@ -69,7 +64,7 @@ def _settings() -> str:
     settings = SHIPPED.read_text(encoding="utf-8")
     if (count := len(devices())) > 1:  # a run for each group of devices, and one that reads logs
         settings = settings.replace("max_concurrent_runs: 2 ", f"max_concurrent_runs: {count + 1} ")
-    return settings + (POSTGRES_STORAGE if use_postgres() else "")
+    return settings + (postgres.STORAGE if postgres.use() else "")
 
 
 def open_instance(lake: LakeLayout) -> dg.DagsterInstance:
@@ -79,8 +74,8 @@ def open_instance(lake: LakeLayout) -> dg.DagsterInstance:
     """
     home = dagster_home(lake)
     os.environ["DAGSTER_HOME"] = str(home)
-    if postgres_url():
-        require_database()
+    if postgres.url():
+        postgres.require()
     with locked(home / LOCK):
         instance = dg.DagsterInstance.get()
         instance.get_runs_count()

@@ -27,7 +27,7 @@ from resources.artefacts import Registry
 from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
-from resources.releases import GateResult, missed, read_release, verdict_of
+from resources.releases import GateResult, GateVerdict, missed, read_release
 from resources.releasing import quality_sentences, read_evaluation
 
 RELEASE_STEP = "release_candidate"
@@ -90,7 +90,7 @@ def _rows(registry: Registry) -> ClosingLine:
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
     """The verdict as pages say it, and each missed gate with its sentence and page."""
-    yield ClosingLine("gates", verdict_of(gates).sentence)
+    yield ClosingLine("gates", GateVerdict.of(gates).sentence)
     for gate in gates:
         if why := missed(gate):
             yield ClosingLine("✗ missed", why.removeprefix("gate "), "red")

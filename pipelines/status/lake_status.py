@@ -29,7 +29,6 @@ from resources.endpoints import (
     approvals_of,
     disagreements,
     rollback_of,
-    rollback_sentence,
     superseded,
     workloads_with_endpoints,
 )
@@ -336,7 +335,7 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
     )
     with suppress(EndpointError, EndpointLogError):
         back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
-        found.rolled_back = f"release {back.replaces} was {rollback_sentence(back)}" if back else ""
+        found.rolled_back = f"release {back.replaces} was {back.rollback_sentence}" if back else ""
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:

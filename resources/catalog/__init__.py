@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from resources.catalog.catalog import (
         CatalogError,
         LogLines,
+        Page,
         Parameters,
         QueryResult,
         ask,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from resources.catalog.comments import comment_on
     from resources.catalog.enough_rows import count_records, shortage, why_empty
     from resources.catalog.locked_catalog import Limits, memory_gib
-    from resources.catalog.paging import Page
     from resources.catalog.why import RecordHistory, history_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

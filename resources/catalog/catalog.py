@@ -40,7 +40,7 @@ from resources.catalog.locked_catalog import (
     memory_gib,
 )
 from resources.lake import LakeLayout, naming_damage, rows
-from resources.records import column_of
+from resources.records import synonyms
 from stores.mirror.mirror import Mirror
 
 
@@ -54,6 +54,40 @@ class QueryResult:
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
+
+
+@dataclass
+class Page:
+    """A page, readable as an answer is."""
+
+    answer: QueryResult
+    limit: int
+    number: int = 1
+    """From 1."""
+    more: bool = False
+
+    @property
+    def first(self) -> int:
+        """Number of its first row in the whole answer, from 1."""
+        return (self.number - 1) * self.limit + 1
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.answer.schema
+
+    @property
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        skip, wanted = self.first - 1, self.limit
+        for batch in self.answer.batches:
+            part = batch.slice(min(skip, batch.num_rows))
+            skip -= batch.num_rows - part.num_rows
+            self.more = part.num_rows > wanted
+            part = part.slice(0, wanted)
+            wanted -= part.num_rows
+            if part.num_rows:
+                yield part
+            if self.more:
+                return
 
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
@@ -286,7 +320,7 @@ def missing_column(said: str) -> str:
 
 def meant(name: str, there: Collection[str]) -> str:
     """The column of those that are there; "" if none is likely."""
-    column = column_of((name,))
+    column = synonyms.column_of((name,))
     likely = [WORDS.get(name.lower(), ""), COLUMNS.get(column[0], column[0]) if column else ""]
     near = difflib.get_close_matches(name.lower(), sorted(there), n=1)
     return next((each for each in (*likely, *near) if each in there), "")

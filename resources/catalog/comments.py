@@ -16,10 +16,9 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-from model_ops.answering import ANSWER_ROWS
-from model_ops.evaluation import ACCEPTANCE_ROWS, LIKELIHOOD_ROWS, TASK_ROWS
+from model_ops.evaluation import row_tables
 from model_ops.files import sentence
-from model_ops.operations import LIMIT_ROWS
+from model_ops.operations import ANSWER_ROWS, LIMIT_ROWS
 from resources.catalog.column_lineage import columns_of
 from resources.composing import DATASET_SCHEMAS
 from resources.lake import SCHEMAS, rows, sql_literal, sql_text
@@ -343,9 +342,9 @@ DESCRIBED: dict[str, pa.Schema] = {
     **DATASET_SCHEMAS,
     "length_report": LIMIT_ROWS,
     "speculator_dataset": ANSWER_ROWS,
-    "evaluation_report_likelihood": LIKELIHOOD_ROWS,
-    "evaluation_report_task_scores": TASK_ROWS,
-    "evaluation_report_acceptance": ACCEPTANCE_ROWS,
+    "evaluation_report_likelihood": row_tables.LIKELIHOOD_ROWS,
+    "evaluation_report_task_scores": row_tables.TASK_ROWS,
+    "evaluation_report_acceptance": row_tables.ACCEPTANCE_ROWS,
 }
 """Tables, and files of datasets, whose columns have sentences in their schema."""
 

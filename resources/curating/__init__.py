@@ -10,7 +10,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.curating.cleaning import MACROS, clean, stale_days
-    from resources.curating.curation import CurationSettings, Decontamination, NearDuplicates
+    from resources.curating.curation import CurationSettings, Decontamination, FeedbackRules, NearDuplicates
     from resources.curating.decontamination import EVAL_ITEMS, find_contamination, find_items, read_eval_items
     from resources.curating.duplicates.near_copies import near_copies
     from resources.curating.judge_endpoint import JudgeEndpoint, JudgeError, JudgeSettings
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from resources.curating.personal_data.presidio import PresidioError, presidio_finder
     from resources.curating.record_counts import RecordCounts
     from resources.curating.row_feedback import attach_row_feedback
-    from resources.curating.row_rules import FeedbackRules
     from resources.curating.selection import curate
     from resources.curating.shingles import RaggedLists, ngrams, word_hashes
 

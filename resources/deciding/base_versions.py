@@ -17,7 +17,7 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from model_ops.files import hub_model, is_commit, is_offline
+from model_ops.files import hub
 from model_ops.jobs import ModelError
 from resources.digests import AnswerCache
 from resources.lake import LakeLayout
@@ -97,7 +97,7 @@ def hub_commits(
     were recorded has none.
     """
     then = manifest.config.get("revision") if manifest is not None and manifest.config.get("model") == repository else None
-    if manifest is None or not is_commit(then) or is_commit(branch) or is_offline():
+    if manifest is None or not hub.is_commit(then) or hub.is_commit(branch) or hub.is_offline():
         return None, None
     memory = AnswerCache(lake, f"hub/{manifest.name.split('/')[0]}", HUB_MADE_BY)
     kept = {key: value for key in (ASKED, SEEN, _files(then), _files(memory.get(SEEN))) if (value := memory.get(key))}
@@ -112,10 +112,10 @@ def hub_commits(
 def _asked(repository: str, branch: str, then: str, kept: dict[str, str]) -> dict[str, str]:
     """What the Hub says; nothing if it is away. The files of the commit `then` are asked for once, if another one is there."""
     try:
-        found = hub_model(repository, branch or None)
+        found = hub.hub_model(repository, branch or None)
         answers = {SEEN: found.commit, _files(found.commit): found.files}
         if found.commit != then and _files(then) not in kept:
-            answers[_files(then)] = hub_model(repository, then).files
+            answers[_files(then)] = hub.hub_model(repository, then).files
     except ModelError:
         return {}
     return answers

@@ -26,7 +26,7 @@ from resources.deciding.decisions import FAILED, REQUEST, Decision
 from resources.deciding.evidence import Evidence
 from resources.deciding.requests import RetrainingRequest
 from resources.deciding.settings import CAUSES, Cause, DecideSettings
-from resources.releases import closed_by
+from resources.releases import closed_times
 
 OF_ANSWERS = ("bad_feedback", "quality", "refusals", "broken_answers", "errors")
 """Tests of the table `drift` about how good answers are."""
@@ -189,7 +189,7 @@ def held_by(
 
 def quiet_hold(settings: DecideSettings, now: datetime, despite: Collection[str] = ()) -> Hold | None:
     """The hold of quiet hours; None outside of them, and where a person has set them aside."""
-    if "quiet" not in despite and (quiet := closed_by(settings.quiet, settings.timezone, now)) is not None:
+    if "quiet" not in despite and (quiet := closed_times.closed_by(settings.quiet, settings.timezone, now)) is not None:
         return Hold("quiet", f"nothing is started now: automation.decide.quiet has {quiet!r} ({settings.timezone})")
     return None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from model_ops.jobs import Settings
-from resources.releases import checked_times, checked_zone
+from resources.releases import closed_times
 
 Cause = Literal["new_logs", "drift", "acceptance", "feedback", "base_revision", "schedule", "request"]
 CAUSES: tuple[Cause, ...] = ("base_revision", "acceptance", "feedback", "schedule", "new_logs", "drift")
@@ -114,12 +114,12 @@ class DecideSettings(Settings):
     most_back_off_days: float = Field(
         14.0, ge=0, le=366, description="After n failures in a row, the cool-down is 2^n times as long, at most this many days"
     )
-    quiet: Annotated[list[str], AfterValidator(checked_times)] = Field(
+    quiet: Annotated[list[str], AfterValidator(closed_times.checked)] = Field(
         default_factory=list,
         description="Times at which nothing is started, as cron schedules of minutes: `* 8-19 * * 1-5` "
         "is every working day from 8:00 to 20:00",
     )
-    timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
+    timezone: Annotated[str, AfterValidator(closed_times.checked_zone)] = Field(
         "UTC", description="Time zone of `quiet` and of the schedule, such as Europe/Amsterdam"
     )
     budget: BudgetSettings = Field(default_factory=BudgetSettings, description="What retraining may use")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from resources.drifting.page import plots, recent_rows, write_drift_page
     from resources.drifting.prompt_vectors import Embedder
     from resources.drifting.release_reference import served_release
-    from resources.drifting.session_counts import TestInputs
+    from resources.drifting.session_counts import DriftInputs
     from resources.drifting.settings import DriftSettings
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,6 +1,6 @@
 """Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
 
-    report = compare_traffic(tables, "math-tutor", settings, TestInputs(), served_release(lake, "math-tutor"))
+    report = compare_traffic(tables, "math-tutor", settings, DriftInputs(), served_release(lake, "math-tutor"))
     report.alarms            # rows of the newest day that alarm
     report.notes             # what was not compared, and why, in words
 
@@ -29,7 +29,7 @@ from resources.drifting.days import Reference, window_of
 from resources.drifting.kept_counts import CountCache, Counts, DayFiles
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
-from resources.drifting.session_counts import EMBEDDED, TESTS, SessionCounts, TestInputs
+from resources.drifting.session_counts import EMBEDDED, TESTS, SessionCounts, DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
 from resources.reading import CHATS_SOURCE
@@ -75,7 +75,7 @@ def compare_traffic(
     tables: Tables,
     workload: str,
     settings: DriftSettings,
-    seen: TestInputs,
+    seen: DriftInputs,
     release: ServedRelease = NO_RELEASE,
     now: datetime | None = None,
     embedder: Embedder | None = None,
@@ -98,7 +98,7 @@ class DriftRun:
         tables: Tables,
         workload: str,
         settings: DriftSettings,
-        seen: TestInputs,
+        seen: DriftInputs,
         release: ServedRelease,
         now: datetime,
         embedder: Embedder | None,
@@ -354,17 +354,17 @@ def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _counted_with(seen: TestInputs) -> str:
+def _counted_with(seen: DriftInputs) -> str:
     """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, feedback's least, SQL.
     Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
     return _digest_of([TESTS, _judge(seen), seen.least], source_digest(*COUNTED_BY))
 
 
-def _judge(seen: TestInputs) -> list[str] | None:
+def _judge(seen: DriftInputs) -> list[str] | None:
     return [seen.judge.model, seen.judge.prompt_sha256] if seen.judge else None
 
 
-def _digest(settings: DriftSettings, seen: TestInputs, rate: float, embedder: Embedder | None) -> str:
+def _digest(settings: DriftSettings, seen: DriftInputs, rate: float, embedder: Embedder | None) -> str:
     """Digest of what decides the values: settings, judge, embedding model, code."""
     return _digest_of(
         [settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],

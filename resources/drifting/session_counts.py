@@ -1,6 +1,6 @@
 """What each session of a day counts in every test: read from the lake, a day at a time.
 
-    counts = SessionCounts(tables, "math-tutor", reference, settings, TestInputs(judge=..., least=...))
+    counts = SessionCounts(tables, "math-tutor", reference, settings, DriftInputs(judge=..., least=...))
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
     known = vocabulary(texts, size=3)                        # sorted hashes of word n-grams, each once
@@ -75,7 +75,7 @@ CATEGORIES = pa.schema([("test", pa.string()), ("category", pa.string()), ("plac
 
 
 @dataclass(frozen=True)
-class TestInputs:
+class DriftInputs:
     """What tests read besides the traffic."""
 
     judge: JudgeSettings | None = None
@@ -93,7 +93,7 @@ class SessionCounts:
         workload: str,
         reference: Reference,
         settings: DriftSettings,
-        seen: TestInputs,
+        seen: DriftInputs,
         vectors: PromptVectors | None = None,
         known: KnownVocabulary | None = None,
     ):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         approve_release,
         approved_by,
         check_digest,
-        closed_now,
         promote_to,
         withdraw,
     )
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
         champions_before,
         roll_back,
         rollback_of,
-        rollback_sentence,
         rollback_target,
         taint_of,
-        was_champion,
     )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

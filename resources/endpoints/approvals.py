@@ -14,7 +14,7 @@ who decides; `seen` are the endpoint's aliases that the decision was based on: i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 from model_ops.jobs import counted as number_of
@@ -24,7 +24,7 @@ from resources.endpoints.endpoints import Aliases, Endpoint
 from resources.endpoints.release_checks import recheck, superseded
 from resources.lake import LakeLayout
 from resources.manifests import read_manifest
-from resources.releases import ReleaseError, ReleasePolicy, ReleaseRef, closed_by, read_release
+from resources.releases import ReleaseError, ReleaseRef, read_release
 from resources.signing import EnvelopeError, TrustedKey, TrustedKeys, trusted_keys
 
 SHORTEST_DIGEST = 6
@@ -67,12 +67,6 @@ class Approvals:
             if self.missing == 1 and self.counted
             else ("a person" if self.missing == 1 else f"{self.missing} {'more ' if self.counted else ''}people")
         )
-
-
-def closed_now(policy: ReleasePolicy) -> str:
-    """Why no approval is taken at this time; "" if it is."""
-    schedule = closed_by(policy.closed, policy.timezone, datetime.now(UTC))
-    return f"release.closed of its recipe has {schedule!r} ({policy.timezone})" if schedule else ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ def approve(lake: LakeLayout, directory: Path, by: Actor, seen: Aliases | None =
 
     The champion can be approved again even after the next training has begun; this changes no alias.
     """
-    if closed := closed_now(read_release(directory).policy):
+    if closed := read_release(directory).policy.closed_now():
         raise ReleaseError(
             f"release {directory.name} cannot be approved now: {closed}. Approve it at another time; a rollback "
             "is always possible"

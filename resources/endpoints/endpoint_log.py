@@ -67,6 +67,11 @@ class EndpointLogEntry(BaseModel):
     before: str = ""
     sha256: str = ""
 
+    @property
+    def rollback_sentence(self) -> str:
+        """Of a rollback: who rolled back, when and why, as one sentence."""
+        return f"rolled back by {self.by} on {self.at:%Y-%m-%d %H:%M} UTC" + (f": {self.reason}" if self.reason else "")
+
 
 @dataclass(frozen=True)
 class LogFile:

@@ -93,6 +93,10 @@ class Endpoint:
         """All entries, oldest first."""
         return self.seen()[0]
 
+    def was_champion(self, version: str) -> bool:
+        """Whether a release was ever champion, by the log."""
+        return any(version in (entry.champion, entry.replaces, entry.previous) for entry in self.entries())
+
     def nominate(self, release: ReleaseRef) -> Aliases:
         """Makes a release the candidate; the champion stays. Does nothing for the champion, the candidate, and a release that
         was withdrawn or rolled back."""

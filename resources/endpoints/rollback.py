@@ -54,11 +54,6 @@ def champions_before(entries: Sequence[EndpointLogEntry]) -> list[str]:
     return champions
 
 
-def was_champion(lake: LakeLayout, workload: str, version: str) -> bool:
-    """Whether a release was ever champion of a workload's endpoint, by its log."""
-    return any(version in (entry.champion, entry.replaces, entry.previous) for entry in Endpoint(lake, workload).entries())
-
-
 def taint_of(lake: LakeLayout, directory: Path, champion: str | None) -> str:
     """What a person has to agree to before weights that learnt erased rows serve again, with the champion's gate that they
     miss; "" for others."""
@@ -90,7 +85,7 @@ def roll_back(
     entries, aliases = endpoint.seen()
     if aliases.champion == version:
         raise EndpointError(f"{workload}: release {version} is the champion already")
-    if not was_champion(lake, workload, version):
+    if not endpoint.was_champion(version):
         raise ReleaseError(
             f"release {version} never was the champion of {workload}, so nothing can be rolled back to it; the newest release "
             "is approved instead: millrace approve VERSION"
@@ -111,8 +106,3 @@ def rollback_of(entries: Sequence[EndpointLogEntry], release: str) -> EndpointLo
     """The last rollback from this release, unless it was approved again since."""
     decisions = [entry for entry in decisions_on(entries, release) if entry.action != "withdrawn"]
     return decisions[-1] if decisions and decisions[-1].action == "rolled back" else None
-
-
-def rollback_sentence(entry: EndpointLogEntry) -> str:
-    """Who rolled back, when and why, as one sentence."""
-    return f"rolled back by {entry.by} on {entry.at:%Y-%m-%d %H:%M} UTC" + (f": {entry.reason}" if entry.reason else "")

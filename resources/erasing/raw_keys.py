@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from model_ops.jobs import counted
 from resources.lake import LakeLayout, Tables
 from resources.reading import fields_line, fields_of, unread_in
-from resources.records import FORMATS, Records, read_object, record_of, shown_attributes, shown_leaves, steps_of, value_at
+from resources.records import FORMATS, Records, json_paths, read_object, record_of, shown_attributes, synonyms
 from resources.sources import open_object
 
 MOST_BYTES = 4 << 30
@@ -80,6 +80,10 @@ def _places(item: Any, paths: set[str], identifier: str) -> Iterator[tuple[str, 
             for row, text in zip(part.rows.filter(holding).to_pylist(), part.raw.filter(holding).to_pylist(), strict=True):
                 record = record_of(text) or {}
                 is_otlp = FORMATS["otlp"].recognises(record)
-                for path, value in shown_attributes(record) if is_otlp else shown_leaves(record):
+                for path, value in shown_attributes(record) if is_otlp else synonyms.shown_leaves(record):
                     if path in paths and identifier in map(str, value if isinstance(value, list) else [value]):
-                        yield path, row, "*" not in path and str(value_at(record, steps_of(path))) == identifier
+                        yield (
+                            path,
+                            row,
+                            "*" not in path and str(json_paths.value_at(record, json_paths.steps_of(path))) == identifier,
+                        )

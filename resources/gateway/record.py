@@ -19,7 +19,7 @@ import zstandard
 
 from resources.digests import keyed_hash
 from resources.gateway.journal import Frame
-from resources.records import CAPTURE_NOTE_KEY, CUT, events, joined, user_of
+from resources.records import CAPTURE_NOTE_KEY, streams, user_of
 
 STREAM = "text/event-stream"
 LEFT_OUT = frozenset(
@@ -118,17 +118,17 @@ def _response(frame: Frame) -> Any:
 
 def _streamed(text: str, form: str, problem: str) -> Any:
     """The answer that the events of a stream make; with an error if it is not whole."""
-    chunks, done = events(text)
+    chunks, done = streams.events(text)
     if form == "messages":
         return chunks if not problem else [*chunks, {"type": "error", "error": {"type": "stream_cut", "message": problem}}]
     if form == "responses":
         whole = [chunk["response"] for chunk in chunks if isinstance(chunk.get("response"), dict)]
         last = whole[-1] if whole else {}
         ended = chunks and chunks[-1].get("type") in ("response.completed", "response.incomplete", "response.failed")
-        return last if ended else {**last, "error": {"message": f"{CUT} ({problem})" if problem else CUT}}
-    answer = joined(chunks, done)
-    if problem and "error" in answer and answer["error"].get("message") == CUT:
-        answer["error"] = {"message": f"{CUT} ({problem})"}
+        return last if ended else {**last, "error": {"message": f"{streams.CUT} ({problem})" if problem else streams.CUT}}
+    answer = streams.joined(chunks, done)
+    if problem and "error" in answer and answer["error"].get("message") == streams.CUT:
+        answer["error"] = {"message": f"{streams.CUT} ({problem})"}
     return answer
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resources.records import THUMBS, FieldMapping, is_moment, path_of, request_in, response_in, structure_in
+from resources.records import FieldMapping, field_mapping, is_moment, json_paths, synonyms
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -64,7 +64,7 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
     found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
     found["time"] = found["time"] or seen.shaped(_is_recent)
     found["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
-    return _useful({name: path_of(path) for name, path in found.items() if path}, records)
+    return _useful({name: json_paths.path_of(path) for name, path in found.items() if path}, records)
 
 
 def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -152,7 +152,7 @@ def _collect(value: Any, path: tuple, values: dict[tuple, list[Any]]) -> None:
         if path not in values and len(values) >= _MOST_PATHS:
             return
         values.setdefault(path, []).append(value)
-    inner = structure_in(value) if isinstance(value, str) else value
+    inner = json_paths.structure_in(value) if isinstance(value, str) else value
     if len(path) >= _DEEPEST:
         return
     if isinstance(inner, dict):
@@ -189,36 +189,38 @@ def _contents(seen: _Seen) -> dict[str, tuple | None]:
 
 def _ends_with_answer(seen: _Seen, path: tuple) -> bool:
     values = seen._values[path]
-    bodies = [request_in(structure_in(value) if isinstance(value, str) else value) or {} for value in values]
+    bodies = [
+        field_mapping.request_in(json_paths.structure_in(value) if isinstance(value, str) else value) or {} for value in values
+    ]
     ends = [(body.get("messages") or [{}])[-1].get("role") for body in bodies]
     return ends.count("assistant") * 2 > len(ends)
 
 
 def _is_request(value: Any) -> bool:
-    value = structure_in(value) if isinstance(value, str) else value
-    body = request_in(value)
-    if body is None or (isinstance(value, dict) and response_in(value) is not None):
+    value = json_paths.structure_in(value) if isinstance(value, str) else value
+    body = field_mapping.request_in(value)
+    if body is None or (isinstance(value, dict) and field_mapping.response_in(value) is not None):
         return False
     asked = body.get("messages")
     return asked is None or not isinstance(value, list) or len(asked) > 1 or asked[0].get("role") != "assistant"
 
 
 def _is_response(value: Any) -> bool:
-    value = structure_in(value) if isinstance(value, str) else value
+    value = json_paths.structure_in(value) if isinstance(value, str) else value
     if isinstance(value, dict) and (isinstance(value.get("messages"), list) or value.get("role", "assistant") != "assistant"):
         return False
-    return response_in(value) is not None
+    return field_mapping.response_in(value) is not None
 
 
 def _is_prose(value: Any) -> bool:
     """A text of several words, of a script without spaces, or a long one."""
-    if not isinstance(value, str) or structure_in(value) is not None or is_moment(value) or _UUID.fullmatch(value):
+    if not isinstance(value, str) or json_paths.structure_in(value) is not None or is_moment(value) or _UUID.fullmatch(value):
         return False
     return " " in value.strip() or not value.isascii() or len(value) > _LONG * 4
 
 
 def _is_word(value: Any) -> bool:
-    return (isinstance(value, str) and len(value) <= 200 and "\n" not in value and structure_in(value) is None) or (
+    return (isinstance(value, str) and len(value) <= 200 and "\n" not in value and json_paths.structure_in(value) is None) or (
         isinstance(value, int) and not isinstance(value, bool)
     )
 
@@ -240,5 +242,5 @@ def _is_uuid(value: Any) -> bool:
 
 def _is_feedback(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in THUMBS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
+        return value.strip().lower() in synonyms.THUMBS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
     return isinstance(value, bool | int | float)

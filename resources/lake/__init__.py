@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from resources.lake.lake import LakeLayout
     from resources.lake.lake_use import EMBEDDINGS, LakeInUse, alone, at_work
     from resources.lake.schemas import PARTITIONS, SCHEMAS
-    from resources.lake.slice_stamps import slice_stamp
     from resources.lake.sql_files import (
         attach_files,
         attach_parquet,
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
         write_rows,
     )
     from resources.lake.sql_sections import SQL, sections, sql_text
-    from resources.lake.tables import MANY_FILES, Tables, sql_literal
+    from resources.lake.tables import MANY_FILES, Tables, slice_stamp, sql_literal
     from stores.lake_error import LakeError
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -2,14 +2,17 @@
 
     tables = Tables(lake)
     tables.replace("interactions", rows, workload="math-tutor", dt=[date(2026, 6, 1)])   # that partition, atomically
-    tables.files("interactions")                                                       # for DuckDB's read_parquet
+    tables.files("interactions")                      # for DuckDB's read_parquet
+    slice_stamp(tables, "drift", "math-tutor")        # changes with every commit that touches the workload's files
 
 A commit replaces whole partitions or appends; readers see one version or the next. Delta predicates cannot take bound
-parameters: they are built by `sql_literal`, the project's one quoting function.
+parameters: they are built by `sql_literal`, the project's one quoting function. Tables stay open: a log of many partitions is
+long, and a run asks for the same tables at every step, so later only what was committed since is read.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -19,11 +22,46 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import TableNotFoundError
 
 from model_ops.files import bare
 from resources.lake.lake import LakeLayout
-from resources.lake.opened_tables import opened
 from resources.lake.schemas import PARTITIONS, SCHEMAS
+
+_OPENED = threading.local()
+"""One cache per thread: a table that a thread reads must not change because another thread updates it."""
+
+
+def opened(place: Path) -> DeltaTable | None:
+    """The table at `place` at its newest version, or None where there is none."""
+    known: dict[Path, tuple[DeltaTable, tuple[int, int]]] = _OPENED.__dict__.setdefault("tables", {})
+    table, stamp = known.get(place, (None, None))
+    try:
+        if table is not None and stamp is not None and stamp == _stamp(place, table):
+            if not _commit(place, table.version() + 1).exists():  # commits are numbered without gaps
+                return table
+            table.update_incremental()
+        else:
+            table = DeltaTable(str(place))
+        known[place] = (table, _stamp(place, table))
+    except (TableNotFoundError, FileNotFoundError):
+        known.pop(place, None)
+        return None
+    return table
+
+
+def _stamp(place: Path, table: DeltaTable) -> tuple[int, int] | None:
+    """Identity of the newest known commit's file; it differs, or is missing, if the table was removed and created again. None
+    if that commit is only in a checkpoint."""
+    try:
+        found = _commit(place, table.version()).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _commit(place: Path, version: int) -> Path:
+    return place / "_delta_log" / f"{version:020}.json"
 
 
 def sql_literal(value: str | date | datetime | int | bool) -> str:
@@ -185,3 +223,34 @@ def _as_text(value: Any) -> str:
 
 def _as_written(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.RecordBatch]:
     return pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+
+_KNOWN: dict[Path, tuple[tuple[str, int], dict[str, str]]] = {}
+_LOCK = threading.Lock()
+
+
+def slice_stamp(tables: Tables, name: str, workload: str) -> str:
+    """Number, newest time and bytes of the files with a workload's rows."""
+    table = tables.open(name)
+    if table is None:
+        return ""
+    place, version = tables.lake.table(name), (table.metadata().id, table.version())
+    with _LOCK:
+        if place not in _KNOWN or _KNOWN[place][0] != version:
+            _KNOWN[place] = (version, _stamps(table))
+        return _KNOWN[place][1].get(workload, "")
+
+
+def _stamps(table: DeltaTable) -> dict[str, str]:
+    listed = pa.table(table.get_add_actions(flatten=True))
+    if not listed.num_rows or "partition.workload" not in listed.column_names:
+        return {}
+    grouped = (
+        listed.select(["partition.workload", "modification_time", "size_bytes"])
+        .group_by("partition.workload")
+        .aggregate([("size_bytes", "count"), ("modification_time", "max"), ("size_bytes", "sum")])
+    )
+    return {
+        row["partition.workload"]: f"{row['size_bytes_count']}-{row['modification_time_max']}-{row['size_bytes_sum']}"
+        for row in grouped.to_pylist()
+    }

@@ -1,7 +1,7 @@
 """Runs work in processes of its own and reads what became of it. local_launcher.py starts workers (model_ops/worker.py) on this
 machine, keeps one warm, and shares accelerators between them; launcher.py is the interface for another cluster.
-run_history.py reads Dagster's history, in SQLite or Postgres, without importing Dagster. progress.py relays events to the
-terminal. Start with launcher.py.
+run_history.py reads Dagster's history, in SQLite or Postgres (postgres.py), without importing Dagster. progress.py relays
+events to the terminal. Start with launcher.py.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from resources.launching import postgres
     from resources.launching.device_groups import devices
-    from resources.launching.killed import killed_sentence, memory_sentence
     from resources.launching.launcher import Launcher, WorkerError
-    from resources.launching.local_launcher import LocalLauncher
+    from resources.launching.local_launcher import LocalLauncher, killed_sentence, memory_sentence
     from resources.launching.processes import (
         child_environment,
         has_run_since,
@@ -26,20 +26,14 @@ if TYPE_CHECKING:
         HOST_TAG,
         JOB_TAG,
         LOCATION_TAG,
-        POSTGRES_STORAGE,
-        POSTGRES_VARIABLE,
         PROCESS_TAG,
         RUN_TAG,
-        PostgresError,
         RunRecord,
         home_of,
-        postgres_url,
-        require_database,
         running,
         runs,
         seconds_of_steps,
         steps_underway,
-        use_postgres,
     )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -4,28 +4,24 @@
     seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
 
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or, for
-teams, the database of MILLRACE_POSTGRES (postgresql://millrace:PASSWORD@db.example:5432/millrace). The URL, which holds a
-password, is written into no file: dagster.yaml names the variable. Opening a DagsterInstance would create and migrate the
-tables, and takes seconds. Missing or unreadable files count as no runs.
+teams, the database of MILLRACE_POSTGRES (postgres.py). Opening a DagsterInstance would create and migrate the tables, and
+takes seconds. Missing or unreadable files count as no runs.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from model_ops.jobs import Misuse
 from resources.lake import LakeLayout, sql_text
+from resources.launching import postgres
 from resources.launching.processes import is_same_process
 
 PROCESS_TAG, HOST_TAG, JOB_TAG, RUN_TAG = "millrace/process", "millrace/host", "millrace/job", "millrace/run"
@@ -67,7 +63,7 @@ class RunRecord:
 def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
     """The newest runs, newest first."""
     asked = {"tag": PROCESS_TAG, "host": HOST_TAG, "of": JOB_TAG, "submitted": RUN_TAG, "count": limit}
-    if postgres_url():
+    if postgres.url():
         found = _postgres_rows("history/postgres/runs", **asked)
     else:
         found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
@@ -103,7 +99,7 @@ def steps_underway(lake: LakeLayout, run_id: str) -> list[str]:
 
 
 def _steps(lake: LakeLayout, run_id: str) -> list[tuple[Any, ...]]:
-    if postgres_url():
+    if postgres.url():
         return [
             (step, None if seconds is None else float(seconds), has_failed)
             for step, seconds, has_failed in _postgres_rows("history/postgres/steps", run=run_id)
@@ -133,7 +129,7 @@ def _postgres_rows(query: str, **parameters: Any) -> list[tuple[Any, ...]]:
     """The query's rows; none if the database cannot be reached or Dagster has not used it yet."""
     import sqlalchemy as sa
 
-    engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
+    engine = sa.create_engine(postgres.url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
     try:
         with engine.connect() as connection:
             return [tuple(row) for row in connection.execute(sa.text(sql_text(query)), parameters)]
@@ -149,65 +145,3 @@ def _addresses(path: Path) -> Iterator[str]:
 
 def _time(seconds: float | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds else None
-
-
-POSTGRES_VARIABLE = "MILLRACE_POSTGRES"
-SCHEME = "postgresql+psycopg2"
-"""SQLAlchemy 2.1 takes a plain postgresql:// for psycopg 3, and dagster-postgres brings psycopg 2."""
-TRIES = 4
-"""Times that a database is tried which is being started."""
-POSTGRES_STORAGE = f"""
-storage:
-  postgres:            # the URL holds a password, so it stays in the environment
-    postgres_url:
-      env: {POSTGRES_VARIABLE}
-"""
-
-
-class PostgresError(Misuse):
-    """MILLRACE_POSTGRES cannot be used; the message says why, without the password."""
-
-
-def postgres_url() -> str:
-    """The database's URL, as SQLAlchemy takes it; "" if the history is not in Postgres. Raises PostgresError."""
-    given = os.environ.get(POSTGRES_VARIABLE, "").strip()
-    if not given:
-        return ""
-    try:
-        found = urlsplit(given)
-        usable = bool(found.hostname or found.query) and len(found.path) > 1 and found.port != 0
-    except ValueError:
-        usable = False
-    if not usable or found.scheme not in ("postgres", "postgresql", SCHEME):
-        raise PostgresError(
-            f"{POSTGRES_VARIABLE} is no address of a database: it looks like postgresql://USER:PASSWORD@HOST:5432/DATABASE"
-        )
-    return given.replace(f"{found.scheme}://", f"{SCHEME}://", 1)
-
-
-def require_database() -> None:
-    """Raises PostgresError for a database that cannot be reached, or refuses the user. Its own message quotes no password."""
-    import sqlalchemy as sa
-
-    engine = sa.create_engine(postgres_url(), poolclass=sa.pool.NullPool, connect_args={"connect_timeout": 5})
-    for left in reversed(range(TRIES)):
-        try:
-            engine.connect().close()
-            return
-        except sa.exc.DBAPIError as error:
-            if not left:
-                said = " ".join(str(error.orig).split())
-                raise PostgresError(f"the database of {POSTGRES_VARIABLE} cannot be used: {said}") from error
-        time.sleep(1)
-
-
-def use_postgres() -> bool:
-    """Whether the history is in Postgres; then the variable gets the form that Dagster's processes need. Raises
-    PostgresError."""
-    url = postgres_url()
-    if not url:
-        return False
-    if importlib.util.find_spec("dagster_postgres") is None or importlib.util.find_spec("psycopg2") is None:
-        raise PostgresError(f"{POSTGRES_VARIABLE} is set, and its driver is not installed: pip install 'millrace[postgres]'")
-    os.environ[POSTGRES_VARIABLE] = url
-    return True

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from resources.reading.batches import staging
     from resources.reading.chats import CHATS, CHATS_SOURCE, chats_of, old_chats, remove_chats, with_chats
     from resources.reading.erasures import EVERYWHERE, hash_erased, refuse_other_key_of
-    from resources.reading.ingest_lock import ingesting
     from resources.reading.ingest_notes import moved_note, notes_on
-    from resources.reading.ingestion import IngestReport, ingest, observe
+    from resources.reading.ingestion import IngestReport, ingest, ingesting, observe
     from resources.reading.routing import recognising
     from resources.reading.ties import TIES, attach_feedback_ids
     from resources.reading.unread_keys import UnreadKey, fields_line, fields_of, summed, unread_in, unread_text

@@ -12,18 +12,23 @@ the order of reading. Every run checks read = kept + dropped + quarantined.
 from __future__ import annotations
 
 import json
+import logging
+import os
+import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from resources.lake import Tables, run, workbench
+from model_ops.files import lock, try_lock
+from resources.lake import LakeLayout, Tables, run, workbench
+from resources.launching import relay
 from resources.reading.batches import StagedBatch, Staging, staging
 from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows
-from resources.reading.ingest_lock import ingesting
 from resources.reading.pairing import partners_to_reread
 from resources.reading.span_events import ReadApart
 from resources.reading.ties import ties_of
@@ -309,3 +314,24 @@ def _find_days(ledger: Ledger, sources: dict[str, SourceSettings], dayless: list
             days = {uri: own for uri, _, own in run(batch.connection, "reading/batch/object_days").fetchall()}
             ledger.put(replace(entries[uri], days=tuple(own or (entries[uri].fallback_day,))) for uri, own in days.items())
             ledger.put(replace(entry, days=(entry.fallback_day,)) for entry in batch.failed)
+
+
+@contextmanager
+def ingesting(lake: LakeLayout) -> Iterator[None]:
+    """Holds the lake's ingest lock; of a lake in a bucket, on all machines."""
+
+    def waiting(holder: str) -> None:
+        message = f"waiting: {holder} is ingesting into {lake.place}"
+        logging.getLogger(__name__).warning(message)
+        relay({"event": "note", "message": message})
+
+    with (lake.root / ".ingesting").open("a+") as file:
+        if not try_lock(file):
+            file.seek(0)
+            waiting(file.read().strip() or "another process")
+            lock(file)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        with lake.mirror.ingesting(waiting):
+            yield

@@ -24,11 +24,11 @@ from resources.records import (
     Format,
     RecordProblem,
     Records,
-    StreamFold,
     by_fields,
     detect,
     read_object,
     record_of,
+    streams,
     wrapped_fields,
 )
 from resources.sources import DigestReader, LedgerEntry, Opened, SourceSettings, prefetched
@@ -95,14 +95,14 @@ class ObjectRouter:
         self._named, self._fields = named, fields
         self._first: Format | None = None
         self._folds = named is None or (named.rows_as or named.name) == CHUNKS.rows_as
-        self._fold: StreamFold | None = None
+        self._fold: streams.StreamFold | None = None
         self._mixed = self.hopeless = False
 
     def add(self, part: Records) -> Iterator[tuple[Format | None, Records | RecordProblem]]:
         """The part's records by format."""
         whole = None
         if self._folds and (part.chunks or self._fold):
-            self._fold = self._fold or StreamFold()
+            self._fold = self._fold or streams.StreamFold()
             whole, part = self._fold.add(part)
         if len(part.rows):
             yield from self._others(part)

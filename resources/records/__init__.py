@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from resources.records import field_mapping, json_paths, streams, synonyms
     from resources.records.extraction import LINES, Extraction
-    from resources.records.field_mapping import FieldMapping, request_in, response_in
+    from resources.records.field_mapping import FieldMapping
     from resources.records.finish_reasons import WHOLE
     from resources.records.formats import BY_NAME, FORMATS, detect
     from resources.records.formats.capture_note import CAPTURE_NOTE_KEY
     from resources.records.formats.format import Format
-    from resources.records.json_paths import path_of, steps_of, structure_in, value_at
     from resources.records.mapped_records import by_fields, mapped_format, wrapped_fields
     from resources.records.moments import is_moment
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from resources.records.plain_text import escaped_json, finalize, visible
     from resources.records.providers.anthropic_api import user_of
     from resources.records.providers.otlp import shown_attributes
-    from resources.records.streams import CUT, StreamFold, events, joined
-    from resources.records.synonyms import THUMBS, column_of, shown_leaves
     from resources.records.valid_json import json_text, whole
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from resources.releases.adapter_form import FOLDER, adapter_base, adapter_problems
+    from resources.releases import closed_times
+    from resources.releases.adapter_form import FOLDER, adapter_problems
     from resources.releases.drafting_decision import decide_drafting, drafting_sections, form_of, read_choice
-    from resources.releases.gate_result import ERASED_ROWS, TRAIN_AGAIN, GateResult, GateVerdict, missed, verdict_of
+    from resources.releases.gate_result import ERASED_ROWS, GateResult, GateVerdict, missed
     from resources.releases.release import (
         Part,
         Release,
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
         ReleaseSettings,
         erased_rows,
         read_release,
-        served_bits,
         write_release,
     )
     from resources.releases.release_names import SHORTEST_SURE, NamedRelease, UnknownReleaseError, UnsureNameError, find_release
     from resources.releases.section import ReportSection
-    from resources.releases.settings import Gates, WatchSettings, checked_times, checked_zone, closed_by
+    from resources.releases.settings import Gates, WatchSettings
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

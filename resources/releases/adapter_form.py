@@ -17,9 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from model_ops.adapters import CONFIG, WEIGHTS
-from model_ops.files import FOLDER as TEMPLATES
-from model_ops.files import write_json
-from model_ops.serving import served_rank
+from model_ops.files import template_files, write_json
+from model_ops.serving import lora_flags
 from resources.lake import LakeLayout
 from resources.manifests import File, Manifest, ManifestError, describe_files, files_digest, read_manifest
 
@@ -64,7 +63,7 @@ def lay_adapter(output: Path, workload: str, target: Manifest, target_directory:
             "sft.lora.targets, or set release.form to merged"
         )
     try:
-        served_rank(config["r"])
+        lora_flags.served_rank(config["r"])
     except ValueError as error:
         raise NoAdapterError(f"{name}: {error}, or set release.form to merged") from error
     place.mkdir(parents=True, exist_ok=True)
@@ -131,7 +130,7 @@ def tokenizer_files(model: Manifest) -> list[File]:
     return [
         file
         for file in model.files
-        if "/" not in file.path.removeprefix(f"{TEMPLATES}/")
+        if "/" not in file.path.removeprefix(f"{template_files.FOLDER}/")
         and file.path not in NO_TOKENIZER
         and not file.path.endswith(OF_THE_MODEL)
     ]

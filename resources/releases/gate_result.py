@@ -1,7 +1,7 @@
 """The result of one gate: number, interval, bound, what was compared; the sentence about it, and the verdict over all gates.
 
     missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it holds
-    verdict = verdict_of(gates)      # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
+    verdict = GateVerdict.of(gates)  # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
 compared models are not the right ones: a quantized model does not predict better than the model it was made from.
@@ -30,8 +30,6 @@ UNKNOWN_NOISE = 0.01
 
 ERASED_ROWS = "erased_rows"
 """The gate on rows that weights learnt and that were erased since: the only one whose measurement changes later."""
-
-TRAIN_AGAIN = "run the recipe again, which trains without these rows, and release what it makes"
 
 ENDS = {"value": "", "low": "the lower end of its interval", "high": "the upper end of its interval"}
 BOUNDS = {"least": "at least", "most": "at most"}
@@ -146,20 +144,20 @@ class GateVerdict:
     holds: bool
     sentence: str
 
-
-def verdict_of(gates: Sequence[GateResult]) -> GateVerdict:
-    """Gates that have nothing to compare with are not counted among those that hold: the sentence names them."""
-    if not gates:
-        return GateVerdict(True, "No gate was set, so nothing was checked")
-    lost, empty = (
-        [gate.name.replace("_", " ") for gate in gates if chosen(gate)]
-        for chosen in (missed, lambda gate: gate.nothing_to_compare)
-    )
-    count = len(gates) - len(empty)
-    without = f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
-    if lost:
-        verb = "is" if len(lost) == 1 else "are"
-        return GateVerdict(False, f"{len(lost)} of {counted(count, 'gate')} {verb} missed: {', '.join(lost)}{without}")
-    if not count:
-        return GateVerdict(True, f"No gate was checked{without}")
-    return GateVerdict(True, (f"All {count} gates hold" if count > 1 else "The gate holds") + without)
+    @classmethod
+    def of(cls, gates: Sequence[GateResult]) -> GateVerdict:
+        """Gates that have nothing to compare with are not counted among those that hold: the sentence names them."""
+        if not gates:
+            return cls(True, "No gate was set, so nothing was checked")
+        lost, empty = (
+            [gate.name.replace("_", " ") for gate in gates if chosen(gate)]
+            for chosen in (missed, lambda gate: gate.nothing_to_compare)
+        )
+        count = len(gates) - len(empty)
+        without = f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
+        if lost:
+            verb = "is" if len(lost) == 1 else "are"
+            return cls(False, f"{len(lost)} of {counted(count, 'gate')} {verb} missed: {', '.join(lost)}{without}")
+        if not count:
+            return cls(True, f"No gate was checked{without}")
+        return cls(True, (f"All {count} gates hold" if count > 1 else "The gate holds") + without)

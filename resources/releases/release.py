@@ -3,7 +3,6 @@ adapter in the release's own directory on a base model, and the target, in which
 
     read_release(directory)             # the Release in release.json; `write_release` makes a directory
     generation_config(directory)        # {"eos_token_id": [151645, 151643], ...}: the target's, its end ids as a list
-    served_bits(directory)              # bits of a model directory's weights, by its config.json
 
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
@@ -14,25 +13,26 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from model_ops.drafting import NO_DRAFTING, Drafting, DraftingChoice, with_drafter
-from model_ops.files import template_text, write_json
+from model_ops.files import template_files, write_json
 from model_ops.jobs import CheckFailed, Settings
 from model_ops.serving import Service, fingerprint, tool_words
 from model_ops.speculators import DrafterServing
 from resources.artefacts import rows_erased_from
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError, read_manifest
-from resources.releases.adapter_form import AdapterPart, NoAdapterError, lay_adapter
+from resources.releases import closed_times
+from resources.releases.adapter_form import AdapterPart, NoAdapterError, adapter_base, lay_adapter
 from resources.releases.drafting_decision import write_choice
 from resources.releases.gate_result import GateResult
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
-from resources.releases.settings import DraftingSettings, Gates, ServingSettings, WatchSettings, checked_times, checked_zone
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
+from resources.releases.settings import DraftingSettings, Gates, ServingSettings, WatchSettings
 
 
 class ReleaseError(CheckFailed):
@@ -57,12 +57,12 @@ class ReleaseSettings(Settings):
         description="person: `millrace approve` releases it. two_people: two different people have to approve. "
         "automatic: it is released when its gates hold",
     )
-    closed: Annotated[list[str], AfterValidator(checked_times)] = Field(
+    closed: Annotated[list[str], AfterValidator(closed_times.checked)] = Field(
         default_factory=list,
         description="Times at which no release is approved, as cron schedules of minutes: "
         "`* 18-23 * * *` is every day from 18:00. A rollback is always possible",
     )
-    timezone: Annotated[str, AfterValidator(checked_zone)] = Field(
+    timezone: Annotated[str, AfterValidator(closed_times.checked_zone)] = Field(
         "UTC", description="Time zone of `closed`, such as Europe/Amsterdam"
     )
     signed: bool = Field(False, description="true: only a release that a trusted key has signed is approved and served")
@@ -89,6 +89,11 @@ class ReleaseSettings(Settings):
         "Left out: it is not watched",
     )
 
+    def base_of(self, lake: LakeLayout, target: Manifest) -> Manifest | None:
+        """The model that the target's adapter was trained on, for a release of form adapter; None for others. Raises what
+        `adapter_base` raises."""
+        return adapter_base(lake, target) if self.form == "adapter" else None
+
 
 class ReleasePolicy(BaseModel):
     """What an approval needs; closed, timezone and signed are those of the recipe."""
@@ -107,6 +112,11 @@ class ReleasePolicy(BaseModel):
             timezone=settings.timezone,
             signed=settings.signed,
         )
+
+    def closed_now(self) -> str:
+        """Why no approval is taken at this time; "" if it is."""
+        schedule = closed_times.closed_by(self.closed, self.timezone, datetime.now(UTC))
+        return f"release.closed of its recipe has {schedule!r} ({self.timezone})" if schedule else ""
 
 
 class Part(BaseModel):
@@ -260,7 +270,7 @@ def write_release(
 
 
 def _tool_words(target: Path | None) -> tuple[str, ...]:
-    return tuple(tool_words(template_text(target))) if target is not None else ()
+    return tuple(tool_words(template_files.template_text(target))) if target is not None else ()
 
 
 def read_release(directory: Path) -> Release:
@@ -307,13 +317,3 @@ def generation_config(target: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-UNQUANTIZED = 16
-
-
-def served_bits(directory: Path) -> int:
-    """The fewest bits of a layer's weights, as `quantization_config` names them; 16 for float weights."""
-    quantization = json.loads((directory / "config.json").read_text()).get("quantization_config") or {}
-    groups = quantization.get("config_groups", {}).values()
-    return min((int(group["weights"]["num_bits"]) for group in groups if group.get("weights")), default=UNQUANTIZED)

@@ -1,20 +1,15 @@
 """The recipe's settings of a release: bounds of gates (on by default), how drafting is decided, serving files, and the watch.
 
-    Gates(...)              # `release.gates`; DraftingSettings: `release.drafting`; WatchSettings: `release.watch`
-    ServingSettings(...)    # images, the volume that holds the lake, what a server gets of a machine
-    closed_by(["* 18-23 * * *"], "Europe/Amsterdam", datetime.now(UTC))     # the schedule that matches; None: open
-
-Approvals are closed at times given as cron schedules of minutes.
+Gates(...)              # `release.gates`; DraftingSettings: `release.drafting`; WatchSettings: `release.watch`
+ServingSettings(...)    # images, the volume that holds the lake, what a server gets of a machine
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import json
+from pathlib import Path
 from typing import Annotated, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from croniter import croniter
 from pydantic import Field
 
 from model_ops.drafting import P99_ABOVE
@@ -145,6 +140,10 @@ class Gates(Settings):
         "looked at again at every approval and whenever the endpoint moves. 0 refuses tainted releases. null: no gate",
     )
 
+    def for_weights_in(self, directory: Path) -> Gates:
+        """As `for_weights_of`, of a model's directory."""
+        return self.for_weights_of(served_bits(directory))
+
     def for_weights_of(self, bits: int) -> Gates:
         """With the bounds of these weights where the recipe names none: rounding to 4 bits costs more than rounding to 8."""
         if bits > FEW_BITS:
@@ -153,9 +152,16 @@ class Gates(Settings):
         return self.model_copy(update={name: BY_FEW_BITS[name] for name in left_out})
 
 
-FEW_BITS = 4
+FEW_BITS, UNQUANTIZED = 4, 16
 BY_FEW_BITS = {"recovery": 0.98, "accuracy_kept": 0.98}
 """Bounds of weights of FEW_BITS bits or fewer."""
+
+
+def served_bits(directory: Path) -> int:
+    """The fewest bits of a layer's weights, as `quantization_config` names them; 16 for float weights."""
+    quantization = json.loads((directory / "config.json").read_text()).get("quantization_config") or {}
+    groups = quantization.get("config_groups", {}).values()
+    return min((int(group["weights"]["num_bits"]) for group in groups if group.get("weights")), default=UNQUANTIZED)
 
 
 class DraftingSettings(Settings):
@@ -258,32 +264,3 @@ class WatchSettings(Settings):
         description="Days before the promotion from which the served windows and sessions of the champion "
         "before it are taken, to say what should be",
     )
-
-
-FIELDS = 5
-
-
-def checked_times(schedules: list[str]) -> list[str]:
-    """The schedules. Raises ValueError for one that is no cron schedule of five fields."""
-    for schedule in schedules:
-        if len(schedule.split()) != FIELDS or not croniter.is_valid(schedule):
-            raise ValueError(
-                f"{schedule!r} is no cron schedule of five fields (minute, hour, day, month, day of the week); "
-                '"* 18-23 * * *" is every day from 18:00 to midnight'
-            )
-    return schedules
-
-
-def checked_zone(name: str) -> str:
-    """The time zone's name. Raises ValueError if it is unknown."""
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise ValueError(f"{name!r} is no time zone; give a name such as Europe/Amsterdam or UTC") from error
-    return name
-
-
-def closed_by(schedules: Sequence[str], timezone: str, now: datetime) -> str | None:
-    """The first schedule that matches the minute of `now`, in the time zone."""
-    local = now.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
-    return next((schedule for schedule in schedules if croniter.match(schedule, local)), None)

@@ -31,7 +31,7 @@ from model_ops.evaluation import (
     in_a_server,
     measurements_of,
 )
-from resources.releases import ERASED_ROWS, TRAIN_AGAIN, GateResult, Gates, missed
+from resources.releases import ERASED_ROWS, GateResult, Gates, missed
 from resources.releasing.champion import Champion
 
 MEND_SERVER = (
@@ -283,7 +283,7 @@ def _erased(gates: Gates, rows: int) -> Iterator[GateResult]:
             bound="most",
             unit="rows",
             of="target and drafter",
-            remark=TRAIN_AGAIN,
+            remark="run the recipe again, which trains without these rows, and release what it makes",
         )
 
 

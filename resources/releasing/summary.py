@@ -25,7 +25,7 @@ from resources.artefacts import Registry
 from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
-from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections, missed, verdict_of
+from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections, missed
 from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
@@ -72,7 +72,7 @@ class Summary:
 
     @property
     def verdict(self) -> GateVerdict:
-        return verdict_of(self.gates)
+        return GateVerdict.of(self.gates)
 
     def all_sections(self) -> list[ReportSection]:
         """Gates and what changed first, what a release was made from last; each chart in the section that it is about."""

@@ -20,7 +20,7 @@ from model_ops.files import write_text
 from model_ops.jobs import counted, duration
 from resources.lake import LakeLayout
 from resources.records import finalize
-from resources.releases import verdict_of
+from resources.releases import GateVerdict
 from resources.releasing import Bar, bars
 from resources.reporting.dashboard_facts import AROUND, Facts, ReleaseRow, facts_of, served_of, summed
 from resources.reporting.day_charts import Cell, Dot, Period, columns, day_lines, dots, grid, periods, short_number
@@ -297,7 +297,7 @@ def _gates_said(release: ReleaseRow) -> str:
     """What the gates say, in a few words."""
     if release.problems:
         return "; ".join(release.problems)
-    verdict = verdict_of(list(release.gates.values())).sentence
+    verdict = GateVerdict.of(list(release.gates.values())).sentence
     return verdict[0].lower() + verdict[1:] if release.gates else "none was set"
 
 

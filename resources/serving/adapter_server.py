@@ -27,17 +27,14 @@ from model_ops.answering import OpenAiApi
 from model_ops.drafting import Drafting
 from model_ops.evaluation import SmokeResult, TriedServer
 from model_ops.serving import (
-    RANK_FLAG,
     SERVES_FLOAT32,
-    SEVERAL_PROCESSES,
     NotRunnable,
     RunningServer,
     ServerFailed,
     dtype_words,
     fingerprint,
-    given_rank,
+    lora_flags,
     running_server,
-    served_rank,
     server_environment,
 )
 from resources.gateway import Backend, Naming, server_sampling
@@ -121,12 +118,14 @@ class AdapterServer:
         program, log = settings.program, settings.logs / f"base-{shared.base[:12]}.log"
         if program.kind != "vllm":
             raise ServeError(f"adapters are served by vLLM, and the program is {program.kind}: name a vLLM with --program")
-        if several := [word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in SEVERAL_PROCESSES]:
+        if several := [
+            word for word in settings.arguments if word.partition("=")[0].replace("_", "-") in lora_flags.SEVERAL_PROCESSES
+        ]:
             raise ServeError(
                 f"{several[0]} starts several server processes, and vLLM loads an adapter into one of them: leave it out"
             )
         try:
-            most = given_rank(settings.arguments) or served_rank(rank)
+            most = lora_flags.given_rank(settings.arguments) or lora_flags.served_rank(rank)
             words = [*shared.shell, *program.words, "serve", *shared.words(lake, most, adapters, drafting), *settings.arguments]
         except ValueError as error:
             raise ServeError(str(error)) from error
@@ -170,7 +169,7 @@ class AdapterServer:
         if adapter.rank > self.rank:
             raise ServeError(
                 f"the adapter of {named} has rank {adapter.rank}, and the server was started for ranks up to "
-                f"{self.rank}: start it again with -- {RANK_FLAG} {served_rank(adapter.rank)}"
+                f"{self.rank}: start it again with -- {lora_flags.RANK_FLAG} {lora_flags.served_rank(adapter.rank)}"
             )
         place = self._lake.root / adapter.path
         name = f"{release.workload}@{directory.name}"

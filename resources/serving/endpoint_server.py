@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from resources.digests import unkeyed_sentence
@@ -27,8 +28,7 @@ from resources.releases import ReleaseError, read_release
 from resources.serving.adapter_host import AdapterHost
 from resources.serving.follow import NOT_NOW, Follower, ReleaseHost, Say, Slot
 from resources.serving.programs import ServeError
-from resources.serving.release_server import ServeSettings
-from resources.serving.server_host import ServerHost
+from resources.serving.release_server import ReleaseServer, ServeSettings
 
 SWITCH_INTERVAL_S = 0.0005
 """The front's thread waits at most so long for this process's other threads (Python's default is ten times as long)."""
@@ -71,6 +71,49 @@ def require_servable(lake: LakeLayout, workload: str, traffic: TrafficSettings) 
         raise ServeError("--canary goes with one workload: leave it out, or serve the workloads one by one")
     if traffic.canary == traffic.alias:
         raise ServeError(f"--canary {traffic.canary} is the alias that is served anyway: name another one")
+
+
+class ServerHost:
+    """scraper: reads the metrics of servers from their first request to their last."""
+
+    def __init__(self, lake: LakeLayout, settings: ServeSettings, say: Say, scraper: Scraper | None = None):
+        self.settings = settings
+        self.servers: list[ReleaseServer] = []
+        self._lake, self._say = lake, say
+        self._scraper = scraper if settings.program.kind != "transformers" else None
+
+    def name(self, slot: Slot) -> str:
+        return slot.alias
+
+    def start(self, slot: Slot, directory: Path, meanwhile: Callable[[], None]) -> ReleaseServer:
+        self._say(f"{slot.alias}: release {directory.name} is verified and starts in {self.settings.program.kind}")
+        server = ReleaseServer.start(self._lake, directory, self.settings, meanwhile, self._say)
+        self.servers.append(server)
+        return server
+
+    def begin(self, loaded: ReleaseServer) -> None:
+        if self._scraper is not None:
+            self._scraper.begins(loaded.backend.url, loaded.directory.name)
+
+    def discard(self, loaded: ReleaseServer) -> None:
+        self.servers.remove(loaded)
+        loaded.close()
+
+    def stop(self, loaded: ReleaseServer, late: int, drain_s: float) -> None:
+        self.close_ended(loaded)
+        lost = f", {late} requests that took more than {drain_s:g} s were cut off" if late else ""
+        self._say(f"{loaded.what} is stopped{lost}")
+
+    def close_ended(self, server: ReleaseServer) -> None:
+        """Ends a server, after its last window was read."""
+        self.servers.remove(server)
+        if self._scraper is not None:
+            self._scraper.ends(server.backend.url, gone=server.ended)
+        server.close()
+
+    def close(self) -> None:
+        for server in list(self.servers):
+            self.close_ended(server)
 
 
 def serve(

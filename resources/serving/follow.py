@@ -11,8 +11,8 @@ A release that cannot be started or fails its smoke set is refused: what served 
 release is not tried again until its alias names another one. Where nothing served before, it is tried again, and so is a server
 that ends by itself, after pauses that grow. At most one release more than needed is loaded for each workload at a time.
 
-Where releases run is the host's business: each in a server of its own (server_host.py), or several adapters in one server on
-their base (adapter_host.py).
+Where releases run is the host's business: each in a server of its own (ServerHost in endpoint_server.py), or several adapters
+in one server on their base (adapter_host.py).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from model_ops.files import template_text
+from model_ops.files import template_files
 from model_ops.jobs import CheckFailed, Misuse
 from model_ops.serving import MODULES, has_package, server_environment, tool_words
 from resources.lake import LakeLayout
@@ -150,4 +150,4 @@ def _tool_words(program: Program, lake: LakeLayout, directory: Path, script: Pat
     """vLLM's parser of tool calls for the target's chat template, where the script names none."""
     if program.kind != "vllm" or "--tool-call-parser" in script.read_text(encoding="utf-8"):
         return []
-    return tool_words(template_text(lake.root / read_release(directory).target.path))
+    return tool_words(template_files.template_text(lake.root / read_release(directory).target.path))

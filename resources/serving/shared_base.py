@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.drafting import Drafting
-from model_ops.files import template_text
-from model_ops.serving import LOADS_AT_RUNTIME, PREFIX, Service, lora_words, service_environment, tool_words, words_of
+from model_ops.files import template_files
+from model_ops.serving import PREFIX, Service, lora_flags, service_environment, tool_words, words_of
 from resources.lake import LakeLayout
 from resources.releases import Release
 from resources.serving.programs import ServeError
@@ -95,8 +95,8 @@ class SharedBase:
             drafting,
             service=service,
         )
-        words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_words(rank, adapters)]
-        return words + tool_words(template_text(place))
+        words += ["--tokenizer", str(place), "--generation-config", str(self.directory), *lora_flags.lora_words(rank, adapters)]
+        return words + tool_words(template_files.template_text(place))
 
     @property
     def shell(self) -> list[str]:
@@ -105,7 +105,7 @@ class SharedBase:
 
     def environment(self) -> dict[str, str]:
         service = Service(self.fingerprint, self.zero_retention, self.drain_s)
-        return service_environment("vllm", service, str(self.directory)) | LOADS_AT_RUNTIME
+        return service_environment("vllm", service, str(self.directory)) | lora_flags.LOADS_AT_RUNTIME
 
 
 def _digest_of(value: Any) -> str:

@@ -23,10 +23,8 @@ from resources.releases import (
     ReleasePolicy,
     ReleaseRef,
     ReleaseSettings,
-    adapter_base,
     decide_drafting,
     form_of,
-    served_bits,
     write_release,
 )
 from resources.releasing import (
@@ -105,11 +103,11 @@ class ReleaseCandidate:
         """Raises ManifestError if a model or the report is missing or out of date."""
         target = workshop.current("model", policy.served)
         drafter = workshop.current("model", "speculator") if policy.speculator else None
-        base = adapter_base(workshop.lake, target) if settings.form == "adapter" else None
+        base = settings.base_of(workshop.lake, target)
         evaluation = workshop.current("dataset", "evaluation_report")
         serving, k = ARCHITECTURES[drafter_settings.architecture].serving, drafter_settings.num_speculative_tokens
         champion = champion_to_beat(workshop.lake, workshop.workload, target, drafter)
-        bounds = settings.gates.for_weights_of(served_bits(workshop.directory(target)))
+        bounds = settings.gates.for_weights_in(workshop.directory(target))
         report, speed = read_evaluation(workshop.directory(evaluation))
         architecture = serving.architecture if drafter else None
         choice = decide_drafting(settings.drafting, report, speed, architecture, k)

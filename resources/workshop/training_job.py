@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.evaluation import EvaluateSettings
-from model_ops.files import is_commit
+from model_ops.files import hub
 from model_ops.jobs import Settings
 from model_ops.operations import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
 from model_ops.training import SAME_RESULTS, TrainingSettings
@@ -82,8 +82,8 @@ def commit_to_import(
     if Path(model).is_dir():
         return None
     if wanted:
-        return wanted if is_commit(wanted) else ask(model, wanted) or wanted
-    if is_commit(branch):
+        return wanted if hub.is_commit(wanted) else ask(model, wanted) or wanted
+    if hub.is_commit(branch):
         return branch
     made = registry.current("model", NAME) if registry.exists("model", NAME) else None
     if made is not None and made.op == OPERATION and outside_name(model, branch) in {item.name for item in made.inputs}:

@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from model_ops.files import imported_commit
+from model_ops.files import hub
 from model_ops.jobs import Job, Settings
 from resources.artefacts import Registry, step_of, up_to_date, warm_start_parent
 from resources.catalog import publish
@@ -132,7 +132,7 @@ class Workshop:
 
     def hub_commit(self, model: str, revision: str | None) -> str | None:
         """The commit of a model on the Hub, or of its local copy; None if neither is known."""
-        return imported_commit(model, revision)
+        return hub.imported_commit(model, revision)
 
     def publish_catalog(self) -> None:
         """Brings the catalog up to date."""

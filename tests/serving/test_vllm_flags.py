@@ -9,8 +9,7 @@ import pytest
 from model_ops.drafting.drafts import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
 from resources.releases.settings import ServingSettings
 from tests.reports import process_report
 

@@ -14,10 +14,10 @@ from resources.monitoring.metrics.scraper import Scraper
 from resources.monitoring.metrics.target import Target
 from resources.reading.ingestion import ingest
 from resources.releases.release import read_release
+from resources.serving.endpoint_server import ServerHost
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.server_host import ServerHost
 from resources.sources.sources import SourceSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.xdist_group("vllm")]

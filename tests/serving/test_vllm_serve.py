@@ -7,10 +7,10 @@ import urllib3
 
 from resources.gateway.front import Front
 from resources.gateway.pass_through import RELEASE_HEADER
+from resources.serving.endpoint_server import ServerHost
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.server_host import ServerHost
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]
 

@@ -22,8 +22,7 @@ from model_ops.drafting.drafts import with_drafter
 from model_ops.serving.service import Service, fingerprint
 from model_ops.speculators.registry import ARCHITECTURES
 from resources.releases.release import generation_config
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
 from tests.model_ops.tiny_models import write_target
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("vllm")]

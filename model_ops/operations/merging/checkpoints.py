@@ -24,9 +24,9 @@ from model_ops.files import (
     TORCH_NAMES,
     TensorFileError,
     TensorHeader,
-    copy_beside_weights,
     read_directory,
     renamed_when_complete,
+    template_files,
     write_stream,
 )
 from model_ops.jobs import ModelError, Progress
@@ -136,7 +136,7 @@ def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMe
     Integer tensors must be alike in all models. Raises ModelError if they are not, or if a merged value is not finite.
     """
     output.mkdir(parents=True, exist_ok=True)
-    copy_beside_weights(form.directory, output, LEFT)
+    template_files.copy_beside_weights(form.directory, output, LEFT)
 
     def tensors() -> Iterator[tuple[str, bytes]]:
         for done, (name, header) in enumerate(form.headers.items(), start=1):

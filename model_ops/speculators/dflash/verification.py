@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from model_ops.files import TensorHeader
-from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.verify_layers import (
     NUMBERS,
     verify_against_target,
@@ -30,7 +30,7 @@ def verify_dflash(config: Mapping[str, Any], tensors: Tensors, target: Mapping[s
     own = config.get("dflash_config")
     if not isinstance(own, Mapping):
         return [_problem(f"dflash_config is {own!r}, not an object with mask_token_id and target_layer_ids")]
-    problems = missing_numbers(config, (*NUMBERS, "num_target_layers"))
+    problems = verify_model.missing_numbers(config, (*NUMBERS, "num_target_layers"))
     outputs = own.get("target_layer_ids")
     if problems or not _whole_numbers(outputs):
         return problems or [_problem(f"dflash_config.target_layer_ids is {outputs!r}, not layers of the target")]
@@ -68,7 +68,7 @@ def verify_dflash_in_speculators_layout(
     if problems := verify_proposals(config):
         return problems
     layer, boundaries = config["transformer_layer_config"], config.get("aux_hidden_state_layer_ids")
-    problems = missing_numbers(layer, NUMBERS)
+    problems = verify_model.missing_numbers(layer, NUMBERS)
     if problems or not _whole_numbers(boundaries):
         return problems or [_problem(f"aux_hidden_state_layer_ids is {boundaries!r}, not boundaries of the target")]
     outputs, block = [boundary - 1 for boundary in boundaries], config.get("block_size")
@@ -101,7 +101,7 @@ def _verify_all(
     config: Mapping[str, Any], tensors: Tensors, target: Mapping[str, Any] | None, outputs: list[int], block: Any, mask: Any
 ) -> list[Defect]:
     """Checks that both layouts share. config: the config of the layers."""
-    problems = compare_shapes(_shapes(config, len(outputs)), tensors) + verify_dtype(config, tensors)
+    problems = verify_model.compare_shapes(_shapes(config, len(outputs)), tensors) + verify_model.verify_dtype(config, tensors)
     if config.get("model_type") != "qwen3":
         problems.append(_problem(f"model_type is {config.get('model_type')!r}; servers read the layers of a DFlash as qwen3"))
     if type(block) is not int or block < 2:

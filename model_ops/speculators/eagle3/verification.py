@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from model_ops.files import TensorHeader
-from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.eagle3.config import MASK_FIELDS, MOST_LAYERS, mask_token
 from model_ops.speculators.verify_layers import (
     NUMBERS,
@@ -30,15 +30,15 @@ def verify_eagle3(
     config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
 ) -> list[Defect]:
     """A midlayer directory: config against tensors, vocabulary map, layer ids both ways, and the target if known."""
-    problems = missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
+    problems = verify_model.missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems
     if mask_token(config) is not None:
         problems = _verify_mask(config, config["vocab_size"], MASK_FIELDS)
-    problems += compare_shapes(
+    problems += verify_model.compare_shapes(
         expected_shapes(config, config, "midlayer"), tensors, {"embed_tokens.weight"} if mask_token(config) is None else set()
     )
-    problems += verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
+    problems += verify_model.verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
         problems.append(Defect("config.json", "norm_before_residual must be false in the midlayer layout"))
@@ -61,7 +61,7 @@ def verify_eagle3_in_speculators_layout(
 ) -> list[Defect]:
     """A directory in the speculators layout, of EAGLE-3 or P-EAGLE: config against tensors, and the target if known."""
     layer, kind = config["transformer_layer_config"], config["speculators_model_type"]
-    problems = missing_numbers(layer, NUMBERS) + missing_numbers(config, ("draft_vocab_size",))
+    problems = verify_model.missing_numbers(layer, NUMBERS) + verify_model.missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
     if kind == "peagle" or mask_token(config) is not None:
@@ -79,8 +79,8 @@ def verify_eagle3_in_speculators_layout(
             for flag in ("fc_norm", "norm_output")
             if config.get(flag)
         ]
-    problems += compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
-    problems += verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
+    problems += verify_model.compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
+    problems += verify_model.verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):

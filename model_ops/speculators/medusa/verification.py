@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from model_ops.files import TensorHeader
-from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.verify_layers import verify_ends, verify_sizes
 
 
@@ -20,12 +20,13 @@ def verify_medusa(
     config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
 ) -> list[Defect]:
     """A directory of MEDUSA heads: config against tensors, vocabulary map, and the target if known."""
-    problems = missing_numbers(config, ("hidden_size", "vocab_size", "num_heads", "num_hidden_layers"))
+    problems = verify_model.missing_numbers(config, ("hidden_size", "vocab_size", "num_heads", "num_hidden_layers"))
     drafted = config.get("truncated_vocab_size") or config.get("vocab_size")
     if problems or type(drafted) is not int:
         return problems or [Defect("config.json", f"truncated_vocab_size is {drafted!r}, not a whole number")]
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}
-    problems = compare_shapes(_medusa_shapes(config, drafted), tensors) + verify_dtype(config, tensors)
+    problems = verify_model.compare_shapes(_medusa_shapes(config, drafted), tensors)
+    problems += verify_model.verify_dtype(config, tensors)
     problems += [
         Defect("config.json", f"{name} would be read by vLLM as the number of {kind}: leave it out")
         for kind, meant in (("heads", "num_heads"), ("layers", "num_hidden_layers"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from model_ops.families import LAYER, takes_layer_for_quantized, unquantized_layer
 from model_ops.files import TensorHeader
-from model_ops.models import Defect, Shapes, compare_shapes, missing_numbers, verify_dtype
+from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.verify_layers import NUMBERS, verify_against_target, verify_rope
 
 MTP = "MiMoForCausalLM"
@@ -33,7 +33,7 @@ def verify_mtp(
 
     vLLM requires embedding and head in the file, although it uses the target's.
     """
-    problems = missing_numbers(config, NUMBERS)
+    problems = verify_model.missing_numbers(config, NUMBERS)
     if problems:
         return problems
     if config.get("num_nextn_predict_layers") != 1:
@@ -45,7 +45,7 @@ def verify_mtp(
         )
     vocabulary = (config["vocab_size"], config["hidden_size"])
     shapes: Shapes = {"model.embed_tokens.weight": vocabulary, "lm_head.weight": vocabulary, **_layer_shapes(config)}
-    problems += compare_shapes(shapes, tensors) + verify_dtype(config, tensors) + verify_rope(config)
+    problems += verify_model.compare_shapes(shapes, tensors) + verify_model.verify_dtype(config, tensors) + verify_rope(config)
     if not isinstance(target, Mapping):
         return problems
     problems += [

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from model_ops.files.digests import is_named, names_of, target_digest, vocabulary_digest
+from model_ops.files.digests import WeightNames, target_digest, vocabulary_digest
 
 
 def weights(folder, content=b"abc"):
@@ -30,9 +30,9 @@ def test_a_manifest_spares_reading_the_weights_and_names_the_artefact(tmp_path):
     assert target_digest(folder) == whole
     (folder / "model.safetensors").write_bytes(b"longer")
     assert target_digest(folder) != whole
-    names = names_of(folder)
-    assert is_named(names, "sha256:" + "D" * 64) and is_named(names, "d" * 12) and is_named(names, "0123456789ab")
-    assert not is_named(names, "d" * 11) and not is_named(names, "e" * 64) and not is_named(names, None)
+    names = WeightNames.of(folder)
+    assert names.has("sha256:" + "D" * 64) and names.has("d" * 12) and names.has("0123456789ab")
+    assert not names.has("d" * 11) and not names.has("e" * 64) and not names.has(None)
 
 
 def test_the_vocabulary_is_what_ids_mean(tmp_path):

@@ -23,8 +23,7 @@ from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import Recipe, read_recipe
 from pipelines.contract.reference_page import reference
 from pipelines.contract.schema import json_schema
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
 
 torch.set_num_threads(1)
 place = Path(sys.argv[1])

@@ -248,7 +248,7 @@ def test_places_that_are_no_lake(tmp_path, make):
 
 
 def test_another_process_that_reads_into_the_lake(tmp_path):
-    from resources.reading.ingest_lock import ingesting
+    from resources.reading.ingestion import ingesting
 
     with ingesting(LakeLayout.open(tmp_path / "lake")):
         told = found(tmp_path)
@@ -492,7 +492,7 @@ def test_a_hub_that_cannot_be_reached_is_a_sentence_whatever_library_says_so(tmp
         raise ConnectError("name resolution")
 
     monkeypatch.setattr(HfApi, "model_info", away)
-    monkeypatch.setattr(base_model, "is_offline", lambda: False)
+    monkeypatch.setattr(base_model.hub, "is_offline", lambda: False)
     [finding] = check_base_model(load_recipe(write(tmp_path, base_model="nobody-here/nothing-there")), 0.0, False)
     assert finding.state == "warning" and "the Hugging Face Hub cannot be reached (ConnectError)" in finding.message
 

@@ -10,8 +10,9 @@ from benchmarks.postgres_server import NoPostgres, postgres_server
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.running.instance import dagster_home, fail_dead_runs, open_instance
 from resources.lake.lake import LakeLayout
-from resources.launching import run_history as postgres
-from resources.launching.run_history import HOST_TAG, PROCESS_TAG, PostgresError, postgres_url, running, runs, seconds_of_steps
+from resources.launching import postgres
+from resources.launching.postgres import PostgresError
+from resources.launching.run_history import HOST_TAG, PROCESS_TAG, running, runs, seconds_of_steps
 
 URL = "postgresql://millrace:SECRET@db.example:5433/millrace?sslmode=require"
 
@@ -27,7 +28,7 @@ def clean(monkeypatch):
 )
 def test_the_url_names_the_driver_that_dagster_brings(given, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", f" {given} ")
-    assert postgres_url() == URL.replace("postgresql", "postgresql+psycopg2")
+    assert postgres.url() == URL.replace("postgresql", "postgresql+psycopg2")
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,12 @@ def test_the_url_names_the_driver_that_dagster_brings(given, monkeypatch):
 def test_a_url_of_no_postgres_is_refused_without_showing_its_password(given, monkeypatch):
     monkeypatch.setenv("MILLRACE_POSTGRES", given)
     with pytest.raises(PostgresError, match="looks like postgresql://USER:PASSWORD") as refused:
-        postgres_url()
+        postgres.url()
     assert "SECRET" not in str(refused.value)
 
 
 def test_without_the_variable_the_history_is_in_files(tmp_path):
-    assert postgres_url() == ""
+    assert postgres.url() == ""
     assert "storage" not in yaml.safe_load((dagster_home(LakeLayout.open(tmp_path / "lake")) / "dagster.yaml").read_text())
 
 

@@ -14,7 +14,7 @@ from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
-from resources.releases.gate_result import GateResult, verdict_of
+from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import ReleaseRef
 from resources.releasing.quality_text import quality_sentences
 
@@ -104,8 +104,8 @@ def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
 def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():
     empty = GateResult(name="loss_above_champion", wanted=0.02, measured=None, passed=True, nothing_to_compare=True)
     held = GateResult(name="recovery", wanted=0.9, measured=0.95, passed=True)
-    assert [line.text for line in closing._gates(Path(), [held, empty])] == [verdict_of([held, empty]).sentence]
-    assert "nothing to compare with yet: loss above champion" in verdict_of([held, empty]).sentence
+    assert [line.text for line in closing._gates(Path(), [held, empty])] == [GateVerdict.of([held, empty]).sentence]
+    assert "nothing to compare with yet: loss above champion" in GateVerdict.of([held, empty]).sentence
     told = [
         text
         for _, text in quality_sentences(

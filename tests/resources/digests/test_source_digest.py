@@ -215,7 +215,7 @@ def test_a_release_depends_on_no_code_that_trains_or_reads_weights():
         "model_ops/files/file_locks.py",
         "model_ops/adapters/adapter_base.py",
         "model_ops/files/template_files.py",
-        "model_ops/serving/adapters.py",
+        "model_ops/serving/lora_flags.py",
         "model_ops/serving/command.py",
         "model_ops/drafting/drafts.py",
         "model_ops/drafting/drafting_choice.py",

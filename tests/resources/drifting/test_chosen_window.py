@@ -11,7 +11,7 @@ from resources.drifting.days import Reference
 from resources.drifting.drift import COUNTED_BY, compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease
-from resources.drifting.session_counts import SessionCounts, TestInputs
+from resources.drifting.session_counts import SessionCounts, DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake import sql_files
 from resources.lake.lake import LakeLayout
@@ -46,7 +46,7 @@ def leave(tables, *days):
 def compared(tables, day, seen=None, **more):
     """The report of the morning after a day."""
     now = datetime.combine(FIRST + timedelta(day + 1), time(3), UTC)
-    return compare_traffic(tables, "tutor", SETTINGS, seen or TestInputs(), now=now, **more)
+    return compare_traffic(tables, "tutor", SETTINGS, seen or DriftInputs(), now=now, **more)
 
 
 def shown(report, *columns):
@@ -98,7 +98,7 @@ def test_every_query_that_counts_a_session_decides_whether_kept_counts_can_be_us
     kept = ChosenWindow(tables.lake, "tutor", "", 4, "").with_counts()
     read, text = set(), sql_files.sql_text
     monkeypatch.setattr(sql_files, "sql_text", lambda name: read.add(f"sql/{name}") or text(name))
-    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, TestInputs(), known=kept.known)
+    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, DriftInputs(), known=kept.known)
     assert source.of_day(END).shape[1] == kept.counts[FIRST + timedelta(1)].shape[1]
     assert {*read, "sql/drifting/categories"} - {"sql/tables/columns", "sql/tables/slice"} == set(COUNTED_BY)
 
@@ -108,7 +108,7 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     compared(tables, 4)
     leave(tables, 0)
     arrive(tables, 5)
-    other = TestInputs(least={"stars": 3.0})
+    other = DriftInputs(least={"stars": 3.0})
     report = compared(tables, 5, other)
     assert (
         report.reference.start == FIRST + timedelta(1)

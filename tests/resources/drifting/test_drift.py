@@ -12,7 +12,7 @@ from resources.drifting import acceptance_chart as cusum
 from resources.drifting.drift import compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease, served_release
-from resources.drifting.session_counts import TestInputs
+from resources.drifting.session_counts import DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
@@ -49,7 +49,7 @@ def by_test(report):
 def test_a_change_alarms_in_every_test_that_sees_it_and_a_quiet_day_in_none(tables):
     after = days_of_rows(1, generator(2), of=changed, first=END + timedelta(1))
     store(tables, "cleaned_interactions", [*days_of_rows(5, generator(1)), *after])
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert report.days == [END, END + timedelta(1)] and report.notes == []
     assert not any(row["alarm"] for row in report.rows if row["dt"] == END)
     assert {row["test"] for row in report.alarms} == {
@@ -69,26 +69,26 @@ def test_a_change_alarms_in_every_test_that_sees_it_and_a_quiet_day_in_none(tabl
 def test_only_new_days_and_days_with_other_rows_are_compared(tables):
     rows = days_of_rows(6, generator(3))
     store(tables, "cleaned_interactions", rows)
-    first = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    first = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert first.days == [END, END + timedelta(1)]
-    assert compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW).rows == []
+    assert compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW).rows == []
     store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == END), cleaned(10**9, END, "late")])
-    again = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    again = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert again.days == [END] and by_test(again)["errors"]["sessions"] == 41
     kept = tables.open("drift").to_pyarrow_table().to_pylist()
     assert len(kept) == len(first.rows) and {row["rows"] for row in kept if row["dt"] == END} == {
         by_test(again)["errors"]["rows"]
     }
     other = SETTINGS.model_copy(update={"false_alarms_per_1000_days": 9.0})
-    assert compare_traffic(tables, "tutor", other, TestInputs(), now=NOW).days == first.days
+    assert compare_traffic(tables, "tutor", other, DriftInputs(), now=NOW).days == first.days
 
 
 def test_a_day_with_as_many_rows_is_compared_again_when_they_or_their_feedback_changed(tables):
     rows = days_of_rows(6, generator(3), sessions=25)
     store(tables, "cleaned_interactions", rows)
-    assert compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW).days == [END, END + timedelta(1)]
+    assert compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW).days == [END, END + timedelta(1)]
     store(tables, "cleaned_interactions", [row | {"status": "error"} for row in rows if row["dt"] == END])
-    cleaned_again = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    cleaned_again = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert cleaned_again.days == [END] and by_test(cleaned_again)["errors"]["alarm"]
     blank = dict.fromkeys(SCHEMAS["feedback"].names)
     store(
@@ -108,10 +108,10 @@ def test_a_day_with_as_many_rows_is_compared_again_when_they_or_their_feedback_c
             if row["dt"] == END + timedelta(1)
         ],
     )
-    late = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    late = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert late.days == [END + timedelta(1)] and by_test(late)["feedback_given"]["alarm"]
     store(tables, "cleaned_interactions", [row for row in rows if row["dt"] == FIRST])  # a day of the reference alone
-    assert compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW).rows == []
+    assert compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW).rows == []
 
 
 def test_the_same_traffic_gives_the_same_values(tables, tmp_path):
@@ -123,7 +123,7 @@ def test_the_same_traffic_gives_the_same_values(tables, tmp_path):
         found.append(
             [
                 {**row, "ts": None, "files": None}
-                for row in compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW).rows
+                for row in compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW).rows
             ]
         )
     assert found[0] == found[1] and found[0]
@@ -153,7 +153,7 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
         )
     store(tables, "feedback", thumbs)
     store(tables, "judgements", scores)
-    found = by_test(compare_traffic(tables, "tutor", SETTINGS, TestInputs(judge, {"stars": 3.0}), now=NOW))
+    found = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(judge, {"stars": 3.0}), now=NOW))
     assert found["bad_feedback"]["alarm"] and found["bad_feedback"]["value"] == pytest.approx(1)
     assert found["quality"]["alarm"] and found["quality"]["value"] > 0.6
     assert found["feedback_given"]["value"] == 0 and not found["errors"]["alarm"]
@@ -169,7 +169,7 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
 def test_without_a_full_window_nothing_is_compared_and_the_report_says_so(tables, rows, said):
     if rows:
         store(tables, "cleaned_interactions", rows)
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=datetime(2026, 6, 4, 9, tzinfo=UTC))
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=datetime(2026, 6, 4, 9, tzinfo=UTC))
     assert said in report.notes[0] and report.rows == [] and tables.open("drift") is None
     assert said in write_drift_page(tables, "tutor", report, SETTINGS).read_text()
 
@@ -180,7 +180,7 @@ def test_a_day_with_one_session_and_one_of_tomorrow_are_named(tables):
         "cleaned_interactions",
         [*days_of_rows(4, generator(7), sessions=25), cleaned(5, END, "alone"), cleaned(6, NOW.date() + timedelta(2), "ahead")],
     )
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert report.days == [END] and {row["problem"] for row in report.rows} == {
         "the window has 1 session, fewer than drift.least_sessions (20)"
     }
@@ -198,7 +198,7 @@ def test_rows_that_cannot_be_parsed_and_requests_without_a_session_are_counted(t
         "completion": None,
     }
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(8), sessions=25), *odd])
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert by_test(report)["errors"]["sessions"] == 32  # 30 first messages, one list of parts, one unreadable row
 
 
@@ -225,12 +225,12 @@ def test_acceptance_is_charted_and_windows_that_cannot_be_true_are_named(tables)
     rows.append(metrics(6, accepted_tokens=9_999))
     tables.append("serving_metrics", pa.Table.from_pylist(rows, schema=SCHEMAS["serving_metrics"]))
     settings = SETTINGS.model_copy(update={"reference_days": 8})
-    report = compare_traffic(tables, "tutor", settings, TestInputs(), now=NOW)
+    report = compare_traffic(tables, "tutor", settings, DriftInputs(), now=NOW)
     assert {row["test"] for row in report.rows} == {"acceptance"}
     assert [row["dt"] for row in report.rows if row["alarm"]] == [FIRST + timedelta(10), FIRST + timedelta(11)]
     assert "1 window of serving_metrics with an end before the beginning is left out" in report.notes[0]
     assert "more accepted than drafted tokens is left out" in report.notes[1]
-    assert compare_traffic(tables, "tutor", settings, TestInputs(), now=NOW).rows == []
+    assert compare_traffic(tables, "tutor", settings, DriftInputs(), now=NOW).rows == []
 
 
 def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeypatch):
@@ -253,9 +253,9 @@ def test_where_nobody_reads_metrics_captured_answers_are_charted(tables, monkeyp
         )
     tables.append("interactions", pa.Table.from_pylist(rows, schema=SCHEMAS["interactions"]))
     settings = SETTINGS.model_copy(update={"reference_days": 8})
-    report = compare_traffic(tables, "tutor", settings, TestInputs(), ServedRelease("aaa"), now=NOW)
+    report = compare_traffic(tables, "tutor", settings, DriftInputs(), ServedRelease("aaa"), now=NOW)
     assert [row["dt"] for row in report.rows if row["alarm"]] == [FIRST + timedelta(10), FIRST + timedelta(11)]
-    assert not compare_traffic(tables, "tutor", settings, TestInputs(), ServedRelease("bbb"), now=NOW).rows
+    assert not compare_traffic(tables, "tutor", settings, DriftInputs(), ServedRelease("bbb"), now=NOW).rows
 
 
 def test_rated_answers_of_millrace_chat_are_no_traffic_that_drifts(tables):
@@ -264,7 +264,7 @@ def test_rated_answers_of_millrace_chat_are_no_traffic_that_drifts(tables):
     found = []
     for more in ([], chats):
         store(tables, "cleaned_interactions", [*rows, *more])
-        shapes = by_test(compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW))["prompt_shapes"]
+        shapes = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW))["prompt_shapes"]
         found.append((shapes["value"], shapes["sessions"], shapes["alarm"]))
     assert found[0] == found[1]
 
@@ -272,7 +272,7 @@ def test_rated_answers_of_millrace_chat_are_no_traffic_that_drifts(tables):
 def test_the_page_shows_alarms_and_plots_and_no_text_of_users(tables):
     after = days_of_rows(1, generator(10), of=changed, first=END)
     store(tables, "cleaned_interactions", [*days_of_rows(4, generator(9)), *after])
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     page = write_drift_page(tables, "tutor", report, SETTINGS).read_text()
     assert "first full window of the logs, since no release is served" in page and 'class="alarm">novelty' in page
     assert page.count("data:image/png;base64,") >= 6 and "poem" not in page and "write#2" not in page
@@ -284,5 +284,5 @@ def test_without_an_endpoint_there_is_no_release_and_a_damaged_one_is_named(tabl
     tables.lake.endpoint("tutor").write_text("{")
     problem = served_release(tables.lake, "tutor").problem
     assert problem.startswith("the served release cannot be read")
-    report = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), served_release(tables.lake, "tutor"), now=NOW)
+    report = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), served_release(tables.lake, "tutor"), now=NOW)
     assert report.notes[0] == problem

@@ -17,7 +17,7 @@ from resources.drifting.days import Reference
 from resources.drifting.drift import compare_traffic
 from resources.drifting.permutation import Columns
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
-from resources.drifting.session_counts import FAR, TestInputs, is_far, nearest, usual_similarity
+from resources.drifting.session_counts import FAR, DriftInputs, is_far, nearest, usual_similarity
 from resources.drifting.settings import DriftEmbeddings, DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
@@ -62,7 +62,7 @@ def tables(tmp_path):
 
 
 def compared(tables, meaning, settings=SETTINGS, digest="d" * 64):
-    return compare_traffic(tables, "tutor", settings, TestInputs(), now=NOW, embedder=Embedder(meaning, digest))
+    return compare_traffic(tables, "tutor", settings, DriftInputs(), now=NOW, embedder=Embedder(meaning, digest))
 
 
 def far(report):
@@ -173,7 +173,7 @@ def test_without_a_model_no_such_test_is_there_and_the_others_are_the_same(table
     store(tables, "cleaned_interactions", rows)
     other = Tables(LakeLayout.open(tmp_path / "other"))
     store(other, "cleaned_interactions", rows)
-    without = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    without = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     values = [{row["test"]: row["value"] for row in report.rows} for report in (without, compared(other, Meaning()))]
     assert set(values[1]) - set(values[0]) == {"novelty_embeddings"} and values[0].items() <= values[1].items()
     assert not (tables.lake.root / ".remembered" / "embeddings").exists()

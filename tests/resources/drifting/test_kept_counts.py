@@ -9,7 +9,7 @@ from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 from resources.drifting import kept_counts
 from resources.drifting.drift import compare_traffic
 from resources.drifting.kept_counts import CountCache
-from resources.drifting.session_counts import SessionCounts, TestInputs
+from resources.drifting.session_counts import SessionCounts, DriftInputs
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
@@ -41,15 +41,15 @@ def test_the_next_day_is_compared_with_kept_counts_and_gives_the_very_same_value
         days_of_rows(1, generator(2), sessions=25, first=END + timedelta(1)),
     )
     store(tables, "cleaned_interactions", rows)
-    compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert counted == [FIRST + timedelta(day) for day in range(1, 5)]  # all but the vocabulary
     store(tables, "cleaned_interactions", late)
     counted.clear()
-    warm = compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+    warm = compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
     assert counted == [END + timedelta(1)] == warm.days  # the day before it, for the window of two days, is kept too
     cold = Tables(LakeLayout.open(tmp_path / "cold"))
     store(cold, "cleaned_interactions", [*rows, *late])
-    found = values(compare_traffic(cold, "tutor", SETTINGS, TestInputs(), now=NOW))
+    found = values(compare_traffic(cold, "tutor", SETTINGS, DriftInputs(), now=NOW))
     assert values(warm) == [row for row in found if row["dt"] == END + timedelta(1)] and len(warm.rows) == 24
 
 
@@ -64,7 +64,7 @@ def test_other_rows_of_a_day_and_of_the_vocabulary_are_counted_again(tables, cou
             store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == day), cleaned(10**9, day, "late")])
         seen.append(cleaned(10**9 + len(seen), END, "one more"))
         store(tables, "cleaned_interactions", [*(row for row in rows if row["dt"] == END), *seen])
-        compare_traffic(tables, "tutor", SETTINGS, TestInputs(), now=NOW)
+        compare_traffic(tables, "tutor", SETTINGS, DriftInputs(), now=NOW)
         return counted
 
     seen = []

@@ -7,7 +7,7 @@ import pytest
 from filled_lake import CURATION, made
 
 from benchmarks.lake_bytes import places_of
-from pipelines.erasing.forget_text import as_json
+from pipelines.asking.forget_text import plan_as_json
 from resources.artefacts.registry import Registry
 from resources.composing.datasets import DatasetSettings, build_sft_dataset
 from resources.curating.cleaning import clean, stale_days
@@ -138,7 +138,7 @@ def test_no_byte_of_an_earlier_response_is_left_in_what_goes_on_from_it(lake, ki
     later = {row["interaction_id"] for row in read(lake, "interactions") if row["request_id"] in ("resp_2", "resp_3")}
     # an emptied turn is compared as cleaned: one without a user that begins with it is erased as its repetition
     repeated = emptied and kind == "interaction"
-    assert set(json.loads(as_json(plan))["later"]) == set(plan.later) <= later
+    assert set(json.loads(plan_as_json(plan))["later"]) == set(plan.later) <= later
     assert (plan.interactions, len(plan.later)) == ((2, 1) if repeated else (1, 2))
     done = forget(lake, asked, BY, vacuum=True)
     assert (done.tables, done.later) == (plan.tables, plan.later) and done.tables["cleaned_interactions"] == 3

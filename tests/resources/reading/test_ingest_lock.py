@@ -5,10 +5,10 @@ import sys
 import threading
 
 from resources.lake.lake import LakeLayout
-from resources.reading.ingest_lock import ingesting
+from resources.reading.ingestion import ingesting
 
 HOLD = (
-    "import sys, time; from resources.reading.ingest_lock import ingesting; from resources.lake.lake import LakeLayout\n"
+    "import sys, time; from resources.reading.ingestion import ingesting; from resources.lake.lake import LakeLayout\n"
     "with ingesting(LakeLayout.open(sys.argv[1])): print('held', flush=True); time.sleep(60)"
 )
 

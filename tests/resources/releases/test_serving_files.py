@@ -15,8 +15,7 @@ from model_ops.speculators.serving import DrafterServing, VllmOptions
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import ReleaseError, write_release
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import MOUNTED, write_serving_files
+from resources.releases.serving_scripts import MOUNTED, ServingPlan, write_serving_files
 from resources.releases.settings import ServingSettings
 
 SAID = fingerprint("3f2a91c0d4e5", "ab" * 32)

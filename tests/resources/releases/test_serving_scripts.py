@@ -11,8 +11,7 @@ import pytest
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.speculators.serving import DrafterServing
-from resources.releases.serving_plan import ServingPlan
-from resources.releases.serving_scripts import write_serving_files
+from resources.releases.serving_scripts import ServingPlan, write_serving_files
 
 
 @pytest.mark.parametrize(

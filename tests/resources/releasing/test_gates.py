@@ -8,8 +8,7 @@ from model_ops.evaluation.measurement import Measurement
 from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, missed
-from resources.releases.release import served_bits
-from resources.releases.settings import Gates
+from resources.releases.settings import Gates, served_bits
 from resources.releasing.champion import Champion
 from resources.releasing.gates import GateInputs, check_gates
 

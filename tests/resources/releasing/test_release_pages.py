@@ -17,7 +17,7 @@ from resources.curating.record_counts import RecordCounts
 from resources.digests.code import PACKAGES
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import read_manifest
-from resources.releases.gate_result import GateResult, verdict_of
+from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import read_release
 from resources.releases.section import ReportSection
 from resources.releasing.approval_page import write_approval_page
@@ -186,12 +186,12 @@ def page(lake, make_release, tmp_path):
 
 
 def test_the_verdict_counts_gates_and_names_what_is_missed():
-    assert verdict_of([HELD, HELD, EMPTY]).sentence == "All 2 gates hold; nothing to compare with yet: loss above champion"
-    lost = verdict_of([HELD, MISSED, EMPTY])
+    assert GateVerdict.of([HELD, HELD, EMPTY]).sentence == "All 2 gates hold; nothing to compare with yet: loss above champion"
+    lost = GateVerdict.of([HELD, MISSED, EMPTY])
     assert not lost.holds
     assert lost.sentence == "1 of 2 gates is missed: acceptance length; nothing to compare with yet: loss above champion"
-    assert verdict_of([HELD]).sentence == "The gate holds" and verdict_of([]).sentence.startswith("No gate")
-    assert verdict_of([EMPTY]).sentence == "No gate was checked; nothing to compare with yet: loss above champion"
+    assert GateVerdict.of([HELD]).sentence == "The gate holds" and GateVerdict.of([]).sentence.startswith("No gate")
+    assert GateVerdict.of([EMPTY]).sentence == "No gate was checked; nothing to compare with yet: loss above champion"
 
 
 def test_a_gate_without_a_comparison_is_not_told_as_not_measured(page):

@@ -239,12 +239,12 @@ def test_no_approval_at_closed_times(lake, make_release, monkeypatch):
     directory = make_release(lake, 1, policy=ReleasePolicy(closed=["* * * * *"]))
     with pytest.raises(ReleaseError, match=r"cannot be approved now: release\.closed of its recipe has"):
         approve(lake, directory, ANN)
-    from resources.releases.settings import checked_times, checked_zone, closed_by
+    from resources.releases.closed_times import checked, checked_zone, closed_by
 
     evening = datetime(2026, 11, 25, 17, 30, tzinfo=UTC)
     assert closed_by(["* 18-23 * * *"], "UTC", evening) is None
     assert closed_by(["* 18-23 * * *"], "Europe/Amsterdam", evening) == "* 18-23 * * *"
-    for check, value in ((checked_times, ["18:00"]), (checked_zone, "Mars/Olympus")):
+    for check, value in ((checked, ["18:00"]), (checked_zone, "Mars/Olympus")):
         with pytest.raises(ValueError, match="is no"):
             check(value)
 

@@ -26,11 +26,10 @@ from resources.lake.tables import Tables
 from resources.monitoring.metrics.scraper import Scraper
 from resources.releases.release import ReleaseRef, read_release
 from resources.serving import release_server
-from resources.serving.endpoint_server import TrafficSettings, scraping, serve
+from resources.serving.endpoint_server import ServerHost, TrafficSettings, scraping, serve
 from resources.serving.follow import Follower, Slot
 from resources.serving.programs import ServeError, find_program
 from resources.serving.release_server import ServeSettings
-from resources.serving.server_host import ServerHost
 from tests.resources.serving.served import Served
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("following")]

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from resources.lake.lake import LakeLayout
-from resources.lake.slice_stamps import slice_stamp
-from resources.lake.tables import Tables
+from resources.lake.tables import Tables, slice_stamp
 from resources.reading.ingestion import ingest
 from resources.sources import unread_objects as watched
 from resources.sources.ledger import Ledger

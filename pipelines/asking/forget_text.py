@@ -20,7 +20,7 @@ MOST_SHOWN = 20
 """Most files, pages and source objects that are named; --format json names all."""
 
 
-def as_json(plan: ErasurePlan) -> str:
+def plan_as_json(plan: ErasurePlan) -> str:
     """Everything, with stable keys."""
     content = {
         **asdict(plan),

@@ -7,7 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from pipelines.chatting.conversation import TerminalChat
+from pipelines.asking.conversation import TerminalChat
 from resources.lake.lake import LakeLayout
 from tests.resources.serving.stand_in import ANSWER, DONE, StandIn
 
