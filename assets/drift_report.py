@@ -15,10 +15,10 @@ from model_ops.jobs import counted
 from resources.curating import CurationSettings
 from resources.digests import source_digest
 from resources.drifting import (
+    DriftInputs,
     DriftReport,
     DriftSettings,
     Embedder,
-    DriftInputs,
     compare_traffic,
     plots,
     recent_rows,

@@ -40,7 +40,7 @@ from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.compare import WindowComparison
 from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns
-from resources.drifting.session_counts import SessionCounts, DriftInputs
+from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables

@@ -29,7 +29,7 @@ from resources.drifting.days import Reference, window_of
 from resources.drifting.kept_counts import CountCache, Counts, DayFiles
 from resources.drifting.prompt_vectors import Embedder, PromptVectors
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
-from resources.drifting.session_counts import EMBEDDED, TESTS, SessionCounts, DriftInputs
+from resources.drifting.session_counts import EMBEDDED, TESTS, DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake import SCHEMAS, Tables, attach_slice, rows, run, workbench
 from resources.reading import CHATS_SOURCE

@@ -10,7 +10,6 @@ import pytest
 from tiny_models import write_dataset, write_target
 
 from model_ops.answering import answerers
-from model_ops.operations.answer_rows import ANSWER_ROWS
 from model_ops.answering.completions_endpoint import CompletionTokens
 from model_ops.answering.served_answers import COLUMNS
 from model_ops.answering.turns import _said
@@ -22,6 +21,7 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.operations.answer_rows import ANSWER_ROWS
 from model_ops.operations.generate import run
 
 

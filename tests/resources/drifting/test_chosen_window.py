@@ -11,7 +11,7 @@ from resources.drifting.days import Reference
 from resources.drifting.drift import COUNTED_BY, compare_traffic
 from resources.drifting.page import write_drift_page
 from resources.drifting.release_reference import ServedRelease
-from resources.drifting.session_counts import SessionCounts, DriftInputs
+from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake import sql_files
 from resources.lake.lake import LakeLayout

@@ -9,7 +9,7 @@ from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 from resources.drifting import kept_counts
 from resources.drifting.drift import compare_traffic
 from resources.drifting.kept_counts import CountCache
-from resources.drifting.session_counts import SessionCounts, DriftInputs
+from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
