@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
 from model_ops.objectives.on_policy import Sampler
+from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS
 from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides, Tokens
 from model_ops.objectives.sampled_pair_settings import SampledPairSettings
 from model_ops.objectives.sampled_prompts import SampledPrompt
@@ -35,19 +36,6 @@ MOST_CHUNKS = 4
 GRADED_AT_ONCE = 8
 """Prompts whose answers are graded before the grades are kept: what a kill may lose."""
 TIES, NO_END, UNGRADED = "ties", "prompts_without_an_end", "ungraded_prompts"
-SCHEMA = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("step", pa.int64()),
-        ("answer", pa.int64()),
-        ("grade", pa.float64()),
-        ("parts", pa.map_(pa.string(), pa.float64())),
-        ("problem", pa.string()),
-        ("side", pa.string()),
-        ("tokens", pa.int64()),
-        ("ended", pa.bool_()),
-    ]
-)
 
 
 class SampledPair(NamedTuple):
@@ -120,7 +108,7 @@ class SampledRounds:
 
     def table(self) -> pa.Table:
         """Every graded answer. step: steps after which the model gave it. side: chosen, rejected or ''."""
-        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SCHEMA)
+        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SAMPLED_ANSWER_ROWS)
 
     def _rows(self, chunk: SampledChunk) -> Iterator[dict[str, Any]]:
         for place, answers, grades, side in zip(chunk.prompts, chunk.answers, chunk.grades, chunk.sides, strict=False):
@@ -128,6 +116,7 @@ class SampledRounds:
             for number, (tokens, grade) in enumerate(zip(answers, grades, strict=True)):
                 yield {
                     "row_id": self.prompts[place].row_id,
+                    "interaction_ids": self.prompts[place].columns.get("interaction_ids") or [],
                     "step": chunk.round * self.settings.sync_steps,
                     "answer": number,
                     "grade": grade.value,

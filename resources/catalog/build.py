@@ -54,6 +54,7 @@ _OF_ARTEFACTS = (
     "decisions",
 )
 _MADE_WITH_DATASETS = ("datasets", "metrics")
+_OVER_FILES = ("dataset_rows", "metrics_lines", "sampled_answers")
 _LAST = (
     "feedback",
     "acceptance_by_shape",
@@ -153,8 +154,8 @@ def _remake(
             files[view] = inside(lake, _create_table_view(connection, tables, name, view))
     if ARTEFACTS in parts:
         lake.mirror.fetch(lake.root / "datasets")
-        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, "dataset_rows", "metrics_lines", *found])
-        for view in ("dataset_rows", "metrics_lines", *found):
+        _drop(connection, [*_OF_ARTEFACTS, *RELEASE_RELATIONS, *_MADE_WITH_DATASETS, *_OVER_FILES, *found])
+        for view in (*_OVER_FILES, *found):
             files.pop(view, None)
         manifests, pointers = _manifests(lake), _pointers(lake)
         connection.register("manifest_texts", manifests)

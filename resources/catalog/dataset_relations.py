@@ -43,7 +43,7 @@ class _Kind:
 def create_dataset_relations(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, pointers: pa.Table
 ) -> tuple[dict[str, str], dict[str, list[Path]]]:
-    """Creates the views of datasets, `dataset_rows`, `metrics_lines`, and the rows for `datasets`.
+    """Creates the views of datasets, `dataset_rows`, `metrics_lines`, `sampled_answers`, and the rows for `datasets`.
 
     Returns, for each view, its dataset (with the kind of file, if there are several), and the files behind it.
     """
@@ -73,7 +73,11 @@ def create_dataset_relations(
         connection.execute(sql_text("catalog/artefacts/dataset_rows").format(files=paths_in_sql(lake, in_rows)))
     else:
         run(connection, "catalog/artefacts/dataset_rows_empty")
-    files["metrics_lines"] = _create_metrics_lines(connection, lake, manifests)
+    for view, name, statement, without in (
+        ("metrics_lines", "metrics.jsonl", "catalog/artefacts/metrics_lines", "catalog/artefacts/metrics_lines_empty"),
+        ("sampled_answers", "sampled.parquet", "catalog/artefacts/sampled_answers", "catalog/artefacts/sampled_answers_empty"),
+    ):
+        files[view] = _over_files(connection, lake, manifests, name, statement, without)
     connection.register("listed_datasets", pa.Table.from_pylist(listed, schema=_LISTED))
     return views, files
 
@@ -134,13 +138,16 @@ def _unite(one: pa.Schema, other: pa.Schema) -> bool:
     return all(one.field(name).type == other.field(name).type for name in set(one.names) & set(other.names))
 
 
-def _create_metrics_lines(connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table) -> list[Path]:
-    found = [lake.root / path / "metrics.jsonl" for path in manifests.column("path").to_pylist()]
+def _over_files(
+    connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, name: str, statement: str, without: str
+) -> list[Path]:
+    """Creates a view over the files of one name in all artefacts. without: the statement for a lake that has none."""
+    found = [lake.root / path / name for path in manifests.column("path").to_pylist()]
     files = [file for file in found if file.is_file()]
     if files:
-        connection.execute(sql_text("catalog/artefacts/metrics_lines").format(files=paths_in_sql(lake, files)))
+        connection.execute(sql_text(statement).format(files=paths_in_sql(lake, files)))
     else:
-        run(connection, "catalog/artefacts/metrics_lines_empty")
+        run(connection, without)
     return files
 
 

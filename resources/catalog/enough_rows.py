@@ -87,6 +87,7 @@ FILLED_BY = {
     "weight_lineage": RUN,
     "view_files": RUN,
     "metrics_lines": RUN,
+    "sampled_answers": "no model answered prompts while it was trained (preference.on_policy in the recipe)",
     "edges": RUN,
     "nodes": RUN,
     "dataset_rows": RUN,

@@ -30,7 +30,7 @@ from model_ops.files import replaced
 from resources.erasing.selection import Selection
 from resources.erasing.sought import ErasedTexts
 from resources.lake import LakeLayout
-from resources.manifests import File, counted_as, is_learnt, note_erased, read_manifest
+from resources.manifests import SAMPLED, File, counted_as, is_learnt, note_erased, read_manifest
 
 BATCH_ROWS = 8_192
 
@@ -56,16 +56,19 @@ class Hit:
 
 
 def rows_in_artefacts(lake: LakeLayout, selection: Selection) -> Iterator[Hit]:
-    """Every file of a finished dataset that holds erased rows. Only columns of ids are read."""
+    """Every file of a finished dataset, and every list of a model's own answers, that holds erased rows. Only columns of ids
+    are read."""
     ids = _Ids(selection)
-    for manifest in sorted(lake.root.glob("datasets/*/*/*/manifest.json")):
-        directory = manifest.parent
+    for manifest in sorted([*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("models/*/*/*/manifest.json")]):
+        directory, kind = manifest.parent, manifest.parts[-5].removesuffix("s")
         workload, name, version = directory.parts[-3:]
-        files = sorted(path for path in directory.rglob("*.parquet") if not path.name.startswith("."))
+        pattern = "*.parquet" if kind == "dataset" else SAMPLED
+        files = sorted(path for path in directory.rglob(pattern) if not path.name.startswith("."))
         names = [path.relative_to(directory).as_posix() for path in files]
         for path, relative in zip(files, names, strict=True):
             if found := ids.count(path):
-                yield Hit(f"dataset:{workload}/{name}@{version}", directory, relative, found, is_learnt(relative, names))
+                learnt = kind == "dataset" and is_learnt(relative, names)
+                yield Hit(f"{kind}:{workload}/{name}@{version}", directory, relative, found, learnt)
 
 
 def erase_rows(hit: Hit, selection: Selection, erasure: str, counts_only: bool = False) -> None:

@@ -44,6 +44,7 @@ from resources.erasing.pages import ReportFile, clean_page, is_searched, pages_s
 from resources.erasing.selection import ERASED_FROM, Selection, SourceObject, remove_rows, select_rows
 from resources.erasing.sought import ErasedTexts
 from resources.lake import SCHEMAS, LakeLayout, Tables, alone, naming_damage
+from resources.manifests import SAMPLED
 from resources.reading import EVERYWHERE, ingesting, refuse_other_key_of
 
 
@@ -251,7 +252,7 @@ def _fetch_rows(lake: LakeLayout) -> None:
     for folder in ("datasets", "answers"):
         lake.mirror.fetch(lake.root / folder)
     for folder in ("models", "releases", "endpoints"):
-        lake.mirror.fetch(lake.root / folder, is_searched)
+        lake.mirror.fetch(lake.root / folder, lambda path, size: path.name == SAMPLED or is_searched(path, size))
 
 
 def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None:

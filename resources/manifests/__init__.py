@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ELSEWHERE,
         ERASED,
         PAGES,
+        SAMPLED,
         SIGNATURE,
         SIGNED_PROVENANCE,
         SPLITS,

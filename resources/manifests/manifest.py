@@ -17,12 +17,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model_ops.jobs import CheckFailed
-from resources.manifests.erased import BESIDE, ERASED, ErasedRecordError, File, after_erasure, erased_in
+from resources.manifests.erased import BESIDE, ERASED, SAMPLED, ErasedRecordError, File, after_erasure, erased_in
 
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
-RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log", "bom.cdx.json", "provenance.json"})
+RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log", "bom.cdx.json", "provenance.json", SAMPLED})
 """Records of a run (seconds, tokens/s, memory, a server's output, when and by which run it was made): listed in the manifest,
 but not part of the artefact's digest. So the same weights from the same inputs have the same digest in every lake and on every
 run."""

@@ -266,6 +266,24 @@ select
     regexp_extract(filename, '([^/]+)/[^/]+$', 1) as version
 from read_parquet([{files}], hive_partitioning = false, union_by_name = true, filename = true)
 
+-- name: sampled_answers
+-- Answers that models gave while they were trained, of all versions.
+-- placeholders: files
+create view sampled_answers as
+select
+    printf('model:%s/%s@%s', parse_path(filename)[-4], parse_path(filename)[-3], parse_path(filename)[-2]) as node,
+    * exclude (filename)
+from read_parquet([{files}], hive_partitioning = false, filename = true)
+
+-- name: sampled_answers_empty
+-- `sampled_answers` for a lake in which no model answered: the columns, no rows.
+create view sampled_answers as
+select
+    ''::varchar as node, ''::varchar as row_id, []::varchar[] as interaction_ids, 0::bigint as step, 0::bigint as answer,
+    0::double as grade, map()::map(varchar, double) as parts, ''::varchar as problem, ''::varchar as side,
+    0::bigint as tokens, true as ended
+where false
+
 -- name: metrics_lines_empty
 -- `metrics_lines` for a lake without metrics.jsonl: the columns, no rows.
 create view metrics_lines as

@@ -12,6 +12,7 @@ from benchmarks import seed_intervals
 
 PROJECT = Path(__file__).resolve().parents[2]
 README, PAGE = "README.md", "docs/benchmarks.md"
+PRODUCTS = ("openai", "anthropic")
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?(?!\w)")
 
 
@@ -660,6 +661,16 @@ CLAIMS: list[Claim] = [
         "How long do the quick demo",
         "machines",
         lambda r: [f"{r('avx2', 'quick_s'):.0f}", f"{r('avx2', 'demo_s'):.0f}", f"{r('native', 'quick_s'):.0f}"],
+    ),
+    (
+        PAGE,
+        "A first day with own logs",
+        "first_day",
+        lambda r: [
+            *(f"{r(product, key):.1f}" for key in ("minutes_to_first_look", "minutes_to_release") for product in PRODUCTS),
+            str(sum(len(r(product, "keys_lost")) for product in PRODUCTS)),
+            str(len(r("slow_errors"))),
+        ],
     ),
     (
         PAGE,

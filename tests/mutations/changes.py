@@ -23,6 +23,7 @@ REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_sco
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
+GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
 
 CHANGES = {
     # losses
@@ -280,6 +281,73 @@ CHANGES = {
     ),
     "a gate whose bound is met exactly is missed": Change(
         "resources/releases/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)
+    ),
+    # graders, sampled pairs
+    "a grader that failed says 0": Change(
+        "model_ops/graders/grade.py",
+        "return Grade(None, parts, failed)",
+        "return Grade(0.0, parts)",
+        (GRADERS,),
+    ),
+    "a row with nothing to verify is wrong": Change(
+        "model_ops/graders/built_in.py",
+        "[Grade() if item is None else",
+        "[Grade(0.0) if item is None else",
+        (GRADERS,),
+    ),
+    "a grade may be no number": Change(
+        "model_ops/graders/grade.py",
+        "if not all(map(math.isfinite, parts.values())):",
+        "if not parts:",
+        (GRADERS,),
+    ),
+    "parts of a grade have no weight": Change(
+        "model_ops/graders/grade.py",
+        "settings.parts[name].weight * each",
+        "each",
+        (GRADERS,),
+    ),
+    "a judge that prefers a place goes on": Change(
+        "model_ops/graders/pairwise_judge.py",
+        "most >= OF_A_PLACE *",
+        "most > 2 *",
+        (GRADERS,),
+    ),
+    "a program of tests says that it passed": Change(
+        "model_ops/tasks/unit_tests.py",
+        "said[1:2] == [word]",
+        "bool(said[1:])",
+        ("model_ops/test_sandbox.py",),
+    ),
+    "a cut answer is chosen": Change(
+        "model_ops/objectives/sampled_rounds.py",
+        "whole = [place for place in graded if ended[place]]",
+        "whole = graded",
+        (SAMPLED,),
+    ),
+    "the second worst is rejected": Change(
+        "model_ops/objectives/sampled_rounds.py",
+        "min(graded, key=value)",
+        "sorted(graded, key=value)[1]",
+        (SAMPLED,),
+    ),
+    "a tie is learnt": Change(
+        "model_ops/objectives/sampled_rounds.py",
+        "<= least_difference else",
+        "< least_difference else",
+        (SAMPLED,),
+    ),
+    "the reference is the present model": Change(
+        "model_ops/objectives/sampled_pairs.py",
+        "parameter.data, kept.data = kept.data, parameter.data",
+        "pass",
+        (SAMPLED,),
+    ),
+    "answers come without the adapter": Change(
+        "model_ops/objectives/on_policy.py",
+        "left.pop(name).copy_(weight)",
+        "left.pop(name).copy_(own[name])",
+        (SAMPLED,),
     ),
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(
