@@ -134,8 +134,8 @@ def sampled_rounds(
 ) -> SampledRounds:
     """The rounds of `on_policy`. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
     sampling, base = settings.on_policy, job.input("model")
-    room = settings.max_length if shares else settings.max_length // 2
-    room = min(room - sampling.max_new_tokens, context_of(read_config(base)) or room) - sampling.max_new_tokens
+    room = settings.max_length - sampling.max_new_tokens if shares else settings.max_length // 2
+    room = min(room, context_of(read_config(base)) or room) - sampling.max_new_tokens
     prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
     scorer = job.inputs.get("reward_model")
     reward_model = RewardModel.load(scorer, model.device) if scorer else None

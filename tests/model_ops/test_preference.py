@@ -22,8 +22,9 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.held_out_preferences import HeldOutPreferences
 from model_ops.objectives.mismatched_answers import MismatchedPlan, mismatched_answers
 from model_ops.objectives.preference import PreferenceLoss
-from model_ops.objectives.preference_batches import PreferencePlan, label_starts, preference_batch, shared_batches
+from model_ops.objectives.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
 from model_ops.objectives.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
+from model_ops.objectives.reference_log_probs import log_probs_of
 from model_ops.operations import preference
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel.world import World
@@ -260,6 +261,33 @@ def test_bcos_shift_is_the_mean_of_the_rewards_of_earlier_steps_and_part_of_a_ch
     again.resume(json.loads(json.dumps(loss.state())))
     again.after_step({"reward_chosen": 1.0, "reward_rejected": 1.0})
     assert again.shift == pytest.approx((1.8 + 1.0) / 4)
+
+
+def test_bcos_shift_is_of_its_own_rewards_where_another_loss_gives_those_that_are_logged():
+    logged = {"reward_chosen": 5.0, "reward_rejected": 1.0}
+    for losses, given, wanted in (
+        ({"dpo_norm": 1.0, "bco": 1.0}, {}, 3.0 * 0.1 / 5.0),
+        ({"bco": 1.0, "dpo_norm": 1.0}, {}, 3.0),
+        ({"dpo_norm": 1.0, "bco": 1.0}, {"beta": 0.5}, 3.0),
+    ):
+        loss = PreferenceLoss(losses, given)
+        loss.after_step(logged)
+        assert loss.shift == pytest.approx(wanted), losses
+
+
+def test_a_row_that_two_processes_read_has_its_log_probability_once(monkeypatch):
+    model, rows, said_by = architectures.build("qwen3").requires_grad_(False), rows_of(pairs=3, singles=0), []
+
+    def total(world, value):
+        said_by.append(value.clone())
+        return sum(said_by)
+
+    monkeypatch.setattr(World, "total", total)
+    for members in ([0, 1], [2, 0]):
+        batch = preference_batch(rows, members, label_starts(rows), None)
+        found = log_probs_of(model, Asked(rows, lambda batch=batch: iter([batch])), "float32", World.alone(CPU))
+    plain = np.concatenate([-token_nll(model, to_batch([document]))[0].numpy() for document in rows.documents])
+    assert found == pytest.approx(plain, abs=1e-5)
 
 
 def test_a_silenced_batch_has_no_part_in_a_step():
