@@ -233,6 +233,10 @@ def test_a_mismatched_answer_is_that_of_the_next_row_with_another_prompt():
     for row, (other, side) in enumerate([(1, 0), (2, 1), (3, 0), (0, 1)]):
         assert made[row].input_ids.tolist() == prompts[row] + answers[other][side]
         assert made[row].target_tokens == len(answers[other][side])
+    twice = Preferences(**{**vars(rows), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
+    for row, (prompt, other, side) in enumerate([(0, 1, 0), (0, 1, 1), (1, 0, 0)]):
+        found = mismatched_answers(twice, 200).documents[row].input_ids.tolist()
+        assert found == prompts[prompt] + answers[other][side], "a neighbour with the same prompt is passed over"
     alike = rows_of(pairs=2, singles=0)
     same = Preferences(**{**vars(alike), "documents": Documents.gather([alike.documents[0]] * 2)})
     assert len(mismatched_answers(same, 25).documents[0]) == 25, "an answer that does not fit is cut"
@@ -273,6 +277,14 @@ def test_bcos_shift_is_of_its_own_rewards_where_another_loss_gives_those_that_ar
         loss = PreferenceLoss(losses, given)
         loss.after_step(logged)
         assert loss.shift == pytest.approx(wanted), losses
+
+
+def test_the_reference_reads_every_row_also_where_a_pass_ends_within_a_step():
+    rows = rows_of(pairs=5, singles=4)
+    settings = training(loss="dpo").model_copy(update={"steps": None, "epochs": 2.0, "tokens_per_step": 300})
+    plan = PreferencePlan(rows, settings, World.alone(CPU))
+    assert len(plan.rows) % plan.rows_per_step and len(plan) > len(plan.first_pass)
+    assert {member for batch in plan.asks()["train"].batches() for member in batch.members} == set(range(9))
 
 
 def test_a_row_that_two_processes_read_has_its_log_probability_once(monkeypatch):

@@ -124,6 +124,18 @@ CHANGES = {
         "return total / count if count else 0.0",
         (PREFERENCE,),
     ),
+    "the reference leaves out the end of a pass": Change(
+        "model_ops/objectives/preference_batches.py",
+        "math.ceil(len(self.rows) / self.rows_per_step)",
+        "len(self.rows) // self.rows_per_step",
+        (PREFERENCE,),
+    ),
+    "z0 may be that of a prompt's own answers": Change(
+        "model_ops/objectives/mismatched_answers.py",
+        "if not np.array_equal(prompts[place], prompt)",
+        "if place != row",
+        (PREFERENCE,),
+    ),
     "bco shifts by the rewards of another loss": Change(
         "model_ops/objectives/preference.py",
         "self._of_shift * (numbers",
