@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import architectures
 import numpy as np
@@ -473,6 +474,18 @@ def test_a_weight_or_a_confidence_that_is_none_is_named(material, tmp_path):
         data = write_preferences(tmp_path / f"{number}", [pair(3, **wrong)])
         with pytest.raises(ModelError, match=r"row pair-3 has weight .* and confidence"):
             preference.run(job(material, tmp_path / "out", data), Progress())
+
+
+def test_rows_that_are_left_out_are_noted_where_they_are_many():
+    rows, heard = rows_of(pairs=4, singles=5), Listening()
+    left = dict.fromkeys(preference.LEFT_OUT, 0)
+    preference.note_left_out(replace(rows, counts={**left, "rows": 11, "too_long": 1, "equal_answers": 1}), heard)
+    assert heard.heard == [
+        "preference: 2 of 11 rows are not learnt (equal_answers 1, too_long 1): raise max_length for rows that are too long, or "
+        "look at the dataset's rows"
+    ]
+    preference.note_left_out(replace(rows, counts={**left, "rows": 9}), few := Listening())
+    assert not few.heard
 
 
 def test_classes_that_ktos_authors_advise_against_are_noted(material, tmp_path):
