@@ -168,8 +168,8 @@ CHANGES = {
     ),
     "the reference's log-probabilities have the wrong sign": Change(
         "model_ops/objectives/reference_log_probs.py",
-        "logs[mine.places[kept]] = -nll",
-        "logs[mine.places[kept]] = nll",
+        "torch.stack([-nll, torch.ones_like(nll)])",
+        "torch.stack([nll, torch.ones_like(nll)])",
         (PREFERENCE,),
     ),
     "a row's gradient is not scaled by its coefficient": Change(

@@ -67,7 +67,7 @@ def said(folder, more):
         ),
         (
             "datasets: {preference: {dissatisfaction: 6}}",
-            "datasets.preference.dissatisfaction: must be at most 5, and 6 is not",
+            "datasets.preference.dissatisfaction: it holds 6; give a whole number from 1 to 5",
         ),
         (
             "datasets: {named: {best: {mix: {gateway: 0}}}}",
