@@ -12,7 +12,7 @@ answer wins, and that what most training pairs show (longer or shorter) does. Le
 - temperature: minimises the log-loss of sigma(difference / temperature) (Guo et al., arXiv 1706.04599). ece: mean distance of
   confidence and accuracy over ten bins of confidence from 0.5 to 1, weighted by pairs.
 - length_matched_accuracy: mean of the accuracies of pairs whose chosen answer is longer and of those whose chosen answer is
-  shorter. A model that sees length alone has 0.5.
+  shorter; None without one of the two. A model that sees length alone has 0.5.
 - spearman: rank correlation of score and length over all answers.
 """
 
@@ -79,7 +79,9 @@ def reward_report(pairs: ScoredPairs, fitted_on: ScoredPairs, longer_share: floa
         "calibrated_log_loss": _mean(np.logaddexp(0, -pairs.differences / temperature)),
         "ece": expected_calibration_error(pairs.differences),
         "calibrated_ece": expected_calibration_error(pairs.differences / temperature),
-        "length_matched_accuracy": _mean(np.array([won[part].mean() for part in (is_longer, is_shorter) if part.any()])),
+        "length_matched_accuracy": (
+            _mean(np.array([won[is_longer].mean(), won[is_shorter].mean()])) if is_longer.any() and is_shorter.any() else None
+        ),
         "spearman": spearman(answers, pairs.lengths.ravel()),
         "mean": _mean(answers),
         "deviation": float(answers.std()) if len(answers) > 1 else None,
@@ -159,8 +161,8 @@ def _rate(won: np.ndarray, sessions: np.ndarray) -> dict[str, Any]:
         return {"pairs": 0, "sessions": 0, "value": None, "low": None, "high": None}
     share, (counts, sums) = float(won.mean()), _by_session(won, sessions)
     binomial = share * (1 - share) / len(won)
-    spread = variance(moves(counts, sums)) if len(counts) > 1 else 0.0
-    effective = len(won) / max(1.0, spread / binomial) if binomial else len(counts)
+    is_spread = binomial > 0 and len(counts) > 1  # else nothing says how alike the pairs of a session are
+    effective = len(won) / max(1.0, variance(moves(counts, sums)) / binomial) if is_spread else len(counts)
     low, high = wilson(share, min(effective, len(won)))
     return {"pairs": len(won), "sessions": len(counts), "value": share, "low": low, "high": high}
 

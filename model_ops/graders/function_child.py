@@ -42,7 +42,7 @@ def load(path, name):
     except BaseException as error:
         raise Refused(f"cannot be loaded: it {raised(error, path)}") from error
     if not callable(function := getattr(module, name, None)):
-        raise Refused(f"has no function {name}")
+        raise Refused(f"has no function {name}: name one that the file defines")
     return function
 
 

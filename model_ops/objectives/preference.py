@@ -49,9 +49,14 @@ class PreferenceLoss:
             name: {key: value for key, value in given.items() if key in signature(function).parameters}
             for name, function in functions.items()
         }
-        betas = [signature(function).parameters["beta"].default for name, function in functions.items() if name != "sft"]
-        self.beta: float = given.get("beta", betas[0] if betas else 1.0)
+        betas = {
+            name: given.get("beta", signature(function).parameters["beta"].default)
+            for name, function in functions.items()
+            if name != "sft"
+        }
+        self.beta: float = next(iter(betas.values()), 1.0)
         """Of the rewards that are logged: that of the first loss."""
+        self._of_shift = betas.get("bco", self.beta) / self.beta
         self.shift, self._steps = 0.0, 0
 
     @property
@@ -86,7 +91,7 @@ class PreferenceLoss:
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Adds a step's rewards to the mean that bco shifts by. It lags one step; in the first one all rewards are 0."""
-        mean = (numbers["reward_chosen"] + numbers["reward_rejected"]) / 2
+        mean = self._of_shift * (numbers["reward_chosen"] + numbers["reward_rejected"]) / 2
         if "bco" in self.weights and mean == mean:
             self._steps += 1
             self.shift += (mean - self.shift) / self._steps

@@ -104,13 +104,17 @@ class ReferenceLogProbs:
 def log_probs_of(
     model: nn.Module, rows: Asked, precision: str, world: World, after_batch: Callable[[int], None] = lambda done: None
 ) -> Float[np.ndarray, " labels"]:
-    """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read."""
-    logs, done = torch.zeros(int(label_starts(rows.preferences)[-1]), device=world.device), 0
+    """A model's log-probability of each label; 0 where no batch holds it. after_batch: called with the number of rows read.
+
+    The last step of a pass may read rows of the next one, also those that another process has read: such a label's
+    log-probability is the mean of what the processes found."""
+    logs, done = torch.zeros(2, int(label_starts(rows.preferences)[-1]), device=world.device), 0
     for batch in rows.batches():
         mine = world.part_of(batch.to(world.device))
         with products_in(precision, world.device):
             nll, kept = token_nll(model, mine)
-        logs[mine.places[kept]] = -nll
+        logs[:, mine.places[kept]] = torch.stack([-nll, torch.ones_like(nll)])
         done += len(batch.members) * world.data_ranks
         after_batch(done)
-    return world.total(logs).cpu().numpy()
+    total, readers = world.total(logs)
+    return (total / readers.clamp(min=1)).cpu().numpy()

@@ -54,6 +54,10 @@ from model_ops.training import RowsOf, load_to_tune, save_tuned, train
 
 SAMPLED = "sampled.parquet"
 FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
+LEFT_OUT = ("equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows")
+"""Counts of rows that are not learnt."""
+MUCH = 0.1
+"""Share of rows that are left out from which a note says so."""
 LEAST_BALANCE, MOST_BALANCE = 1.0, 4 / 3
 """Of the weighted numbers of desirable and undesirable answers, for kto (arXiv 2402.01306, equation 8)."""
 
@@ -79,6 +83,7 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     learnt = None if sampling else read("train", rows=settings.rows_read)
     if learnt is not None:
         refuse_one_sided(learnt)
+        note_left_out(learnt, progress)
     validated = rows_held_out(dataset, settings.rows_read) if dataset else None
     held_out = read("validation", rows=validated) if validated else None
     model, numbers = load_to_tune(base, settings, world.loading_device)
@@ -134,8 +139,8 @@ def sampled_rounds(
 ) -> SampledRounds:
     """The rounds of `on_policy`. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
     sampling, base = settings.on_policy, job.input("model")
-    room = settings.max_length if shares else settings.max_length // 2
-    room = min(room - sampling.max_new_tokens, context_of(read_config(base)) or room) - sampling.max_new_tokens
+    room = settings.max_length - sampling.max_new_tokens if shares else settings.max_length // 2
+    room = min(room, context_of(read_config(base)) or room) - sampling.max_new_tokens
     prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
     scorer = job.inputs.get("reward_model")
     reward_model = RewardModel.load(scorer, model.device) if scorer else None
@@ -162,8 +167,7 @@ def refuse_one_sided(learnt: Preferences) -> None:
             "apo_zero_unpaired) where there are only thumbs, or collect edits, regenerated answers and ratings"
         )
     if not len(learnt.documents):
-        left = ("equal_answers", "other_prompt", "too_long", "no_answer", "unrenderable_rows")
-        said = ", ".join(f"{name} {counts[name]}" for name in left)
+        said = ", ".join(f"{name} {counts[name]}" for name in LEFT_OUT)
         raise ModelError(
             f"none of {counts['rows']} preference rows can be learnt ({said}): raise max_length, or look at the dataset's rows"
         )
@@ -173,6 +177,17 @@ def refuse_one_sided(learnt: Preferences) -> None:
         raise ModelError(
             f"all {len(learnt.documents)} answers are {said}, so nothing says what is better: add answers of the other class "
             f"or pairs{', or fine-tune on them with sft' if 1 in verdicts else ''}"
+        )
+
+
+def note_left_out(learnt: Preferences, progress: Progress) -> None:
+    """A note if many rows are not learnt, with the reasons."""
+    rows, left = learnt.counts["rows"], [f"{name} {learnt.counts[name]:,}" for name in LEFT_OUT if learnt.counts[name]]
+    if rows - len(learnt.documents) >= MUCH * rows:
+        progress.event(
+            "note",
+            message=f"preference: {rows - len(learnt.documents):,} of {rows:,} rows are not learnt ({', '.join(left)}): "
+            "raise max_length for rows that are too long, or look at the dataset's rows",
         )
 
 

@@ -1,4 +1,5 @@
-"""Items of an evaluation suite and how an answer is scored: exact text, pattern, number, JSON, function call, unit tests.
+"""Items of an evaluation suite and how an answer is scored: exact text, pattern, number, JSON, function call, refusal, unit
+tests.
 
 Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
 the same rule. Models are asked in `evaluation`. Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.tasks.item import Item, JudgedItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
+    from model_ops.tasks.refusal import CompliesItem, RefusesItem
     from model_ops.tasks.text_match import (
         ExactItem,
         NumberItem,

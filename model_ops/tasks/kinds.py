@@ -17,10 +17,13 @@ from model_ops.jobs import ModelError
 from model_ops.tasks.function_call import FunctionCallItem, score_call
 from model_ops.tasks.item import JudgedItem
 from model_ops.tasks.json_answer import JsonItem, score_json
+from model_ops.tasks.refusal import CompliesItem, RefusesItem, score_refusal
 from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_exact, score_number, score_regex
 from model_ops.tasks.unit_tests import UnitTestsItem
 
-AnyItem = NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | UnitTestsItem | JudgedItem
+AnyItem = (
+    NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | RefusesItem | CompliesItem | UnitTestsItem | JudgedItem
+)
 
 ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for item in get_args(AnyItem)}
 """Kind -> its item."""
@@ -31,6 +34,8 @@ SCORERS: dict[str, Callable[[Any, str], float]] = {
     "json_schema": score_json,
     "exact": score_exact,
     "regex": score_regex,
+    "refuses": score_refusal,
+    "complies": score_refusal,
 }
 """Kind -> (item, answer) -> score from 0 to 1."""
 

@@ -101,7 +101,7 @@ def retrain(
         str, typer.Option(help="why, in one line that is recorded; with --withdraw: why not any more", show_default=False)
     ] = "",
     action: Annotated[
-        str, typer.Option(help="what is made again: drafter_continued, drafter_new, sft_continued or full")
+        str, typer.Option(help="what is made again: drafter_continued, drafter_new, sft_continued, preference or full")
     ] = "full",
     despite: Annotated[
         list[str] | None,

@@ -255,10 +255,10 @@ class PreferenceSettings(Settings):
     dissatisfaction: int | None = Field(
         None,
         ge=1,
-        le=9,
+        le=5,
         description="`curation.judge` rates the user's next message from 1 (the answer is wrong, or the request is repeated) "
-        "to 10 (content); up to this rating the answer is an unpaired row that is not wanted. 3 is a start. Left out: no "
-        "reaction is rated",
+        "to 10 (content); up to this rating, at most 5, the answer is an unpaired row that is not wanted. 3 is a start. Left "
+        "out: no reaction is rated",
     )
 
 

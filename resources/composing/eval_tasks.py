@@ -12,7 +12,7 @@ recipe names must fit every record: EvalTaskError says what is missing.
     json_schema    json_schema | schema: an object, or its JSON text
     function_call  function: schemas; accepted calls in ground_truth, or in the file `answers` under the same id (BFCL)
     unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
-    judge          nothing but the prompt
+    judge, refuses, complies    nothing but the prompt
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ from pydantic import ValidationError
 
 from model_ops.tasks import (
     INSTRUCTION,
+    CompliesItem,
     ExactItem,
     FunctionCallItem,
     Item,
     JsonItem,
     JudgedItem,
     NumberItem,
+    RefusesItem,
     RegexItem,
     UnitTestsItem,
     final_number,
 )
 
-Task = Literal["auto", "none", "number", "exact", "regex", "json_schema", "function_call", "unit_tests", "judge"]
+Task = Literal[
+    "auto", "none", "number", "exact", "regex", "json_schema", "function_call", "refuses", "complies", "unit_tests", "judge"
+]
 
 OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
 """The kind of task that a format is known for."""
@@ -170,5 +174,7 @@ _BUILDERS = {
     "json_schema": _json_schema,
     "function_call": _function_call,
     "unit_tests": _unit_tests,
+    "refuses": lambda shared, *_: RefusesItem(**shared),
+    "complies": lambda shared, *_: CompliesItem(**shared),
     "judge": _judge,
 }

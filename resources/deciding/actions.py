@@ -31,6 +31,7 @@ SPELLED: dict[Action, str] = {
     "drafter_continued": "a drafter continued from the previous one",
     "drafter_new": "a new drafter",
     "sft_continued": "a model continued from the previous one on new rows and some old ones",
+    "preference": "preference training on the newest feedback",
     "full": "everything that is out of date",
 }
 """For sentences."""
@@ -76,7 +77,8 @@ def work_of(action: Action, facts: RecipeFacts, widened: bool = False, base_comm
         if action == "drafter_continued":
             changed["speculator"] = {"continue_from_last": True, "step_share": settings.drafter_step_share}
         return Work([*(name for name in every if name in wanted), *facts.named_datasets], models, changed)
-    first = stage("sft_model").name
+    first = stage("preference_model" if action == "preference" else "sft_model").name
     kept = models[: models.index(first)]
-    changed["sft_model"] = {"continue_from_last": True, "replay": settings.replay}
+    if action == "sft_continued":
+        changed["sft_model"] = {"continue_from_last": True, "replay": settings.replay}
     return Work([*(name for name in every if name not in kept), *facts.named_datasets], kept, changed)

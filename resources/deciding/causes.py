@@ -28,7 +28,8 @@ from resources.deciding.requests import RetrainingRequest
 from resources.deciding.settings import CAUSES, Cause, DecideSettings
 from resources.releases import closed_times
 
-OF_ANSWERS = ("bad_feedback", "quality", "refusals", "broken_answers", "errors")
+BAD_FEEDBACK = "bad_feedback"
+OF_ANSWERS = (BAD_FEEDBACK, "quality", "refusals", "broken_answers", "errors")
 """Tests of the table `drift` about how good answers are."""
 ACCEPTANCE = "acceptance"
 

@@ -32,7 +32,7 @@ import pyarrow as pa
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from stores.mirror.bucket import Conflict
 
-Action = Literal["nothing", "drafter_continued", "drafter_new", "sft_continued", "full"]
+Action = Literal["nothing", "drafter_continued", "drafter_new", "sft_continued", "preference", "full"]
 Outcome = Literal["waiting", "running", "released", "no_better", "refused_by_gates", "failed", "cancelled", "not_run"]
 REQUEST = "request"
 """Cause of a decision about a person's request, and its key in the evidence."""

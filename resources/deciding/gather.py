@@ -235,6 +235,8 @@ def _predicted(
     for action in ACTIONS:
         if action == "sft_continued" and "sft_model" not in facts.policy.stages:
             continue
+        if action == "preference" and "preference_model" not in facts.policy.stages:
+            continue
         if action in DRAFTERS and not facts.policy.speculator:
             continue
         new = seen.new_rows_of_drafter if action in DRAFTERS else seen.new_rows_of_model
@@ -246,6 +248,8 @@ def _predicted(
             drafter_gain(seen, rises["speculator"], action == "drafter_continued", settings.drafter_step_share)
             if action in DRAFTERS
             else model_gain(seen, rises["sft_model"])
+            if action != "preference"
+            else None
         )
         found[action] = ActionForecast(stages, gain, unknown_stages(work, made))
     return found

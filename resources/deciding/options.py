@@ -8,7 +8,8 @@
     gain_ratio(recent(decisions, now), "drafter_new")
 
 Chosen is the cheapest option whose gain, by its lower bound, is worth its cost: a drafter has to save its device hours within
-`payback_days`; a model has to learn at least `least_loss_gain`. A new base revision, the schedule and a request are a person's
+`payback_days`; a model has to learn at least `least_loss_gain`. What preference training gains is not predicted: it is an
+option only where feedback falls and the recipe says so. A new base revision, the schedule and a request are a person's
 own wish: they get a full run, or what the request names, whatever it gains.
 
 The time to decode is inversely proportional to the speed-up S, and S = tau / (1 + K c) with the same number of drafted tokens K
@@ -30,12 +31,12 @@ from datetime import datetime, timedelta
 from model_ops.jobs import duration
 from model_ops.training import upper_quantile
 from resources.deciding.actions import SPELLED
-from resources.deciding.causes import RetrainingCause
+from resources.deciding.causes import BAD_FEEDBACK, RetrainingCause
 from resources.deciding.decisions import Action, Decision, Option
 from resources.deciding.evidence import Estimate, Evidence, RecipeFacts
 from resources.deciding.settings import DecideSettings
 
-ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
+ACTIONS: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "preference", "full")
 DRAFTERS = ("drafter_continued", "drafter_new")
 WISHES = ("base_revision", "schedule", "request")
 
@@ -139,14 +140,18 @@ def _why_not(
         return "the recipe fine-tunes no model"
     if action == "sft_continued" and facts.as_adapter:
         return "release.form is adapter, and a continued model has no adapter on the base model"
+    if action == "preference" and "preference_model" not in facts.policy.stages:
+        return "the recipe trains on no preferences"
     if cause.request is not None:
         return "" if action == cause.request.action else f"{cause.request.by} asked for {SPELLED[cause.request.action]}"
     if cause.kind in WISHES:
         return "" if action == "full" else f"it would leave out what a {_wish(cause)} is for"
     if cause.kind == "feedback" and action in DRAFTERS:
         return "a drafter changes how fast answers come, not what they say"
-    if cause.kind == "acceptance" and action == "sft_continued":
+    if cause.kind == "acceptance" and action in ("sft_continued", "preference"):
         return "other answers bring no acceptance back"
+    if action == "preference":
+        return _why_no_preference(cause, seen, settings)
     if option.predicted_cost_s is None:
         return (
             f"its cost is unknown: no run of {' and '.join(unknown) or 'a stage of it'} was seen, and no version says how "
@@ -155,6 +160,15 @@ def _why_not(
     if option.gain_lower is None:
         return "nothing says what it would gain: no learning curve and no served acceptance"
     return _too_little(action, seen, option, settings)
+
+
+def _why_no_preference(cause: RetrainingCause, seen: Evidence, settings: DecideSettings) -> str:
+    """Nothing predicts what preference training gains, so the recipe has to say that feedback is enough of a cause."""
+    if cause.kind != "feedback" or not any(each.test == BAD_FEEDBACK for each in seen.episodes):
+        return "preferences are learnt where people like the answers less"
+    if not settings.preference_on_feedback:
+        return "nothing predicts what it would gain, and automation.decide.preference_on_feedback is off"
+    return ""
 
 
 def _too_little(action: Action, seen: Evidence, option: Option, settings: DecideSettings) -> str:
@@ -189,6 +203,11 @@ def _why(cause: RetrainingCause, chosen: Option) -> str:
     money = f" ({chosen.predicted_money:z,.2f})" if chosen.predicted_money is not None else ""
     if cause.kind in WISHES:
         return f"{what}{cost}{money}: {cause.request.by if cause.request else f'a {_wish(cause)}'} asks for it"
+    if chosen.action == "preference":
+        return (
+            f"{what}{cost}{money}: people like the answers less, and automation.decide.preference_on_feedback is on; nothing "
+            "predicts its gain, the gates measure it"
+        )
     if chosen.action in DRAFTERS:
         back = f" and pays back in {duration(chosen.payback_days * 86_400)}" if chosen.payback_days is not None else ""
         return (

@@ -32,7 +32,7 @@ from resources.endpoints import Actor
 from resources.lake import LakeLayout
 from stores.mirror.bucket import Conflict
 
-WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "full")
+WANTED: tuple[Action, ...] = ("drafter_continued", "drafter_new", "sft_continued", "preference", "full")
 NEVER = datetime.min.replace(tzinfo=UTC)
 DESPITE = ("budget", "quiet", "cool_down")
 """What a person may set aside for a request. A run at work and a candidate that waits for a person always hold."""

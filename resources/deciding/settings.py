@@ -81,6 +81,11 @@ class DecideSettings(Settings):
         le=10,
         description="Least fall of the held-out loss (nats per token), at its lower bound, for which a model is fine-tuned",
     )
+    preference_on_feedback: bool = Field(
+        False,
+        description="true: where more feedback is bad (the test `bad_feedback`), the model is trained anew on preferences with "
+        "the newest feedback, within the budget. Nothing predicts what that gains; the gates measure it",
+    )
     requests_per_day: float | None = Field(
         None,
         gt=0,

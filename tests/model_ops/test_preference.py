@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import architectures
 import numpy as np
@@ -22,8 +23,9 @@ from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.held_out_preferences import HeldOutPreferences
 from model_ops.objectives.mismatched_answers import MismatchedPlan, mismatched_answers
 from model_ops.objectives.preference import PreferenceLoss
-from model_ops.objectives.preference_batches import PreferencePlan, label_starts, preference_batch, shared_batches
+from model_ops.objectives.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
 from model_ops.objectives.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
+from model_ops.objectives.reference_log_probs import log_probs_of
 from model_ops.operations import preference
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel.world import World
@@ -232,6 +234,10 @@ def test_a_mismatched_answer_is_that_of_the_next_row_with_another_prompt():
     for row, (other, side) in enumerate([(1, 0), (2, 1), (3, 0), (0, 1)]):
         assert made[row].input_ids.tolist() == prompts[row] + answers[other][side]
         assert made[row].target_tokens == len(answers[other][side])
+    twice = Preferences(**{**vars(rows), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
+    for row, (prompt, other, side) in enumerate([(0, 1, 0), (0, 1, 1), (1, 0, 0)]):
+        found = mismatched_answers(twice, 200).documents[row].input_ids.tolist()
+        assert found == prompts[prompt] + answers[other][side], "a neighbour with the same prompt is passed over"
     alike = rows_of(pairs=2, singles=0)
     same = Preferences(**{**vars(alike), "documents": Documents.gather([alike.documents[0]] * 2)})
     assert len(mismatched_answers(same, 25).documents[0]) == 25, "an answer that does not fit is cut"
@@ -260,6 +266,41 @@ def test_bcos_shift_is_the_mean_of_the_rewards_of_earlier_steps_and_part_of_a_ch
     again.resume(json.loads(json.dumps(loss.state())))
     again.after_step({"reward_chosen": 1.0, "reward_rejected": 1.0})
     assert again.shift == pytest.approx((1.8 + 1.0) / 4)
+
+
+def test_bcos_shift_is_of_its_own_rewards_where_another_loss_gives_those_that_are_logged():
+    logged = {"reward_chosen": 5.0, "reward_rejected": 1.0}
+    for losses, given, wanted in (
+        ({"dpo_norm": 1.0, "bco": 1.0}, {}, 3.0 * 0.1 / 5.0),
+        ({"bco": 1.0, "dpo_norm": 1.0}, {}, 3.0),
+        ({"dpo_norm": 1.0, "bco": 1.0}, {"beta": 0.5}, 3.0),
+    ):
+        loss = PreferenceLoss(losses, given)
+        loss.after_step(logged)
+        assert loss.shift == pytest.approx(wanted), losses
+
+
+def test_the_reference_reads_every_row_also_where_a_pass_ends_within_a_step():
+    rows = rows_of(pairs=5, singles=4)
+    settings = training(loss="dpo").model_copy(update={"steps": None, "epochs": 2.0, "tokens_per_step": 300})
+    plan = PreferencePlan(rows, settings, World.alone(CPU))
+    assert len(plan.rows) % plan.rows_per_step and len(plan) > len(plan.first_pass)
+    assert {member for batch in plan.asks()["train"].batches() for member in batch.members} == set(range(9))
+
+
+def test_a_row_that_two_processes_read_has_its_log_probability_once(monkeypatch):
+    model, rows, said_by = architectures.build("qwen3").requires_grad_(False), rows_of(pairs=3, singles=0), []
+
+    def total(world, value):
+        said_by.append(value.clone())
+        return sum(said_by)
+
+    monkeypatch.setattr(World, "total", total)
+    for members in ([0, 1], [2, 0]):
+        batch = preference_batch(rows, members, label_starts(rows), None)
+        found = log_probs_of(model, Asked(rows, lambda batch=batch: iter([batch])), "float32", World.alone(CPU))
+    plain = np.concatenate([-token_nll(model, to_batch([document]))[0].numpy() for document in rows.documents])
+    assert found == pytest.approx(plain, abs=1e-5)
 
 
 def test_a_silenced_batch_has_no_part_in_a_step():
@@ -433,6 +474,18 @@ def test_a_weight_or_a_confidence_that_is_none_is_named(material, tmp_path):
         data = write_preferences(tmp_path / f"{number}", [pair(3, **wrong)])
         with pytest.raises(ModelError, match=r"row pair-3 has weight .* and confidence"):
             preference.run(job(material, tmp_path / "out", data), Progress())
+
+
+def test_rows_that_are_left_out_are_noted_where_they_are_many():
+    rows, heard = rows_of(pairs=4, singles=5), Listening()
+    left = dict.fromkeys(preference.LEFT_OUT, 0)
+    preference.note_left_out(replace(rows, counts={**left, "rows": 11, "too_long": 1, "equal_answers": 1}), heard)
+    assert heard.heard == [
+        "preference: 2 of 11 rows are not learnt (equal_answers 1, too_long 1): raise max_length for rows that are too long, or "
+        "look at the dataset's rows"
+    ]
+    preference.note_left_out(replace(rows, counts={**left, "rows": 9}), few := Listening())
+    assert not few.heard
 
 
 def test_classes_that_ktos_authors_advise_against_are_noted(material, tmp_path):

@@ -81,6 +81,12 @@ def test_pairs_of_one_session_count_as_what_they_are():
     assert alike["sessions"] == 4
 
 
+def test_one_session_says_no_more_than_one_pair():
+    found = pairs([[1, 0]] * 30 + [[0, 1]] * 10, sessions=["one"] * 40)
+    of_all = reward_report(found, NONE, 0.6)["accuracy"]["all"]
+    assert (of_all["low"], of_all["high"]) == pytest.approx(wilson(0.75, 1))
+
+
 def test_the_fitted_temperature_undoes_a_scale():
     differences = drawn(4_000)
     assert fitted_temperature(differences) == pytest.approx(1.0, abs=0.1)
@@ -121,6 +127,9 @@ def test_length_matched_accuracy_is_a_half_for_a_model_of_length_alone():
     report = reward_report(pairs(lengths, lengths=lengths), NONE, 0.8)
     assert report["accuracy"]["all"]["value"] == 0.8 and report["length_matched_accuracy"] == 0.5
     assert report["spearman"] == pytest.approx(1.0) and report["above_longer"]["value"] == 0.0
+    equal = pairs([*lengths, [9, 1]], lengths=[*lengths, [3, 3]])
+    assert reward_report(equal, NONE, 0.8)["length_matched_accuracy"] == 0.5, "answers of one length say nothing of length"
+    assert reward_report(pairs(lengths[:8], lengths=lengths[:8]), NONE, 0.8)["length_matched_accuracy"] is None
 
 
 def test_a_bound_is_held_by_the_lower_end():
@@ -129,6 +138,8 @@ def test_a_bound_is_held_by_the_lower_end():
     assert 0.85 < low < 0.9 and missed_bounds(report, low - 0.001, 0.0) == []
     (sentence,) = missed_bounds(report, low + 0.01, None)
     assert sentence.startswith("held-out accuracy is 1.000 with a lower end of 0.88")
+    above = reward_report(pairs([[1, 0]] * 30, lengths=[[2, 5]] * 30), NONE, 0.5)["above_longer"]
+    assert (above["low"], above["high"]) == pytest.approx((1 - 3 / 30, 1 + 3 / 30)), "30 pairs alike: the rule of three"
     short = reward_report(pairs([[1, 0]] * 30), NONE, 0.5)
     assert len(missed_bounds(short, None, 0.01)) == 1, "the longer answer always wins, too"
     assert "one session" in missed_bounds(reward_report(pairs([[1, 0]] * 3, sessions=["a"] * 3), NONE, 0.5), None, 0.0)[0]

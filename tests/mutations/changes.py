@@ -72,14 +72,20 @@ CHANGES = {
     ),
     "pairs of one session count as if they were apart": Change(
         "model_ops/evaluation/scored_pairs.py",
-        "len(won) / max(1.0, spread / binomial)",
-        "len(won) / max(1.0, 0 * spread / binomial)",
+        "max(1.0, variance(moves(counts, sums)) / binomial)",
+        "max(1.0, 0 * variance(moves(counts, sums)) / binomial)",
         (SCORED_PAIRS,),
     ),
     "the temperature multiplies": Change(
         "model_ops/evaluation/scored_pairs.py",
         "return 1 / math.sqrt(low * high)",
         "return math.sqrt(low * high)",
+        (SCORED_PAIRS,),
+    ),
+    "one session counts as many": Change(
+        "model_ops/evaluation/scored_pairs.py",
+        "binomial > 0 and len(counts) > 1",
+        "binomial > 0",
         (SCORED_PAIRS,),
     ),
     "a reward model's gate looks at the middle of the interval": Change(
@@ -119,6 +125,30 @@ CHANGES = {
         "return total / count if count else 0.0",
         (PREFERENCE,),
     ),
+    "the reference leaves out the end of a pass": Change(
+        "model_ops/objectives/preference_batches.py",
+        "math.ceil(len(self.rows) / self.rows_per_step)",
+        "len(self.rows) // self.rows_per_step",
+        (PREFERENCE,),
+    ),
+    "z0 may be that of a prompt's own answers": Change(
+        "model_ops/objectives/mismatched_answers.py",
+        "if not np.array_equal(prompts[place], prompt)",
+        "if place != row",
+        (PREFERENCE,),
+    ),
+    "bco shifts by the rewards of another loss": Change(
+        "model_ops/objectives/preference.py",
+        "self._of_shift * (numbers",
+        "(numbers",
+        (PREFERENCE,),
+    ),
+    "a label that two processes read counts twice": Change(
+        "model_ops/objectives/reference_log_probs.py",
+        "readers.clamp(min=1)",
+        "readers.clamp(max=1)",
+        (PREFERENCE,),
+    ),
     "a doubtful label is taken for a sure one": Change(
         "model_ops/objectives/preference.py",
         "1 - batch.confidence[chosen]",
@@ -139,8 +169,8 @@ CHANGES = {
     ),
     "the reference's log-probabilities have the wrong sign": Change(
         "model_ops/objectives/reference_log_probs.py",
-        "logs[mine.places[kept]] = -nll",
-        "logs[mine.places[kept]] = nll",
+        "torch.stack([-nll, torch.ones_like(nll)])",
+        "torch.stack([nll, torch.ones_like(nll)])",
         (PREFERENCE,),
     ),
     "a row's gradient is not scaled by its coefficient": Change(
@@ -188,6 +218,18 @@ CHANGES = {
     ),
     "an edit's evaluation item is learnt": Change(
         "sql/composing/preference_rules.sql", "(reason = 'edited' or origin = 'teacher')", "origin = 'teacher'", (PAIRS,)
+    ),
+    "preferences are learnt whatever the recipe says": Change(
+        "resources/deciding/options.py",
+        "if not settings.preference_on_feedback:",
+        "if settings.preference_on_feedback is None:",
+        ("resources/deciding/test_options.py",),
+    ),
+    "a refusal is right for harmless requests": Change(
+        "model_ops/tasks/refusal.py",
+        'item.kind == "refuses"',
+        'item.kind == "complies"',
+        ("model_ops/test_task_scorers.py",),
     ),
     # packing
     "the first label of a document is the token itself": Change(

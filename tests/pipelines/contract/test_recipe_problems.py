@@ -66,6 +66,10 @@ def said(folder, more):
             "datasets.preference.dissatisfaction: a judge rates the reactions, and nothing says which; set curation.judge",
         ),
         (
+            "datasets: {preference: {dissatisfaction: 6}}",
+            "datasets.preference.dissatisfaction: it holds 6; give a whole number from 1 to 5",
+        ),
+        (
             "datasets: {named: {best: {mix: {gateway: 0}}}}",
             "datasets.named.best: mix holds only zeros; give at least one source or seed a share above 0",
         ),

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 import pytest
 
+from pipelines.contract.recipe import load_recipe
 from pipelines.graph import decide_sensor as deciding
 from pipelines.graph.decide_sensor import DECISION_TAG, KEPT_TAG, kept_in, run_request
 from pipelines.graph.recipe_graph import definitions
@@ -160,15 +161,17 @@ def test_a_store_that_is_away_is_said_and_tried_again(tmp_path, monkeypatch):
     assert "away" in found.skip_message and not found.run_requests
 
 
-@pytest.mark.parametrize("action", ["drafter_continued", "drafter_new", "sft_continued", "full"])
-def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, recipe, action):
+@pytest.mark.parametrize("action", ["drafter_continued", "drafter_new", "sft_continued", "preference", "full"])
+def test_the_run_of_every_action_can_be_started_as_it_is(tmp_path, action):
     """Selection and config are checked by Dagster against the real job."""
     from tests.resources.deciding.examples import decision
 
     path = tmp_path / "shop.yaml"
-    path.write_text(json.dumps(RECIPE))
+    more = {"preference": {}, "datasets": {"preference": {}}} if action == "preference" else {}
+    path.write_text(json.dumps(RECIPE | more))
     graph = definitions(path, tmp_path / "lake")
-    work = work_of(action, recipe.facts, widened=True)
+    work = work_of(action, load_recipe(path).facts, widened=True)
+    assert ("sft_model" in work.kept) == (action not in ("sft_continued", "full"))
     request = run_request(decision(action=action), work)
     job = graph.resolve_job_def("train").get_subset(asset_selection=set(request.asset_selection))
     assert dg.validate_run_config(job, request.run_config)

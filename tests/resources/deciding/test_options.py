@@ -1,11 +1,12 @@
 """The cheapest option whose gain pays back by its lower bound is chosen; every other one says why not."""
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
 from resources.deciding.causes import RetrainingCause
-from resources.deciding.evidence import Estimate
+from resources.deciding.evidence import Episode, Estimate
 from resources.deciding.options import ActionForecast, weigh
 from resources.stages.model_policy import ModelPolicy
 from tests.resources.deciding.examples import FACTS, PREDICTED, SEEN, SETTINGS, decision, with_settings
@@ -61,6 +62,25 @@ def test_without_speed_or_traffic_payback_is_unknown_unless_nobody_asks_for_it()
 def test_answers_that_got_worse_need_a_model_and_lost_acceptance_a_drafter():
     assert chosen(RetrainingCause("feedback", "", ""))[0] == "sft_continued"
     assert chosen(ACCEPTANCE)[1]["sft_continued"].why_not == "other answers bring no acceptance back"
+
+
+def test_preferences_are_learnt_where_more_feedback_is_bad_and_the_recipe_says_so():
+    policy = ModelPolicy(off=FACTS.policy.off - {"preference", "datasets.preference"})
+    facts, told = replace(FACTS, policy=policy), {"preference_on_feedback": True}
+    predicted = {**PREDICTED, "preference": ActionForecast({"preference_model": 1_800.0}, None)}
+    worse = replace(SEEN, episodes=(Episode("bad_feedback", 7, date(2026, 6, 1), date(2026, 6, 9), 0.4, 0.2),))
+    feedback = RetrainingCause("feedback", "", "")
+
+    def made(cause=feedback, seen=worse, facts=facts, **more):
+        return chosen(cause, seen, predicted, facts, SETTINGS.model_copy(update=more))
+
+    action, options, why = made(**told)
+    assert action == "preference" and "nothing predicts its gain" in why and options[action].predicted_cost_s == 1_800
+    assert "preference_on_feedback is off" in made()[1]["preference"].why_not and made()[0] == "sft_continued"
+    errors = replace(SEEN, episodes=(replace(worse.episodes[0], test="errors"),))
+    assert "like the answers less" in made(seen=errors, **told)[1]["preference"].why_not
+    assert made(NEW_LOGS, **told)[0] == "drafter_continued"
+    assert made(facts=FACTS, **told)[1]["preference"].why_not == "the recipe trains on no preferences"
 
 
 def test_drift_of_the_traffic_alone_trains_nothing_unless_the_recipe_says_so():

@@ -177,7 +177,7 @@ def test_a_request_changes_the_pulse_that_lets_a_tick_look(lake):
     [
         (replace(ANA, reason=""), "full", [], "the reason is empty"),
         (ANA, "drafter-new", [], "action is 'drafter-new', which does not exist; did you mean drafter_new?"),
-        (ANA, "nothing", [], "it is one of drafter_continued, drafter_new, sft_continued, full"),
+        (ANA, "nothing", [], "it is one of drafter_continued, drafter_new, sft_continued, preference, full"),
         (ANA, "full", ["quiet", "candidate"], "despite is 'candidate'"),
     ],
 )
