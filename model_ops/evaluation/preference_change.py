@@ -4,7 +4,8 @@
     found.measurements, found.not_measured                  # writes preference_pairs.jsonl
 
 Of every held-out pair the log-probability of both answers by both models: preference_accuracy, the share of pairs whose chosen
-answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4). Of the answers of both models to
+answer gained more than the rejected one (DPO's implicit reward, arXiv 2305.18290, section 4), with an interval over sessions,
+because pairs of one session are alike. Of the answers of both models to
 some of these prompts: win_rate by the judge of `evaluation.tasks`, length_ratio, and divergence_from_parent, the mean of
 log p(target) - log p(parent) over tokens that the target sampled, an unbiased estimate of KL(target || parent).
 
@@ -34,6 +35,7 @@ from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, Measurement, What, at_temperature
 from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
+from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import CHARACTERS, MESSAGES, text_of
 from model_ops.evaluation.token_scores import scored_model
@@ -87,7 +89,10 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
         )
         return found
     gains = _gains(*(asked.log_probs(role, {key: read[role][key] for key in read[role] if key[0] in shared}) for role in read))
-    found.measurements.append(asked.measured("preference_accuracy", *_share_of_gains(list(gains.values())), "pairs", "share"))
+    rows = _rows(job.inputs["preferences"])
+    sessions = [str(rows[name].get("session_id") or name) for name in gains]
+    share = _share_of_gains(list(gains.values()), sessions)
+    found.measurements.append(asked.measured("preference_accuracy", *share, "pairs", "share", over="sessions"))
     drawn = random.Random(settings.seed).sample(shared, min(len(shared), MOST_PROMPTS, settings.prompts))
     prompts = {role: {name: _prompt(read[role][name, CHOSEN]) for name in drawn} for role in read}
     answers = {role: asked.answers(role, prompts[role], temperature=0.0) for role in read}
@@ -97,7 +102,6 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
         return found
     lengths = [np.array([max(1, len(answers[role][name]["tokens"])) for name in both], float) for role in read]
     found.measurements.append(asked.measured("length_ratio", *_ratio(*lengths), "prompts", "ratio", GREEDY))
-    rows = _rows(job.inputs["preferences"])
     try:
         if settings.tasks.judge is None:
             raise ModelError("no judge compares answers: set evaluation.tasks.judge")
@@ -208,7 +212,9 @@ class _Asked:
         counted: str,
         unit: str,
         sampling: str = "",
+        over: str = "",
     ) -> Measurement:
+        """over: what the interval is over, if not what is counted."""
         return Measurement(
             what=what,
             of="target",
@@ -221,7 +227,7 @@ class _Asked:
             n=n,
             counted=counted,
             unit=unit,
-            method=f"Student's t over {counted}",
+            method=f"Student's t over {over or counted}",
         )
 
 
@@ -231,10 +237,13 @@ def _gains(target: Mapping[Key, float], parent: Mapping[Key, float]) -> dict[str
     return {name: moved[name, CHOSEN] - moved[name, REJECTED] for name, side in moved if side == CHOSEN}
 
 
-def _share_of_gains(gains: Sequence[float]) -> Estimate:
-    """(share of gains above 0, half of those that are 0; its interval; their number)."""
-    right = [0.5 + 0.5 * float(np.sign(gain)) for gain in gains]
-    return float(np.mean(right)), *(mean_interval(right, 0.0, 1.0) or (None, None)), len(right)
+def _share_of_gains(gains: Sequence[float], sessions: Sequence[str]) -> Estimate:
+    """(share of gains above 0, half of those that are 0; its interval over sessions, whose pairs are alike; their number)."""
+    right = np.array([0.5 + 0.5 * float(np.sign(gain)) for gain in gains])
+    value, reach = mean_and_reach(right, np.array(sessions))
+    if value is None or reach is None:
+        return float(np.mean(right)), None, None, len(right)
+    return value, max(0.0, value - reach), min(1.0, value + reach), len(right)
 
 
 def _win_rate(wins: Sequence[float]) -> Estimate:
@@ -264,8 +273,11 @@ def _answered(name: str, prompt: Sequence[int], tokens: Sequence[int]) -> Docume
 
 def _rows(dataset: Path) -> dict[str, dict[str, Any]]:
     """The test pairs as they are in the dataset, by id."""
-    columns = ["row_id", "reason", "prompt", CHOSEN, REJECTED]
-    return {row["row_id"]: row for row in pq.read_table(dataset / "test.parquet", columns=columns).to_pylist()}
+    file = dataset / "test.parquet"
+    columns = [
+        name for name in ("row_id", "session_id", "reason", "prompt", CHOSEN, REJECTED) if name in pq.read_schema(file).names
+    ]
+    return {row["row_id"]: row for row in pq.read_table(file, columns=columns).to_pylist()}
 
 
 def _shown(

@@ -59,7 +59,7 @@ def reward_report(pairs: ScoredPairs, fitted_on: ScoredPairs, longer_share: floa
     everywhere = np.ones(len(won), dtype=bool)
     parts = {"all": everywhere, **{str(reason): reasons == reason for reason in np.unique(reasons)}, "later": pairs.is_later}
     temperature = fitted_temperature(fitted_on.differences)
-    middle, reach = _mean_and_reach(won - longer, sessions)
+    middle, reach = mean_and_reach(won - longer, sessions)
     is_longer = pairs.lengths[:, 0] > pairs.lengths[:, 1]
     is_shorter = pairs.lengths[:, 0] < pairs.lengths[:, 1]
     answers = pairs.scores.ravel()
@@ -167,7 +167,7 @@ def _rate(won: np.ndarray, sessions: np.ndarray) -> dict[str, Any]:
     return {"pairs": len(won), "sessions": len(counts), "value": share, "low": low, "high": high}
 
 
-def _mean_and_reach(values: np.ndarray, sessions: np.ndarray) -> tuple[float | None, float | None]:
+def mean_and_reach(values: np.ndarray, sessions: np.ndarray) -> tuple[float | None, float | None]:
     """Mean over pairs and the half width of its 95 % interval; None for the latter with fewer than two sessions."""
     counts, sums = _by_session(values, sessions)
     if len(counts) < 2:

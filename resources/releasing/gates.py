@@ -317,7 +317,7 @@ def _gate(name: str, wanted: float, found: Measurement | None, compared: GateInp
             wanted=wanted,
             measured=found.value,
             passed=False,
-            reason="one row has no interval",
+            reason=f"one {'row' if found.n < 2 else 'session'} has no interval",
             rows=found.n,
             of=found.of,
             against=found.against,

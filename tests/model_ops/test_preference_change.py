@@ -13,7 +13,7 @@ from tiny_models import write_target
 from model_ops.documents import read_preferences
 from model_ops.evaluation import preference_change as module
 from model_ops.evaluation.measurement import find
-from model_ops.evaluation.preference_change import preference_change
+from model_ops.evaluation.preference_change import _share_of_gains, preference_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
@@ -106,6 +106,15 @@ def test_a_judge_counts_wins(place, tmp_path):
 @pytest.mark.parametrize(("wins", "value"), [([1, 1, 0, -1], 0.625), ([-1, -1], 0.0), ([0, 0], 0.5)])
 def test_a_tie_is_half_a_win(wins, value):
     assert module._win_rate(wins)[0] == value
+
+
+def test_the_interval_of_the_pairs_is_over_sessions():
+    gains = [1.0, 1.0, 1.0, -1.0, 1.0, -1.0]
+    apart = _share_of_gains(gains, ["a", "b", "c", "d", "e", "f"])
+    assert apart == pytest.approx((4 / 6, max(0, 4 / 6 - 2.571 * (4 / 18 / 5) ** 0.5), 1.0, 6), rel=1e-3)
+    value, low, high, n = _share_of_gains(gains * 9, ["a", "b", "c", "d", "e", "f"] * 9)
+    assert (value, low, high, n) == pytest.approx((*apart[:3], 54), rel=1e-3), "nine times the same pairs say no more"
+    assert _share_of_gains(gains, ["a"] * 6) == (pytest.approx(4 / 6), None, None, 6)
 
 
 def test_ratio_of_lengths_has_the_interval_of_its_influences():
