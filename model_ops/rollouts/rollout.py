@@ -77,6 +77,10 @@ class Rollout:
 class Engine(Protocol):
     """What samples: the model in training, or a server."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether it computes in float32 on a CPU, so that its log-probabilities are the trainer's but for rounding."""
+
     def sync(self, version: int) -> None:
         """Takes the policy's present weights, which are those after `version` optimizer steps. Raises ModelError if it
         cannot."""
