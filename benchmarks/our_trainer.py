@@ -3,8 +3,8 @@
     python -m benchmarks.our_trainer JOB.json RESULT.json
 
 JOB: a job of operation sft, preference or rft (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights
-are saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
-reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
+are saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens) and
+loss. reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
 """
 
 from __future__ import annotations

@@ -35,15 +35,8 @@ def main() -> None:
 def config_of(output: str, **more: Any):
     from trl import GRPOConfig
 
-    plain = {
-        "report_to": [],
-        "bf16": False,
-        "use_cpu": True,
-        "gradient_checkpointing": False,
-        "beta": 0.0,
-        "disable_tqdm": True,
-    }
-    return GRPOConfig(output_dir=output, **{**plain, **more})
+    plain = {"report_to": [], "bf16": False, "use_cpu": True, "gradient_checkpointing": False, "beta": 0.0}
+    return GRPOConfig(output_dir=output, disable_tqdm=True, **{**plain, **more})
 
 
 def losses(job: dict[str, Any]) -> dict[str, Any]:
