@@ -30,7 +30,8 @@ from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 
-NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "speculator", "champion_speculator", "draft_model")
+OF_DRAFTERS = ("speculator", "champion_speculator", "draft_model")
+NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "prompts", *OF_DRAFTERS)
 """Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
 
 NATS = "nats per token"
@@ -108,7 +109,7 @@ def comparisons(job: Job) -> list[tuple[str, str]]:
 
 def teacher_of_student(job: Job) -> str | None:
     """The role of the model that the student was distilled from: the nearest one before it; None without one."""
-    return next((role for role in ("merged", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
+    return next((role for role in ("merged", "rft", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
 
 
 def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:
