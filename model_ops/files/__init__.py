@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.files.digests import is_named, names_of, target_digest, vocabulary_digest, weight_file_stamps
     from model_ops.files.file_locks import is_at, lock, locked, try_lock, unlock
     from model_ops.files.hub import hub_model, imported_commit, is_commit, is_offline
+    from model_ops.files.json_lines import JsonLines
     from model_ops.files.standard_library import library_sources
     from model_ops.files.template_files import FOLDER, chat_templates, copy_beside_weights, template_text
     from model_ops.files.tensor_files import (
