@@ -50,12 +50,13 @@ from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
-from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, StudentSampler, answered
+from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.pruning.layer_importance import least_important
 from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.rollouts import InProcessEngine
 from model_ops.training.trainer import train
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -183,7 +184,7 @@ class Bench:
                 ends = segment_ends(layers, self.teacher.config.num_hidden_layers)
                 loss = HiddenStateMatching(loss, self.teacher, ends, side.hidden_weight)
         if side.sampled is not None:
-            plan = OnPolicyPlan(plan, StudentSampler(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
+            plan = OnPolicyPlan(plan, InProcessEngine(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
         result = train(student, plan, loss, settings, work / ".work", Progress(), "student")
         shutil.rmtree(work, ignore_errors=True)
         return {
@@ -213,7 +214,7 @@ class Bench:
     @torch.no_grad()
     def own_kl(self, student: PreTrainedModel) -> float:
         """KL(student || teacher) in nats a token along the student's own answers to held-out prompts."""
-        sampler = StudentSampler(student, self.ends, ON_POLICY)
+        sampler = InProcessEngine(student, self.ends, ON_POLICY)
         answers = sampler([prompt for _, prompt in self.prompts], [row_id for row_id, _ in self.prompts], 0)
         documents = [
             answered(row_id, np.array(prompt), answer) for (row_id, prompt), answer in zip(self.prompts, answers, strict=True)

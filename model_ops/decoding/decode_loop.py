@@ -56,6 +56,9 @@ class Completion:
     """Token ids up to the limit or the end-of-text token, which is included."""
     beyond: list[int] = field(default_factory=list)
     """Token ids after the answer's end: the rest of the last round, or as many as requested."""
+    log_probs: list[float] = field(default_factory=list)
+    """Of each of `tokens`, where they are asked for: float32, by the logits divided by the temperature (at temperature 0 by the
+    logits), before truncation."""
     finish_reason: Literal["stop", "length"] = "length"
     forwards: int = 0
     """Rounds: target forward passes after prefill."""
@@ -87,6 +90,7 @@ def decode(
     truncation: Truncation = NONE,
     penalties: Penalties = NO_PENALTIES,
     on_tokens: Callable[[int, list[int], int], None] | None = None,
+    log_probs: bool = False,
 ) -> list[Completion]:
     """Answers to all prompts, in their order, with or without a drafter. Penalties act at any temperature, truncation
     (top-p, top-k, min-p) where tokens are sampled.
@@ -94,6 +98,7 @@ def decode(
     beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
     on_batch is called after each batch with the number of finished rows. on_tokens is called after each round with a prompt's
     number, its new tokens, and how many of them, the first ones, are accepted drafts; what it raises ends the decoding.
+    log_probs: whether the answers have the log-probability of each token.
 
     Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions.
     """
@@ -118,6 +123,7 @@ def decode(
             truncation,
             penalties,
             None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said),
+            log_probs,
         )
         batch.run()
         for row, answer in zip(rows, batch.answers, strict=True):
@@ -146,8 +152,9 @@ class _Batch:
         truncation,
         penalties,
         on_tokens,
+        log_probs,
     ):
-        self.truncation, self.penalties, self.on_tokens = truncation, penalties, on_tokens
+        self.truncation, self.penalties, self.on_tokens, self.log_probs = truncation, penalties, on_tokens, log_probs
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -191,8 +198,9 @@ class _Batch:
             self.history.add(first[:, None], torch.ones_like(first))
         if self.drafter is not None:
             self.drafter.begin(self.prompts, first, captured)
-        for row, token in zip(self.live, first.tolist(), strict=True):
-            self._emit(row, [token])
+        logs = self._logs_of(logits[:, None], first[:, None])
+        for row, token, log in zip(self.live, first.tolist(), logs, strict=True):
+            self._emit(row, [token], log)
         return self._compact(first)
 
     def _round(self, last: Tensor) -> Tensor | None:
@@ -224,7 +232,8 @@ class _Batch:
             self.drafter.advance(emitted, accepted + 1, captured)
         drafted = proposal.valid.sum(dim=1) if proposal is not None else torch.zeros_like(accepted)
         read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()  # one transfer for each round
-        for row, (*tokens, count, proposed) in zip(self.live, read, strict=True):
+        logs = self._logs_of(logits, emitted)
+        for row, (*tokens, count, proposed), log in zip(self.live, read, logs, strict=True):
             if self.finished[row]:
                 continue
             if not self.ended[row]:
@@ -234,8 +243,15 @@ class _Batch:
                 answer.drafted += proposed
                 for position in range(count - 1):
                     answer.accepted_at[position] += 1
-            self._emit(row, tokens[:count])
+            self._emit(row, tokens[:count], log[:count])
         return self._compact(token)
+
+    def _logs_of(self, logits: Tensor, tokens: Tensor) -> list[list[float]]:
+        """Log-probability of each token [rows, tokens] by its logits; nothing where nobody asked."""
+        if not self.log_probs:
+            return [[]] * len(tokens)
+        scaled = logits / (self.temperature or 1.0)
+        return (scaled.gather(-1, tokens[:, :, None]).squeeze(-1) - scaled.logsumexp(dim=-1)).tolist()
 
     def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         if proposal is None or self.temperature == 0 or proposal.probabilities is None:
@@ -256,8 +272,8 @@ class _Batch:
             uniforms[:, :, FINAL],
         )
 
-    def _emit(self, row: int, tokens: list[int]) -> None:
-        """Adds a round's tokens to an answer up to its end, and the rest to `beyond`."""
+    def _emit(self, row: int, tokens: list[int], logs: list[float]) -> None:
+        """Adds a round's tokens to an answer up to its end, and the rest to `beyond`. logs: of the tokens, or none."""
         answer = self.answers[row]
         said = len(answer.tokens)
         for index, token in enumerate(tokens):
@@ -269,6 +285,7 @@ class _Batch:
                 answer.finish_reason, self.ended[row] = "stop", True
             elif len(answer.tokens) >= self.limits[row]:
                 self.ended[row] = True
+        answer.log_probs += logs[: len(answer.tokens) - said]
         self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
         if self.on_tokens is not None and (new := answer.tokens[said:]):
             self.on_tokens(row, new, min(len(tokens) - 1, len(new)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_ops.objectives.held_out_preferences import HeldOutPreferences
     from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
     from model_ops.objectives.mismatched_answers import MismatchedPlan
-    from model_ops.objectives.on_policy import OnPolicyPlan, StudentSampler
+    from model_ops.objectives.on_policy import OnPolicyPlan
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.paired_batches import PairedPlan
     from model_ops.objectives.preference import PreferenceLoss
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from model_ops.objectives.sampled_answers import AnswerLog
     from model_ops.objectives.sampled_pair_settings import SampledPairSettings
     from model_ops.objectives.sampled_pairs import SampledPairPlan
-    from model_ops.objectives.sampled_prompts import read_sampled_prompts
     from model_ops.objectives.sampled_rounds import SampledRounds
     from model_ops.objectives.sft import next_token_loss
     from model_ops.objectives.spelling import Spelling

@@ -1,6 +1,6 @@
 """Steps of a distillation whose answers the student itself samples (GKD, Agarwal et al., arXiv 2306.13649, algorithm 1).
 
-    plan = OnPolicyPlan(packed_plan, StudentSampler(student, eos_ids, settings), settings)        # a StatefulSource
+    plan = OnPolicyPlan(packed_plan, InProcessEngine(student, eos_ids, settings), settings)        # a StatefulSource
 
 A sampled step takes the documents that the plan has for it. Of each, one answer is drawn; the text before it is the prompt, the
 student answers it with its present weights, and only the new answer is learnt: the teacher's distribution at every token that
@@ -12,26 +12,17 @@ stopped and one that was not sample the same text.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import nn
 
-from model_ops.adapters import merged_weights
-from model_ops.decoding import Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.documents import Document, PackedPlan, to_batches
-from model_ops.families import attention_with_cache, stays_float32
 from model_ops.objectives.on_policy_settings import OnPolicySettings
-from model_ops.objectives.sampled_pair_settings import SampledPairSettings
+from model_ops.rollouts import Sampler
 from model_ops.tensors import Batch
-
-Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
-"""(prompts, names, seed) -> the answers' tokens; a name decides its answer's random numbers."""
 
 
 @dataclass(frozen=True)
@@ -112,52 +103,3 @@ def answered(name: str, prompt: Int[np.ndarray, " tokens"], answer: Sequence[int
     """The document of a prompt and its sampled answer, whose tokens are the targets."""
     ids = np.concatenate([prompt, np.asarray(answer, dtype=prompt.dtype)])
     return Document(name, ids, np.arange(len(ids)) >= len(prompt))
-
-
-class StudentSampler:
-    """Samples answers with a copy of the student, refreshed at each call, its adapters merged, in the dtype and with the caches
-    of decoding."""
-
-    def __init__(self, student: nn.Module, eos_ids: Collection[int], settings: OnPolicySettings | SampledPairSettings):
-        self.student, self.eos_ids, self.settings = student, frozenset(eos_ids), settings
-        self._twin: nn.Module | None = None
-        self._runner: Runner | None = None
-
-    def __call__(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int) -> list[list[int]]:
-        answers = decode(
-            self._refreshed(),
-            prompts,
-            names,
-            eos_ids=self.eos_ids,
-            temperature=self.settings.temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-            seed=seed,
-        )
-        return [answer.tokens for answer in answers]
-
-    @torch.no_grad()
-    def _refreshed(self) -> Runner:
-        """The runner with the student's present weights. A fast one is built again, because it holds copies of some weights."""
-        twin = self._twin = self._twin or decoding_twin(self.student)
-        left, own = twin.state_dict(), self.student.state_dict()
-        for name, weight in merged_weights(self.student):
-            left.pop(name).copy_(weight)
-        for name, tensor in left.items():
-            tensor.copy_(own[name])
-        if self._runner is None or runs_fast(twin.config):
-            self._runner = new_runner(twin)
-        return self._runner
-
-
-def decoding_twin(student: nn.Module) -> nn.Module:
-    """A model of the student's shape for decoding, without its values."""
-    config, first = copy.deepcopy(student.config), next(student.parameters())
-    dtype = decoding_dtype(first.device, sum(parameter.numel() for parameter in student.parameters()))
-    config._attn_implementation = attention_with_cache(config)
-    with first.device:
-        twin = type(student)(config)
-    for name, parameter in twin.named_parameters():
-        if not stays_float32(twin, name):
-            parameter.data = parameter.data.to(dtype)
-    return twin.eval().requires_grad_(False)

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from model_ops.graders import Grade
+from model_ops.rollouts import Tokens
 
-Tokens = Int[np.ndarray, " tokens"]
 Sides = list[int] | str
 """Places of a prompt's chosen and rejected answer, or why it has none."""
 

@@ -24,11 +24,10 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
-from model_ops.objectives.on_policy import Sampler
-from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides, Tokens
+from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides
 from model_ops.objectives.sampled_pair_settings import SampledPairSettings
-from model_ops.objectives.sampled_prompts import SampledPrompt
 from model_ops.rendering import TurnEncoder
+from model_ops.rollouts import SampledPrompt, Sampler, Tokens
 from model_ops.tasks import UnusableAnswer, message_of
 
 MOST_CHUNKS = 4

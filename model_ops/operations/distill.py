@@ -56,7 +56,6 @@ from model_ops.objectives import (
     OnPolicyPlan,
     PairedPlan,
     Spelling,
-    StudentSampler,
     TeacherCache,
     distillation_loss,
     next_token_loss,
@@ -81,6 +80,7 @@ from model_ops.pruning import (
     widths_of,
 )
 from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
+from model_ops.rollouts import InProcessEngine
 from model_ops.tensors import Loss
 from model_ops.training import train
 
@@ -153,7 +153,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
                 loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers), settings.hidden_weight, channels
             )
         if of_samples is not None:
-            sampler = StudentSampler(student, ends or end_of_text_ids(own or place), settings.on_policy)
+            sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), settings)

@@ -42,13 +42,12 @@ from model_ops.objectives import (
     ReferenceLogProbs,
     SampledPairPlan,
     SampledRounds,
-    StudentSampler,
-    read_sampled_prompts,
 )
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
+from model_ops.rollouts import InProcessEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, save_tuned, train
 
@@ -142,7 +141,7 @@ def sampled_rounds(
     grader = graders.enter_context(Grader(sampling.grader, "preference.on_policy.grader", reward_model))
     ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
     log = AnswerLog(job.output / ".work" / "sampled.jsonl")
-    sampler = StudentSampler(model, ends, sampling)
+    sampler = InProcessEngine(model, ends, sampling)
     return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, settings.seed, log, progress)
 
 

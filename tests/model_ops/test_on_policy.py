@@ -14,7 +14,6 @@ from model_ops.jobs.progress import Progress, Stopped
 from model_ops.objectives.on_policy import (
     OnPolicyPlan,
     SampledBatch,
-    StudentSampler,
     answer_starts,
     drawn_prompt,
     sampled_steps,
@@ -22,6 +21,7 @@ from model_ops.objectives.on_policy import (
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
+from model_ops.rollouts import InProcessEngine
 
 SETTINGS = {"steps": 8, "learning_rate": 3e-3, "tokens_per_step": 512, "max_length": 128, "checkpoint_every": 2, "layers": 2}
 
@@ -81,7 +81,7 @@ def test_sampled_steps_hold_the_student_s_answers_and_learn_nothing_else():
 
 def test_the_sampler_answers_with_the_student_s_present_weights():
     student = tiny_model(vocab_size=96)
-    sampler = StudentSampler(student, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
+    sampler = InProcessEngine(student, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
     prompts, names = [[5, 6, 7], [8, 9, 10, 11]], ["a", "b"]
     first = sampler(prompts, names, 0)
     assert sampler(prompts, names, 0) == first and sampler(prompts, names, 1) != first
@@ -89,7 +89,7 @@ def test_the_sampler_answers_with_the_student_s_present_weights():
     with torch.no_grad():
         for mine, new in zip(student.parameters(), other.parameters(), strict=True):
             mine.copy_(new)
-    fresh = StudentSampler(other, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
+    fresh = InProcessEngine(other, {2}, OnPolicySettings(share=1.0, max_new_tokens=6))
     assert sampler(prompts, names, 0) == fresh(prompts, names, 0) != first
 
 

@@ -22,10 +22,10 @@ from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.objectives.sampled_answers import AnswerLog
 from model_ops.objectives.sampled_pairs import SampledPairPlan
-from model_ops.objectives.sampled_prompts import read_sampled_prompts
 from model_ops.objectives.sampled_rounds import NO_END, TIES, UNGRADED, best_and_worst
 from model_ops.operations import preference, sft
 from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.rollouts import read_sampled_prompts
 
 WORDS = ("yes", "no", "maybe")
 SAMPLING = {"prompts": "rl_prompts", "prompts_per_step": 6, "sync_steps": 2, "max_new_tokens": 8, "grader": "verifier"}

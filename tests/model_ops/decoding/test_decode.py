@@ -10,6 +10,7 @@ from tiny_models import tiny_model
 from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.drafters import Proposal
 from model_ops.decoding.incremental import IncrementalModel
+from model_ops.decoding.sampling import Truncation
 from model_ops.drafting.lookup import LookupDrafter
 from model_ops.drafting.ngram import NgramIndex
 from model_ops.jobs.errors import ModelError
@@ -123,3 +124,34 @@ def test_prompts_that_cannot_be_answered_are_refused():
             decode(IncrementalModel(broken), [[3, 4]], ["a"], eos_ids={2}, temperature=temperature, max_new_tokens=4)
     (answer,) = decode(runner, [[3] * 13], ["fits"], eos_ids=set(), temperature=0, max_new_tokens=4)
     assert len(answer.tokens) == 3
+
+
+@pytest.mark.parametrize("drafter", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_each_token_has_its_log_probability_at_the_temperature(drafter, temperature):
+    model = tiny_model(layers=2, seed=4)
+    prompts = prompts_of(5)
+    answers = decode(
+        IncrementalModel(model),
+        prompts,
+        [str(i) for i in range(5)],
+        eos_ids={7, 11, 30},
+        temperature=temperature,
+        max_new_tokens=17,
+        drafter=NoisyDrafter(96, list(range(5, 60))) if drafter else None,
+        num_speculative_tokens=3,
+        truncation=Truncation(top_p=0.9),
+        log_probs=True,
+    )
+    for prompt, answer in zip(prompts, answers, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *answer.tokens]])).logits[0, len(prompt) - 1 : -1]
+        of_all = (logits / (temperature or 1.0)).log_softmax(-1)
+        expected = of_all[torch.arange(len(answer.tokens)), torch.tensor(answer.tokens)]
+        torch.testing.assert_close(torch.tensor(answer.log_probs), expected, rtol=0, atol=2e-5)
+
+
+def test_nobody_pays_for_log_probabilities_that_nobody_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "logsumexp", lambda *_, **__: pytest.fail("computed"))
+    said = decode(IncrementalModel(tiny_model()), prompts_of(2), ["0", "1"], eos_ids=(), temperature=1.0, max_new_tokens=3)
+    assert [answer.log_probs for answer in said] == [[], []]

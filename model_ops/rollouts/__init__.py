@@ -1,0 +1,18 @@
+"""What a policy samples while it learns: prompts, engines that answer them, and rollouts, which have a grade and the
+log-probability of every sampled token.
+
+Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
+answers. `in_process.py` is the engine that decodes with the weights in training. `prompts.py` reads the rows that are answered.
+Tokens are never decoded and encoded again: what was sampled is what is learnt.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.rollouts.in_process import InProcessEngine, Sampler
+    from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
+    from model_ops.rollouts.rollout import Engine, Rollout, RolloutMaker, Sampled, SamplingSettings, Tokens
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,91 @@
+"""The engine that decodes in the training process, with a copy of the model in training.
+
+    engine = InProcessEngine(model, eos_ids, settings)
+    engine.sync(version=3)
+    engine.sample(prompts, names, seed=0)      # Sampled, with log-probabilities
+
+The copy is refreshed by `sync`, its adapters merged, in the dtype and with the caches of decoding.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from model_ops.adapters import merged_weights
+from model_ops.decoding import Completion, Runner, decode, decoding_dtype, new_runner, runs_fast
+from model_ops.families import attention_with_cache, stays_float32
+from model_ops.rollouts.rollout import Sampled, SamplingSettings, Tokens
+
+Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
+"""(prompts, names, seed) -> the answers' tokens; a name decides its answer's random numbers."""
+
+
+class InProcessEngine:
+    """An Engine, and a Sampler that takes the present weights at each call. eos_ids: tokens that end an answer."""
+
+    def __init__(self, model: nn.Module, eos_ids: Collection[int], settings: SamplingSettings):
+        self.model, self.eos_ids, self.settings = model, frozenset(eos_ids), settings
+        self._twin: nn.Module | None = None
+        self._runner: Runner | None = None
+        self._version = 0
+
+    def __call__(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int) -> list[list[int]]:
+        self.sync(self._version)
+        return [answer.tokens for answer in self._decoded(prompts, names, seed, log_probs=False)]
+
+    @torch.no_grad()
+    def sync(self, version: int) -> None:
+        """As Engine.sync. A fast runner is built again, because it holds copies of some weights."""
+        twin = self._twin = self._twin or decoding_twin(self.model)
+        left, own = twin.state_dict(), self.model.state_dict()
+        for name, weight in merged_weights(self.model):
+            left.pop(name).copy_(weight)
+        for name, tensor in left.items():
+            tensor.copy_(own[name])
+        if self._runner is None or runs_fast(twin.config):
+            self._runner = new_runner(twin)
+        self._version = version
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """As Engine.sample. Raises ModelError for a prompt without room for an answer."""
+        said = self._decoded([prompt.tolist() for prompt in prompts], names, seed, log_probs=True)
+        return [
+            Sampled(
+                np.array(answer.tokens, np.int32),
+                np.array(answer.log_probs, np.float32),
+                self._version,
+                answer.finish_reason == "stop",
+            )
+            for answer in said
+        ]
+
+    def _decoded(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int, log_probs: bool) -> list[Completion]:
+        return decode(
+            self._runner,
+            prompts,
+            names,
+            eos_ids=self.eos_ids,
+            temperature=self.settings.temperature,
+            max_new_tokens=self.settings.max_new_tokens,
+            batch_size=self.settings.batch_size,
+            seed=seed,
+            log_probs=log_probs,
+        )
+
+
+def decoding_twin(model: nn.Module) -> nn.Module:
+    """A model of the same shape for decoding, without its values."""
+    config, first = copy.deepcopy(model.config), next(model.parameters())
+    dtype = decoding_dtype(first.device, sum(parameter.numel() for parameter in model.parameters()))
+    config._attn_implementation = attention_with_cache(config)
+    with first.device:
+        twin = type(model)(config)
+    for name, parameter in twin.named_parameters():
+        if not stays_float32(twin, name):
+            parameter.data = parameter.data.to(dtype)
+    return twin.eval().requires_grad_(False)

@@ -1,0 +1,98 @@
+"""One call of a model, one attempt at a prompt, and who makes them.
+
+    engine.sync(version=12)                                     # takes the policy's present weights
+    engine.sample(prompts, names, seed=0)                       # a Sampled for each prompt
+    maker.rollouts(asked, ["0:3", "0:7"], engine, seed=0)       # for each prompt a list of Rollout: its group
+
+The same weights, prompts, names and seed, asked together, give the same tokens, so a killed run can continue with the same
+rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from model_ops.graders import Grade
+from model_ops.rollouts.prompts import SampledPrompt
+
+Tokens = Int[np.ndarray, " tokens"]
+NOT_SAMPLED = -1
+"""Version of a token that no policy sampled."""
+
+
+class SamplingSettings(Protocol):
+    """How answers are sampled. Neither top-p nor penalties: what is learnt must have the sampler's own distribution."""
+
+    temperature: float
+    max_new_tokens: int
+    batch_size: int
+    """Answers that are sampled at once."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a model answered in one call."""
+
+    tokens: Tokens
+    """With the end token, where it ended."""
+    log_probs: Float[np.ndarray, " tokens"]
+    """float32, of the sampler: of its logits divided by the temperature."""
+    version: int
+    """Optimizer steps after which the weights that sampled were."""
+    ended: bool
+    """Whether an end token came before the limit."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One attempt at a prompt: one answer, or the turns of an episode with what the environment says between them."""
+
+    prompt: Tokens
+    """The context before the first sampled token."""
+    tokens: Tokens
+    """All tokens after the prompt."""
+    sampled: Bool[np.ndarray, " tokens"]
+    """The tokens that a policy sampled. Only these are learnt."""
+    log_probs: Float[np.ndarray, " tokens"]
+    """float32, of the sampler; 0 where no policy sampled."""
+    versions: Int[np.ndarray, " tokens"]
+    """Version of the weights that sampled the token; NOT_SAMPLED for other tokens."""
+    ended: bool
+    """Whether the attempt came to its end; otherwise a limit cut it."""
+    grade: Grade
+
+    @classmethod
+    def of(cls, prompt: Tokens, answer: Sampled, grade: Grade) -> Rollout:
+        """The rollout of a single answer."""
+        whole = np.ones(len(answer.tokens), bool)
+        versions = np.full(len(answer.tokens), answer.version)
+        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade)
+
+
+class Engine(Protocol):
+    """What samples: the model in training, or a server."""
+
+    def sync(self, version: int) -> None:
+        """Takes the policy's present weights, which are those after `version` optimizer steps. Raises ModelError if it
+        cannot."""
+
+    def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
+        """An answer to each prompt. A name decides its answer's random numbers, together with the seed."""
+
+
+class RolloutMaker(Protocol):
+    """Makes graded attempts: one answer to each prompt, or episodes in an environment."""
+
+    answers: int
+    """Rollouts of each prompt."""
+
+    def rollouts(
+        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
+    ) -> list[list[Rollout]]:
+        """The group of each prompt. names: one for each prompt, unlike those of every other call. Raises ModelError if its
+        grader or environment cannot work; a single failure is a Grade without a value."""
