@@ -57,6 +57,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "drafting",
         "speculators",
         "objectives",
+        "environments",
         "rollouts",
         "pruning",
         "graders",

@@ -6,11 +6,11 @@
     talk.hear([{"role": "tool", ...}])                   # the context now ends with the next turn's generation prompt
     talk.parts                          # one, or more where the chat template rewrites what was said
 
-After `hear` the context is what it was, and what the chat template writes between the end of the policy's turn and the next one.
-That text is found by rendering the same messages up to the policy's turn and past it: the second text begins with the first
-where the template keeps its history. Where it does not (reasoning that it leaves out of earlier turns, tools that it moves to the
-last question), a server would send a prompt that is not what the policy has seen and said so far. Then the attempt goes on in
-another part, whose prompt is what the server would send (as prime-rl does): every token is learnt after the context that it has.
+After `hear` the context is what it was, and what the chat template writes between the end of the policy's turn and the next
+one. That text is found by rendering the same messages up to the policy's turn and past it: the second text begins with the
+first where the template keeps its history. Where it does not (reasoning that it leaves out of earlier turns, tools that it
+moves to the last question), a server would send a prompt that is not what the policy has seen and said so far. Then the attempt
+goes on in another part, whose prompt is what the server would send (as prime-rl does): each token is learnt after its context.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Conversation:
         self.row, self._text = row, text
 
     def _turn(self) -> list[str]:
-        """Texts of the policy's last turn after its prompt, in which the template may repeat it: as it was said, as the template
-        writes its message, and without the empty block of reasoning that some templates write around a last message only."""
+        """Forms in which the template may repeat the policy's last turn: as it was said, as the template writes its message,
+        and without the empty block of reasoning that some templates write for a last message only."""
         before = [{**message, "weight": 0} for message in self.messages[:-1]]
         try:
             (turn,) = learnt_turns(replace(self.row, messages=[*before, self.messages[-1]]), self._template)
@@ -116,4 +116,3 @@ class Conversation:
 
     def _decoded(self, ids: list[int]) -> str:
         return self._encoder.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-

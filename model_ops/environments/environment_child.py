@@ -3,8 +3,8 @@ uses pydantic.
 
     python -P environment_child.py FILE CLASS        # standard input is a socket: for each socket that it brings, a process
 
-This process loads the file once and says {"ready": true} or {"refused": "why"}. A forked process says {"ready": its id}, makes an
-object with CLASS() at its first request, and answers requests, each a line of JSON, until its socket ends:
+This process loads the file once and says {"ready": true} or {"refused": "why"}. A forked process says {"ready": its id}, makes
+an object with CLASS() at its first request, and answers requests, each a line of JSON, until its socket ends:
 
     {"about": {}}                                     the tools, as OpenAI's API describes them; what else the object has
     {"reset": row}                                    what `reset` returns; a `reset` without a parameter `row` gets the columns
@@ -12,8 +12,8 @@ object with CLASS() at its first request, and answers requests, each a line of J
     {"reply": message}                                what a simulated user says, or null
     {"reward": {}}                                    what `reward`, or TRL's `get_reward`, returns
 
-A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are the
-model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here.
+A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are
+the model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here.
 """
 
 import asyncio
@@ -122,7 +122,8 @@ class Held:
         return {"tools": tools, "replies": self.replies, "rewards": self.rewards}
 
     def reset(self, row):
-        if "row" in inspect.signature(self.thing.reset).parameters:
+        taken = inspect.signature(self.thing.reset).parameters.get("row")
+        if taken is not None and taken.kind != taken.VAR_KEYWORD:
             return self.run(self.thing.reset, row)
         return self.run(self.thing.reset, **row)
 

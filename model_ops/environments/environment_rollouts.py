@@ -3,10 +3,10 @@
     maker = EnvironmentRollouts(processes, tokenizer, finished, progress, answers=8, max_turns=8, longest_context=3_584)
     maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
 
-All attempts of a call are sampled together, turn by turn: those that go on make one batch of the engine. An attempt is over when
-the policy calls no tool and a simulated user has nothing more to say; a limit of tokens or turns cuts it. Then the environment
-grades it. An environment that raises, hangs or ends its process leaves no grade, which is never 0: it is counted by a fixed text
-with ids of rows, and one that fails on most attempts stops the training.
+All attempts of a call are sampled together, turn by turn: those that go on make one batch of the engine. An attempt is over
+when the policy calls no tool and a simulated user has nothing more to say; a limit of tokens or turns cuts it. Then the
+environment grades it. An environment that raises, hangs or ends its process leaves no grade, which is never 0: it is counted by
+a fixed text with ids of rows, and one that fails on most attempts stops the training.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched
 from typing import Any
 
 import numpy as np
@@ -91,6 +90,8 @@ class EnvironmentRollouts:
         self._processes, self._finished, self._progress = processes, finished, progress
         self._template, self._encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
         self._tools = processes.about.tools or None
+        if not processes.about.rewards:
+            raise ModelError(f"the environment {processes.name} has no method reward, so nobody grades its attempts")
         if self._tools and not writes_tools(self._template, self._tools):
             raise ModelError(
                 f"the environment {processes.name} has tools, and the model's chat template does not write calls and their "
@@ -107,7 +108,8 @@ class EnvironmentRollouts:
             for prompt, name in zip(prompts, names, strict=True)
         ]
         left = [each for group in asked for each in group if each[0] not in self._finished]
-        for some in batched(left, MOST_ACTIVE):
+        for begin in range(0, len(left), MOST_ACTIVE):
+            some = left[begin : begin + MOST_ACTIVE]
             self._play([EnvironmentAttempt(*each, self._processes.begin()) for each in some], engine, seed)
         found = [[self._finished[name] for name, _, _ in group] for group in asked]
         for prompt, group in zip(prompts, found, strict=True):
@@ -164,7 +166,9 @@ class EnvironmentRollouts:
                 speaking.append(attempt)
             else:
                 attempt.stop(ended=True)
-        for attempt, texts in self._asked(calling, "a tool", lambda attempt: {"calls": [_read(call) for call in _calls(attempt)]}):
+        for attempt, texts in self._asked(
+            calling, "a tool", lambda attempt: {"calls": [_read(call) for call in _calls(attempt)]}
+        ):
             attempt.hear(*(_result(call, text) for call, text in zip(_calls(attempt), texts, strict=True)))
         for attempt, said in self._asked(speaking, "reply", lambda attempt: {"reply": attempt.talk.messages[-1]}):
             if said is None:
@@ -178,7 +182,9 @@ class EnvironmentRollouts:
         """The attempts that are not over; the others are graded and kept."""
         over = [attempt for attempt in attempts if attempt.over]
         grades = {}
-        for attempt, said in self._asked([attempt for attempt in over if not attempt.problem], "reward", lambda _: {"reward": {}}):
+        for attempt, said in self._asked(
+            [attempt for attempt in over if not attempt.problem], "reward", lambda _: {"reward": {}}
+        ):
             grades[attempt.name] = Grade.of(said)
         for attempt in over:
             self._processes.end(attempt.environment)
@@ -201,7 +207,10 @@ class EnvironmentRollouts:
 def writes_tools(template: ChatTemplate, tools: list[dict[str, Any]]) -> bool:
     """Whether a chat template writes a call of a tool, and its result."""
     call = {"id": "call00000", "type": "function", "function": {"name": tools[0]["function"]["name"], "arguments": "{}"}}
-    said = [{"role": "user", "content": "QUESTION"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": "QUESTION"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
     try:
         learnt_turns(Row("probe", said, tools), template)
         return "RESULT" in template.prompt(Row("probe", [*said, _result(call, "RESULT")], tools), 3)

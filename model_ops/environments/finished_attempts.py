@@ -1,8 +1,8 @@
 """Attempts that are over, kept as they end: a killed run that continues resets no environment of them a second time.
 
-    finished = FinishedAttempts(work / "attempts.jsonl")
-    finished.add("0:3:1", rollouts)
-    "0:3:1" in finished, finished["0:3:1"]
+finished = FinishedAttempts(work / "attempts.jsonl")
+finished.add("0:3:1", rollouts)
+"0:3:1" in finished, finished["0:3:1"]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A file to which lines of JSON are appended, one by one, and which a kill does not harm.
 
     lines = JsonLines(work / "sampled.jsonl")
-    lines.records                   # what earlier runs appended
+    lines.records                   # what earlier runs added
     lines.add({"round": 0})         # on the disk when it returns
 
 A line that a kill cut short is removed when the file is opened again.
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class JsonLines:
-    """records: all lines, in order."""
+    """records: the lines that were there, in order."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -32,4 +32,3 @@ class JsonLines:
             file.write(json.dumps(record).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        self.records.append(record)

@@ -13,6 +13,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.rollouts.in_process import InProcessEngine, Sampler
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
-    from model_ops.rollouts.rollout import Engine, Rollout, RolloutMaker, Sampled, SamplingSettings, Tokens
+    from model_ops.rollouts.rollout import NOT_SAMPLED, Engine, Rollout, RolloutMaker, Sampled, SamplingSettings, Tokens
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -65,6 +65,9 @@ class Rollout:
     ended: bool
     """Whether the attempt came to its end; otherwise a limit cut it."""
     grade: Grade
+    attempt: int = 0
+    """Number of the attempt among those at the prompt. Rollouts of one attempt have one grade: an attempt has several where the
+    chat template rewrites what was said before."""
 
     @classmethod
     def of(cls, prompt: Tokens, answer: Sampled, grade: Grade) -> Rollout:

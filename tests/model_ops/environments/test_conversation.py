@@ -147,7 +147,7 @@ def test_sampled_tokens_stay_and_the_templates_text_follows_them(kind):
     said = [one.spelt(call + eos), one.encoded(eos + between)[1:], one.spelt("done" + eos)]
     (part,) = one.talk.parts
     found = part.rollout(True, Grade(1.0), 4)
-    assert found.prompt.tolist() == begin and found.tokens.tolist() == sum(said, [])
+    assert found.prompt.tolist() == begin and found.tokens.tolist() == [*said[0], *said[1], *said[2]]
     lengths = list(map(len, said))
     assert found.sampled.tolist() == np.repeat([True, False, True], lengths).tolist()
     assert found.versions.tolist() == np.repeat([1, NOT_SAMPLED, 2], lengths).tolist()
@@ -182,4 +182,6 @@ def test_an_unreadable_call_is_what_was_said():
     assert problem == "a tool call that is no JSON" and message["content"] == "<tool_call>\n{weather}\n</tool_call>"
     one.talk.hear([result(0, "no")])
     assert len(one.talk.parts) == 1
-    assert one.tokenizer.decode(one.talk.context).endswith("</tool_call><|im_end|>\n<|im_start|>tool\nno<|im_end|>\n<|im_start|>assistant\n")
+    assert one.tokenizer.decode(one.talk.context).endswith(
+        "</tool_call><|im_end|>\n<|im_start|>tool\nno<|im_end|>\n<|im_start|>assistant\n"
+    )
