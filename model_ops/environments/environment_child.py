@@ -1,16 +1,17 @@
-"""Holds the environments of a file, each in a process of its own that is forked from this one. Beside what the file imports it
-uses pydantic.
+"""Holds the environments of a file, or runs its agents, each in a process of its own that is forked from this one. Beside what the
+file imports it uses pydantic.
 
-    python -P environment_child.py FILE CLASS        # standard input is a socket: for each socket that it brings, a process
+    python -P environment_child.py FILE NAME         # standard input is a socket: for each socket that it brings, a process
 
 This process loads the file once and says {"ready": true} or {"refused": "why"}. A forked process says {"ready": its id}, makes
-an object with CLASS() at its first request, and answers requests, each a line of JSON, until its socket ends:
+an object with NAME() at its first request, and answers requests, each a line of JSON, until its socket ends:
 
     {"about": {}}                                     the tools, as OpenAI's API describes them; what else the object has
     {"reset": row}                                    what `reset` returns; a `reset` without a parameter `row` gets the columns
     {"calls": [{"name": ..., "arguments": {...}}]}    for each call the text that the model reads
     {"reply": message}                                what a simulated user says, or null
     {"reward": {}}                                    what `reward`, or TRL's `get_reward`, returns
+    {"run": {"row": ..., ...}}                        of an agent, for which nothing is made: what NAME(row=..., ...) returns
 
 A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are
 the model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here.
@@ -146,8 +147,12 @@ class Held:
         return self.run(getattr(self.thing, self.reward_name))
 
     def run(self, method, *values, **named):
-        said = method(*values, **named)
-        return self.runner.run(function_child.waited(said)) if inspect.isawaitable(said) else said
+        return finished(self.runner, method(*values, **named))
+
+
+def finished(runner, said):
+    """What a method returned; of an async one, its result."""
+    return runner.run(function_child.waited(said)) if inspect.isawaitable(said) else said
 
 
 def serve(channel, make, path):
@@ -159,8 +164,12 @@ def serve(channel, make, path):
         for line in stream:
             ((what, given),) = json.loads(line).items()
             try:
-                held = held or Held(make, runner)
-                reply = json.dumps({"said": getattr(held, what)(given)}, default=float)
+                if what == "run":
+                    said = finished(runner, make(**given))
+                else:
+                    held = held or Held(make, runner)
+                    said = getattr(held, what)(given)
+                reply = json.dumps({"said": said}, default=float)
             except Refused as error:
                 reply = json.dumps({"refused": str(error)})
             except BaseException as error:

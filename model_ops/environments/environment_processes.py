@@ -1,4 +1,4 @@
-"""Environments of a user's file, each in a process that can be killed: one that loops, crashes or forks ends alone.
+"""Environments or agents of a user's file, each in a process that can be killed: one that loops, crashes or forks ends alone.
 
     with EnvironmentProcesses(Path("envs.py"), "Shop", seconds=10) as processes:
         about = processes.about                                # tools, and which methods there are
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,11 +79,11 @@ class ForkedEnvironment(Child):
 class EnvironmentProcesses:
     """To be used by the thread that made it, whose end ends them."""
 
-    def __init__(self, path: Path, name: str, seconds: float):
-        """seconds: most of one call. Raises ModelError for a file that is not there."""
-        self.name, self.seconds = f"{path.name}:{name}", seconds
+    def __init__(self, path: Path, name: str, seconds: float, kind: str = "environment"):
+        """seconds: most of one call. kind: what it is, for messages. Raises ModelError for a file that is not there."""
+        self.name, self.seconds = f"{kind} {path.name}:{name}", seconds
         if not path.is_file():
-            raise ModelError(f"the environment {self.name} has no file: there is no {path}")
+            raise ModelError(f"the {self.name} has no file: there is no {path}")
         self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), name)
         self._held: list[ForkedEnvironment] = []
 
@@ -110,7 +110,7 @@ class EnvironmentProcesses:
         try:
             found = ForkedEnvironment(self._control)
         except OSError as error:
-            raise ModelError(f"the environment {self.name} cannot be started any more: its process ended") from error
+            raise ModelError(f"the {self.name} cannot be started any more: its process ended") from error
         self._held.append(found)
         found.process_id, found.ready = self._first_line(found), True
         return found
@@ -122,7 +122,7 @@ class EnvironmentProcesses:
         (told,) = self.ask_all([(probe, {"about": {}})])
         self.end(probe)
         if told.problem:
-            raise ModelError(f"the environment {self.name} cannot be made: it {told.problem}")
+            raise ModelError(f"the {self.name} cannot be made: it {told.problem}")
         return AboutEnvironment(**told.said)
 
     def end(self, environment: ForkedEnvironment) -> None:
@@ -131,25 +131,31 @@ class EnvironmentProcesses:
             self._held.remove(environment)
             environment.end()
 
-    def ask_all(self, asked: Sequence[tuple[ForkedEnvironment, dict[str, Any]]]) -> list[Told]:
-        """The answers, in order. An environment that has a problem is ended. Raises ModelError for a class that cannot be
-        used."""
+    def ask_all(
+        self,
+        asked: Sequence[tuple[ForkedEnvironment, dict[str, Any]]],
+        at_once: int = AT_ONCE,
+        on_told: Callable[[int, Told], None] = lambda place, told: None,
+    ) -> list[Told]:
+        """The answers, in order. at_once: requests at a time. on_told: called with each answer and its place, as it comes. An
+        environment that has a problem is ended. Raises ModelError for a class that cannot be used."""
         lines = [json.dumps(request, default=str).encode() + b"\n" for _, request in asked]
         found: dict[int, Told] = {}
         waiting, busy = deque(range(len(asked))), list[Child]()
         while len(found) < len(asked):
-            while waiting and len(busy) < AT_ONCE:
+            while waiting and len(busy) < at_once:
                 environment, request = asked[place := waiting.popleft()]
                 environment.ask(place, lines[place], self.seconds * max(1, len(request.get("calls", ()))))
                 busy.append(environment)
             for child, reply in heard(busy, self.seconds):
                 if "refused" in reply:
-                    raise ModelError(f"the environment {self.name} {reply['refused']}")
+                    raise ModelError(f"the {self.name} {reply['refused']}")
                 place = child.request
                 found[place] = Told(reply.get("said"), reply.get("problem", ""))
                 busy.remove(child)
                 if "problem" in reply:
                     self.end(asked[place][0])
+                on_told(place, found[place])
         return [found[place] for place in range(len(asked))]
 
     def _first_line(self, child: Child) -> Any:
@@ -157,5 +163,5 @@ class EnvironmentProcesses:
             pass
         ((_, reply),) = replies
         if "refused" in reply:
-            raise ModelError(f"the environment {self.name} {reply['refused']}")
+            raise ModelError(f"the {self.name} {reply['refused']}")
         return reply["ready"]

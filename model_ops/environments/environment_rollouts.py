@@ -91,13 +91,13 @@ class EnvironmentRollouts:
         self._template, self._encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
         self._tools = processes.about.tools or None
         if not processes.about.rewards:
-            raise ModelError(f"the environment {processes.name} has no method reward, so nobody grades its attempts")
+            raise ModelError(f"the {processes.name} has no method reward, so nobody grades its attempts")
         if self._tools and not writes_tools(self._template, self._tools):
             raise ModelError(
-                f"the environment {processes.name} has tools, and the model's chat template does not write calls and their "
+                f"the {processes.name} has tools, and the model's chat template does not write calls and their "
                 "results: choose a model whose template does"
             )
-        self.failures = Failures(f"the environment {processes.name}")
+        self.failures = Failures(f"the {processes.name}")
 
     def rollouts(
         self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
