@@ -107,11 +107,12 @@ class EnvironmentRollouts:
             [(f"{name}:{number}", prompt, number) for number in range(self.answers)]
             for prompt, name in zip(prompts, names, strict=True)
         ]
-        left = [each for group in asked for each in group if each[0] not in self._finished]
+        self._finished.begin([name for group in asked for name, _, _ in group])
+        left = [each for group in asked for each in group if each[0] not in self._finished.found]
         for begin in range(0, len(left), MOST_ACTIVE):
             some = left[begin : begin + MOST_ACTIVE]
             self._play([EnvironmentAttempt(*each, self._processes.begin()) for each in some], engine, seed)
-        found = [[self._finished[name] for name, _, _ in group] for group in asked]
+        found = [[self._finished.found[name] for name, _, _ in group] for group in asked]
         for prompt, group in zip(prompts, found, strict=True):
             self.failures.count(prompt.row_id, [attempt[-1].grade for attempt in group])
         return [[rollout for attempt in group for rollout in attempt] for group in found]

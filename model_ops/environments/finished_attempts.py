@@ -1,48 +1,38 @@
 """Attempts that are over, kept as they end: a killed run that continues resets no environment of them a second time.
 
-finished = FinishedAttempts(work / "attempts.jsonl")
-finished.add("0:3:1", rollouts)
-"0:3:1" in finished, finished["0:3:1"]
+    finished = FinishedAttempts(work / "attempts.jsonl")
+    finished.begin(["0:3:0", "0:3:1"])           # the attempts that are asked for now
+    finished.add("0:3:1", rollouts)
+    finished.found["0:3:1"]
+
+Attempts that were asked for before are kept elsewhere by then (model_ops/rollouts/rollout_log.py), so `begin` forgets them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from model_ops.files import JsonLines
-from model_ops.graders import Grade
-from model_ops.rollouts import Rollout
+from model_ops.rollouts import Rollout, read_rollout, written_rollout
 
 
 class FinishedAttempts:
-    """The file of one training. Rollouts by the name of their attempt."""
+    """found: the rollouts of each attempt, by its name. path: None keeps nothing on the disk."""
 
-    def __init__(self, path: Path):
-        self._lines = JsonLines(path)
-        self._found = {record["name"]: [_rollout(each) for each in record["rollouts"]] for record in self._lines.records}
+    def __init__(self, path: Path | None = None):
+        self._path, self._lines = path, JsonLines(path) if path is not None else None
+        records = self._lines.records if self._lines is not None else []
+        self.found = {record["name"]: [read_rollout(each) for each in record["rollouts"]] for record in records}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._found
-
-    def __getitem__(self, name: str) -> list[Rollout]:
-        return self._found[name]
+    def begin(self, names: Sequence[str]) -> None:
+        """Forgets attempts unless one of them has such a name."""
+        if self._path is None or not self.found.keys() & set(names):
+            self.found = {}
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
 
     def add(self, name: str, rollouts: Sequence[Rollout]) -> None:
-        self._lines.add({"name": name, "rollouts": [_record(each) for each in rollouts]})
-        self._found[name] = list(rollouts)
-
-
-def _record(rollout: Rollout) -> dict[str, Any]:
-    given = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(rollout).items()}
-    return {**given, "grade": asdict(rollout.grade)}
-
-
-def _rollout(record: dict[str, Any]) -> Rollout:
-    dtypes = {"prompt": np.int32, "tokens": np.int32, "sampled": bool, "log_probs": np.float32, "versions": np.int64}
-    arrays = {name: np.array(record[name], dtype) for name, dtype in dtypes.items()}
-    return Rollout(**{**record, **arrays, "grade": Grade(**record["grade"])})
+        if self._lines is not None:
+            self._lines.add({"name": name, "rollouts": [written_rollout(each) for each in rollouts]})
+        self.found[name] = list(rollouts)

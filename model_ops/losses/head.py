@@ -79,6 +79,13 @@ class Head:
         bias = None if self.bias is None else self.bias[start : start + size]
         return replace(self, weight=self.weight[start : start + size], bias=bias)
 
+    def cooled(self, temperature: float) -> Head:
+        """The head whose logits are divided by a temperature."""
+        if temperature == 1.0:
+            return self
+        cap = None if self.soft_cap is None else self.soft_cap / temperature
+        return replace(self, scale=self.scale / temperature, soft_cap=cap)
+
     def shaped(self, products: Float[Tensor, "rows vocab"]) -> tuple[Float[Tensor, "rows vocab"], Tensor | None]:
         """(logits, their derivative with respect to the products) from float32 `products`, which are overwritten.
 

@@ -22,23 +22,23 @@ from model_ops.tensors import IGNORED, Batch, fused_rows
 
 
 @torch.no_grad()
-def token_nll(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
+def token_nll(model: nn.Module, batch: Batch, temperature: float = 1.0) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
     """Negative log-likelihood of each label in nats, and the positions that have one."""
-    log_probs, kept = label_log_probs(model, batch)
+    log_probs, kept = label_log_probs(model, batch, temperature=temperature)
     return -log_probs, kept
 
 
 def label_log_probs(
-    model: nn.Module, batch: Batch, collisions: list[Tensor] | None = None
+    model: nn.Module, batch: Batch, collisions: list[Tensor] | None = None, temperature: float = 1.0
 ) -> tuple[Float[Tensor, " kept"], Int[Tensor, " kept"]]:
     """Log-probability of each label in nats, differentiable, and the positions that have one.
 
-    collisions: receives log(sum of p^2) over the vocabulary at each of them, without gradient."""
+    collisions: receives log(sum of p^2) over the vocabulary at each of them, without gradient. temperature: divides logits."""
     kept = (batch.labels != IGNORED).nonzero()[:, 0]
     labels = batch.labels[kept]
     head, shard = local_head(Head.of(model))
     if head is None:
-        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float()
+        logits = model(**batch.model_inputs, logits_to_keep=kept).logits[0].float() / temperature
         log_p = torch.log_softmax(logits, -1)
         if collisions is not None:
             collisions.append((2 * log_p.detach()).logsumexp(-1))
@@ -51,7 +51,7 @@ def label_log_probs(
         rows = cross_entropy_rows(labels, weights, shard=shard)
         return rows if collisions is None else _with_collisions(rows, found, shard)
 
-    return -chunked_rows(last_hidden(model, batch)[kept], head, weighted), kept
+    return -chunked_rows(last_hidden(model, batch)[kept], head.cooled(temperature), weighted), kept
 
 
 def _with_collisions(rows: RowsLoss, found: Float[Tensor, " rows"], shard: VocabularyShard | None) -> RowsLoss:

@@ -3,7 +3,7 @@
 The trainer in `training` knows none of them. Start with `sft.py`, then `distillation.py`. `spelling.py` and
 `spelt_distillation.py` learn from a teacher with another tokenizer; `teacher_cache.py` stores the teacher's distributions;
 `on_policy.py` samples from the student while it trains. `preference_losses.py` holds the losses of preference training,
-`preference.py` their sum.
+`preference.py` their sum; `policy_losses.py` and `rollout_plan.py` are those of reinforcement fine-tuning.
 """
 
 from typing import TYPE_CHECKING
@@ -14,15 +14,19 @@ if TYPE_CHECKING:
     from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
     from model_ops.objectives.held_out_preferences import HeldOutPreferences
+    from model_ops.objectives.held_out_rollouts import HeldOutRollouts
     from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
     from model_ops.objectives.mismatched_answers import MismatchedPlan
     from model_ops.objectives.on_policy import OnPolicyPlan
     from model_ops.objectives.on_policy_settings import OnPolicySettings
     from model_ops.objectives.paired_batches import PairedPlan
+    from model_ops.objectives.policy_loss import PolicyLoss
     from model_ops.objectives.preference import PreferenceLoss
     from model_ops.objectives.preference_batches import PreferencePlan
     from model_ops.objectives.reference_log_probs import ReferenceLogProbs
     from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
+    from model_ops.objectives.rft_settings import RftSettings
+    from model_ops.objectives.rollout_plan import RolloutPlan
     from model_ops.objectives.sampled_answers import AnswerLog
     from model_ops.objectives.sampled_pair_settings import SampledPairSettings
     from model_ops.objectives.sampled_pairs import SampledPairPlan

@@ -24,6 +24,7 @@ from model_ops.documents import MICRO_BATCH_TOKENS, PAIR, Document, Documents, P
 from model_ops.objectives.preference_batches import Asked, PreferenceBatch, shared_batches
 from model_ops.objectives.reference_log_probs import log_probs_of
 from model_ops.objectives.sampled_rounds import SampledPair, SampledRounds
+from model_ops.objectives.start_weights import StartWeights
 from model_ops.parallel import World
 from model_ops.training import TrainingSettings
 
@@ -45,8 +46,7 @@ class SampledPairPlan:
         self._steps = settings.steps if settings.steps is not None else max(1, passes)
         self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
         self._precision = settings.precision
-        self._trained = [each for each in model.parameters() if each.requires_grad]  # an adapter begins as zero: it is all
-        self._start = [each.detach().clone() for each in self._trained] if needs_reference else None
+        self._start = StartWeights(model) if needs_reference else None
         self._held: tuple[int, list[Document]] = (-1, [])
 
     def __len__(self) -> int:
@@ -93,14 +93,6 @@ class SampledPairPlan:
         batches = partial(shared_batches, preferences, range(len(ones)), self.micro_batch_tokens, self._world)
         if self._start is None or not reads:
             return list(batches())
-        self._model.eval()
-        self._exchange()
-        reference = log_probs_of(self._model, Asked(preferences, batches), self._precision, self._world)
-        self._exchange()
-        self._model.train()
+        with self._start.in_place():
+            reference = log_probs_of(self._model, Asked(preferences, batches), self._precision, self._world)
         return list(batches(reference))
-
-    def _exchange(self) -> None:
-        """The trained weights become those of the start, or the other way round."""
-        for parameter, kept in zip(self._trained, self._start, strict=True):
-            parameter.data, kept.data = kept.data, parameter.data

@@ -26,9 +26,7 @@ from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
 from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides
 from model_ops.objectives.sampled_pair_settings import SampledPairSettings
-from model_ops.rendering import TurnEncoder
-from model_ops.rollouts import SampledPrompt, Sampler, Tokens
-from model_ops.tasks import UnusableAnswer, message_of
+from model_ops.rollouts import AnswerReader, SampledPrompt, Sampler, Tokens
 
 MOST_CHUNKS = 4
 GRADED_AT_ONCE = 8
@@ -75,9 +73,9 @@ class SampledRounds:
         progress: Progress,
     ):
         self.prompts, self._left_out = prompts, left_out
-        self._sampler, self._grader, self._tokenizer = sampler, grader, tokenizer
+        self._sampler, self._grader = sampler, grader
         self._ends, self.settings, self._seed, self.log, self._progress = frozenset(ends), settings, seed, log, progress
-        self._specials = TurnEncoder(tokenizer).specials
+        self._reader = AnswerReader(tokenizer)
 
     def pairs(self, round: int) -> list[SampledPair]:
         """The pairs of a round: from the log, else sampled now. Raises ModelError if no prompt gives one."""
@@ -152,7 +150,7 @@ class SampledRounds:
             self._progress.report("grades", begin, len(chunk.prompts), "prompts")
             part = slice(begin, begin + GRADED_AT_ONCE)
             asked = [
-                (self.prompts[place], [self._said(self.prompts[place], tokens) for tokens in answers])
+                (prompt := self.prompts[place], [self._reader.read(prompt, ids, int(ids[-1]) in self._ends) for ids in answers])
                 for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
             ]
             grades = self._grader.grade(
@@ -178,17 +176,6 @@ class SampledRounds:
             for number in {n for n, _ in passes}
         }
         return [int(orders[number][place]) for number, place in passes]
-
-    def _said(self, prompt: SampledPrompt, tokens: Tokens) -> tuple[GradedAnswer, bool]:
-        """(the answer, whether it is one that a server would give: it ends, and its message can be read)."""
-        ended = int(tokens[-1]) in self._ends
-        ids = tokens[:-1] if ended else tokens
-        text = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        try:
-            message = message_of(text, prompt.text, prompt.tools, self._specials)
-        except UnusableAnswer:
-            message, ended = {"role": "assistant", "content": text}, False
-        return GradedAnswer(text, message, len(tokens)), ended
 
 
 def best_and_worst(

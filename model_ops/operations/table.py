@@ -10,6 +10,7 @@ from typing import Any
 
 from model_ops.answering import GenerateSettings, SampleSettings
 from model_ops.evaluation import EvaluateSettings
+from model_ops.objectives import RftSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
@@ -29,6 +30,7 @@ OPERATIONS: dict[str, Any] = {
     "sft": SftSettings,
     "preference": PreferenceTuningSettings,
     "reward_model": RewardModelSettings,
+    "rft": RftSettings,
     "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

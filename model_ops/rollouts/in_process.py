@@ -34,6 +34,10 @@ class InProcessEngine:
         self._runner: Runner | None = None
         self._version = 0
 
+    @property
+    def exact(self) -> bool:
+        return self._runner.dtype == torch.float32 and torch.device(self._runner.device).type == "cpu"
+
     def __call__(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int) -> list[list[int]]:
         self.sync(self._version)
         return [answer.tokens for answer in self._decoded(prompts, names, seed, log_probs=False)]

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Int
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
@@ -35,14 +37,19 @@ class SampledPrompt:
     columns: dict[str, Any]
     """The row's other columns, and what its column `verifier` holds, by name."""
 
+    @property
+    def tokens(self) -> Int[np.ndarray, " tokens"]:
+        """`ids` as an array."""
+        return np.array(self.ids, np.int32)
+
 
 def read_sampled_prompts(
-    dataset: Path, tokenizer: PreTrainedTokenizerBase, longest: int
+    dataset: Path, tokenizer: PreTrainedTokenizerBase, longest: int, split: str = "train"
 ) -> tuple[list[SampledPrompt], dict[str, int]]:
-    """The prompts of the training split, and counts. longest: tokens of a prompt.
+    """The prompts of a split, and counts. longest: tokens of a prompt.
 
     Raises ModelError for a file that is not there or cannot be read, and if no prompt is left."""
-    path, counts = dataset / "train.parquet", Counter[str]()
+    path, counts = dataset / f"{split}.parquet", Counter[str]()
     try:
         rows = pq.read_table(path).to_pylist()
     except (pa.ArrowException, OSError) as error:
@@ -67,7 +74,7 @@ def read_sampled_prompts(
     if not found:
         said = ", ".join(f"{name} {count}" for name, count in counts.items()) or "there are no rows"
         raise ModelError(
-            f"{path} has no prompt that leaves room for answers ({said}): raise max_length, or lower on_policy.max_new_tokens"
+            f"{path} has no prompt that leaves room for answers ({said}): raise max_length, or lower max_new_tokens"
         )
     return list(found.values()), {name: counts[name] for name in ("repeated_prompts", "unrenderable_prompts", "long_prompts")}
 

@@ -70,15 +70,19 @@ class Rollout:
     chat template rewrites what was said before."""
 
     @classmethod
-    def of(cls, prompt: Tokens, answer: Sampled, grade: Grade) -> Rollout:
+    def of(cls, prompt: Tokens, answer: Sampled, grade: Grade, attempt: int = 0) -> Rollout:
         """The rollout of a single answer."""
         whole = np.ones(len(answer.tokens), bool)
         versions = np.full(len(answer.tokens), answer.version)
-        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade)
+        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade, attempt)
 
 
 class Engine(Protocol):
     """What samples: the model in training, or a server."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it computes in float32 on a CPU, so that its log-probabilities are the trainer's but for rounding."""
 
     def sync(self, version: int) -> None:
         """Takes the policy's present weights, which are those after `version` optimizer steps. Raises ModelError if it

@@ -1,0 +1,83 @@
+"""Advantages of rollouts: how much better each is than the others of its prompt, as pure functions of their grades.
+
+    ADVANTAGES["group"]([[1.0, 0.0, None, 1.0], ...], tokens)     # a float64 array for each group, NaN where nothing is known
+
+A group is the grades of one prompt's rollouts. A rollout without a grade (None) has no advantage and does not count for the
+others. `tokens` are the learnt tokens of each rollout, which only `reinforce_plus` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+STD_EPSILON = 1e-6
+"""Added to a standard deviation. Groups without any spread are not learnt, so it only bounds tiny ones."""
+EQUAL = 1e-6
+"""Grades of a group that differ by no more are all equal: floats of one reward computed in two orders differ by less."""
+
+Group = Float[np.ndarray, " rollouts"]
+Grades = Sequence[float | None]
+
+
+def group_standardised(grades: Grades) -> Group:
+    """(r - mean) / (std + epsilon) within the group, with the sample's standard deviation (n - 1).
+
+    GRPO: DeepSeekMath, arXiv 2402.03300, section 4.1; the deviation as in TRL's and verl's code."""
+    values = _values(grades)
+    if np.isfinite(values).sum() < 2:
+        return values * np.nan
+    return (values - np.nanmean(values)) / (np.nanstd(values, ddof=1) + STD_EPSILON)
+
+
+def centred(grades: Grades) -> Group:
+    """r - mean of the group. Dr.GRPO, arXiv 2503.20783: dividing by the deviation overweights prompts that are
+    nearly always or nearly never solved."""
+    values = _values(grades)
+    return values - np.nanmean(values) if np.isfinite(values).any() else values
+
+
+def leave_one_out(grades: Grades) -> Group:
+    """r - mean of the other rollouts of the group: n / (n - 1) times the centred one. RLOO, arXiv 2402.14740."""
+    values = _values(grades)
+    count = np.isfinite(values).sum()
+    return centred(grades) * (count / (count - 1)) if count > 1 else values * np.nan
+
+
+def _of_each(function: Callable[[Grades], Group]) -> AdvantageFunction:
+    return lambda groups, tokens: [function(grades) for grades in groups]
+
+
+def reinforce_plus(groups: Sequence[Grades], tokens: Sequence[Sequence[int]]) -> list[Group]:
+    """Centred by group, then divided into z-scores over all learnt tokens of the batch, so that no prompt has a scale of its
+    own. REINFORCE++-baseline, arXiv 2501.03262."""
+    found = [centred(grades) for grades in groups]
+    values, weights = np.concatenate(found), np.concatenate([np.asarray(each, float) for each in tokens])
+    known = np.isfinite(values) & (weights > 0)
+    if not known.any():
+        return found
+    mean = np.average(values[known], weights=weights[known])
+    deviation = np.sqrt(np.average((values[known] - mean) ** 2, weights=weights[known]))
+    return [(each - mean) / (deviation + STD_EPSILON) for each in found]
+
+
+AdvantageFunction = Callable[[Sequence[Grades], Sequence[Sequence[int]]], list[Group]]
+ADVANTAGES: dict[str, AdvantageFunction] = {
+    "group": _of_each(group_standardised),
+    "centred": _of_each(centred),
+    "leave_one_out": _of_each(leave_one_out),
+    "reinforce_plus": reinforce_plus,
+}
+"""By the names of `rft.advantage`."""
+
+
+def all_equal(grades: Grades) -> bool:
+    """Whether a group says nothing of which answer is better: fewer than two grades, or all of them equal."""
+    known = [grade for grade in grades if grade is not None]
+    return len(known) < 2 or max(known) - min(known) <= EQUAL
+
+
+def _values(grades: Grades) -> Group:
+    return np.array([np.nan if grade is None else grade for grade in grades], float)

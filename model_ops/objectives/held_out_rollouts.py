@@ -1,0 +1,43 @@
+"""How good a model's answers to held-out prompts are, before, during and after reinforcement fine-tuning.
+
+    held_out = HeldOutRollouts(prompts, maker, engine, passing_grade=1.0, seed=0)
+    held_out()          # {"validation_reward": 0.4, "validation_pass_rate": 0.3, "validation_pass_at_4": 0.6, ...}
+
+Prompts and random numbers are the same each time, so a difference is one of weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from model_ops.rollouts import Engine, RolloutMaker, SampledPrompt
+
+
+class HeldOutRollouts:
+    """maker: with the grader of held-out answers. engine: takes the model's present weights at each call."""
+
+    def __init__(self, prompts: Sequence[SampledPrompt], maker: RolloutMaker, engine: Engine, passing_grade: float, seed: int):
+        self._prompts, self._maker, self._engine = prompts, maker, engine
+        self._passing_grade, self._seed = passing_grade, seed
+
+    def __call__(self) -> dict[str, float]:
+        self._engine.sync(0)
+        names = [f"held out:{place}" for place in range(len(self._prompts))]
+        groups = self._maker.rollouts(self._prompts, names, self._engine, self._seed)
+        graded = [[each.grade.value for each in group if each.grade.value is not None] for group in groups]
+        passed = [[value >= self._passing_grade for value in group] for group in graded if group]
+        each, count = [rollout for group in groups for rollout in group], self._maker.answers
+        return {
+            "validation_reward": _mean([value for group in graded for value in group]),
+            "validation_pass_rate": _mean([sum(of_prompt) / len(of_prompt) for of_prompt in passed]),
+            **({f"validation_pass_at_{count}": _mean([any(of_prompt) for of_prompt in passed])} if count > 1 else {}),
+            "validation_answer_tokens": _mean([int(rollout.sampled.sum()) for rollout in each]),
+            "validation_cut": _mean([not rollout.ended for rollout in each]),
+        }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan

@@ -1,0 +1,94 @@
+"""Loss of reinforcement fine-tuning over a batch of rollouts (model_ops.objectives.policy_losses has the formulas).
+
+    loss = PolicyLoss("grpo", {"clip_high": 0.28}, correction="icepop", kl=0.0, temperature=1.0)     # a Loss
+    loss(model, batch)                                  # batch: a RolloutBatch
+    loss.gaps                                           # number of a rollout -> its mean |log-ratio|, since they were taken
+
+The sum over tokens of scale times correction times value, over the sum of their shares. A token that a correction masks counts
+in neither. Log-probabilities are float32, of logits divided by the temperature. Logged, as means over learnt tokens:
+
+entropy          minus the log-probability: an estimate without bias of the policy's entropy, in nats
+gap              |log-ratio| of model and sampler
+gap_k3           e^x - 1 - x of the log-ratio x: an estimate of the divergence KL(sampler || model)
+effective        effective sample size of the ratios, as a share: (sum r)^2 / (n sum r^2)
+outside          share of tokens whose ratio is outside ICEPOP_BAND, and would be masked by icepop
+corrected        share of tokens whose weight a correction changed
+kl               k3 to the model before this training, where `kl` asks for it
+unscored         share of tokens without a log-probability of the sampler
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from model_ops.losses import label_log_probs
+from model_ops.objectives.policy_losses import (
+    CORRECTIONS,
+    ICEPOP_BAND,
+    POLICY_LOSSES,
+    SampledTokens,
+    k3,
+    kl_penalty,
+)
+from model_ops.objectives.rollout_batches import RolloutBatch
+from model_ops.tensors import LossOutput, Mean
+
+LEAST_COUNT = 1e-6
+"""Count of a micro-batch without anything to learn, so that a step of such ones divides 0 by something."""
+
+
+class PolicyLoss:
+    """given: keywords of the loss that are not left to its defaults. correction: of CORRECTIONS, or none. kl: weight of the
+    distance from the model before this training."""
+
+    def __init__(self, name: str, given: Mapping[str, float], correction: str, kl: float, temperature: float):
+        self.name, self.kl, self.temperature = name, kl, temperature
+        self._values, self._given = POLICY_LOSSES[name], dict(given)
+        self._correction = CORRECTIONS.get(correction)
+        self.gaps: dict[int, float] = {}
+
+    def __call__(self, model: nn.Module, batch: RolloutBatch) -> LossOutput:
+        log_probs, kept = label_log_probs(model, batch, temperature=self.temperature)
+        numbers, owners = batch.owners[kept].unique(return_inverse=True)
+        tokens = SampledTokens(log_probs, batch.sampler[kept], batch.advantages[kept], owners, len(numbers))
+        values, reference = self._values(tokens, **self._given), batch.reference[kept]
+        if self.kl:
+            values = values + self.kl * kl_penalty(tokens, reference)
+        weights = torch.ones_like(values) if self._correction is None else self._correction(tokens)
+        learnt = batch.shares[kept] > 0
+        shares = batch.shares[kept] * (weights > 0)
+        # a mask before the product: 0 times infinity is no number
+        total = torch.where(learnt & (weights > 0), values, 0.0) @ (batch.scales[kept] * weights)
+        with torch.no_grad():
+            metrics = self._metrics(tokens, reference, weights, learnt)
+            self._keep_gaps(tokens, numbers)
+        return LossOutput({"loss": Mean(total, shares.sum().clamp(min=LEAST_COUNT))}, metrics | self._measured(batch))
+
+    def _metrics(self, tokens: SampledTokens, reference: Tensor, weights: Tensor, learnt: Tensor) -> dict[str, Mean]:
+        """See the head of this file."""
+        count, ratio = learnt.sum(), tokens.log_ratio.exp()
+        low, high = ICEPOP_BAND
+        found = {
+            "entropy": -tokens.policy,
+            "gap": tokens.log_ratio.abs(),
+            "gap_k3": torch.expm1(tokens.log_ratio) - tokens.log_ratio,
+            "outside": (ratio < low) | (ratio > high),
+            "unscored": tokens.sampler.isnan(),
+            **({"corrected": weights != 1} if self._correction else {}),
+            **({"kl": k3(tokens.policy, reference)} if self.kl else {}),
+        }
+        means = {name: Mean(torch.where(learnt, each, 0.0).sum(), count) for name, each in found.items()}
+        mine = ratio[learnt]
+        means["effective"] = Mean(mine.sum().square() / mine.square().sum().clamp(min=LEAST_COUNT), count)
+        return means
+
+    def _keep_gaps(self, tokens: SampledTokens, numbers: Tensor) -> None:
+        of_rollouts = tokens.summed(tokens.log_ratio.abs()) / tokens.lengths
+        self.gaps.update(zip(numbers.tolist(), of_rollouts.tolist(), strict=True))
+
+    @staticmethod
+    def _measured(batch: RolloutBatch) -> dict[str, Mean]:
+        return {name: Mean(*mean) for name, mean in batch.numbers.items()}

@@ -1,0 +1,175 @@
+"""Settings of reinforcement fine-tuning. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from model_ops.graders import GraderSettings
+from model_ops.training import TrainingSettings, TuningSettings
+
+PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
+Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
+Aggregation = Literal["token", "rollout", "constant"]
+OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
+    "grpo": ("group", "token"),
+    "dr_grpo": ("centred", "constant"),
+    "rloo": ("leave_one_out", "rollout"),
+    "gspo": ("group", "rollout"),
+    "cispo": ("group", "token"),
+    "dppo": ("centred", "token"),
+    "kimi_k2": ("centred", "rollout"),
+}
+"""Advantage and aggregation of each loss, as its source has them; the mean over tokens of grpo is that of DAPO."""
+READ_BY: dict[str, tuple[str, ...]] = {
+    "clip_low": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
+    "clip_high": ("grpo", "dr_grpo", "rloo", "gspo", "dppo"),
+    "cap": ("cispo",),
+    "tau": ("kimi_k2",),
+}
+"""Key of a loss -> the losses that read it."""
+
+
+class RftSettings(TuningSettings):
+    """Reinforcement fine-tuning: the model answers prompts while it trains, and answers that a grader likes become likelier."""
+
+    enabled: bool = Field(True, description="false: nothing is learnt from rewards")
+    grader: GraderSettings = Field(
+        description="Who says how good an answer is: `verifier`, `rewards.py:grade`, or several: "
+        "[reinforcement.md](reinforcement.md#graders)"
+    )
+    loss: PolicyLossName = Field(
+        "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
+    )
+    advantage: Advantage | None = Field(
+        None,
+        description="How a grade is compared with those of the other answers to its prompt. Left out: as the loss's source",
+    )
+    aggregation: Aggregation | None = Field(
+        None,
+        description="What the loss is a mean over: tokens of the step; rollouts, each a mean over its tokens; or "
+        "rollouts times max_new_tokens. Left out: as the loss's source",
+    )
+    clip_low: float | None = Field(
+        None, ge=0, lt=1, description="How far a ratio may fall and still give a gradient. Left out: the loss's own"
+    )
+    clip_high: float | None = Field(
+        None, ge=0, le=100, description="How far a ratio may rise and still give a gradient. Left out: the loss's own"
+    )
+    cap: float | None = Field(None, gt=0, le=1_000, description="cispo: largest ratio. Left out: 5")
+    tau: float | None = Field(
+        None, gt=0, le=1_000, description="kimi_k2: how strongly the model is held near the sampler. Left out: 0.1"
+    )
+    correction: Literal["none", "tis", "icepop", "sequence"] = Field(
+        "none",
+        description="What becomes of tokens whose probability by the model is far from that by the sampler: tis cuts their "
+        "weight, icepop masks them, sequence masks their rollout. In process both agree, so there is nothing to correct",
+    )
+    kl: float = Field(
+        0.0, ge=0, le=1_000, description="Weight of the distance from the model before this training; 0 needs no reference"
+    )
+    prompts_per_step: int = Field(16, ge=1, le=65_536, description="Prompts that are answered for each step")
+    answers: int = Field(8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other")
+    sync_steps: int = Field(
+        1, ge=1, le=1_000, description="Steps that learn from one round of answers. 1: always the newest model answers"
+    )
+    replacements: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="How many times as many prompts may be asked in place of those whose answers are all as good "
+        "(dynamic sampling). 0: they are left out without replacement",
+    )
+    temperature: float = Field(
+        1.0, gt=0, le=100, description="Temperature at which the model samples, and by which logits are divided in the loss"
+    )
+    max_new_tokens: int = Field(256, ge=1, le=1_000_000, description="Longest sampled answer")
+    batch_size: int = Field(128, ge=1, le=65_536, description="Answers that are sampled at once")
+    overlong: Literal["mask", "penalty", "none"] = Field(
+        "mask",
+        description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
+        "penalty lowers the grade of the last overlong_tokens before the limit; none learns them as graded",
+    )
+    overlong_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="penalty: tokens over which the grade falls by 1. Left out: a fifth of max_new_tokens",
+    )
+    passing_grade: float = Field(
+        1.0,
+        ge=-1e6,
+        le=1e6,
+        description="Grade from which an answer counts as passed, for pass rates and the choice of prompts",
+    )
+    held_out_prompts: int = Field(
+        64,
+        ge=0,
+        le=65_536,
+        description="Prompts of the validation split that are answered before, during and after the training",
+    )
+    held_out_answers: int = Field(4, ge=1, le=1_024, description="Answers to each of them")
+    held_out_grader: GraderSettings | None = Field(
+        None,
+        description="Who grades held-out answers. Left out: what the rows verify themselves with where every row does, else "
+        "`grader`",
+    )
+    schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
+        "constant", description="Learning rate after the warm-up; rewards have no end to decay towards"
+    )
+    overflow: Literal["drop"] = Field("drop", description="What happens to a prompt that leaves no room for an answer")
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "quick": {**TrainingSettings.PRESETS["quick"], "learning_rate": 3e-6, "epochs": 1.0},
+        "balanced": {**TrainingSettings.PRESETS["balanced"], "learning_rate": 1e-6, "epochs": 2.0},
+        "thorough": {**TrainingSettings.PRESETS["thorough"], "learning_rate": 1e-6, "epochs": 8.0},
+    }
+    """Rates of the frameworks for full fine-tuning; an adapter's is ten times as high."""
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "warmup_share": 0.0}
+    STAY_OPEN: ClassVar[dict[str, str]] = {
+        **TuningSettings.STAY_OPEN,
+        **dict.fromkeys(READ_BY, "each loss has its own"),
+        "advantage": "each loss has its own",
+        "aggregation": "each loss has its own",
+        "overlong_tokens": "a fifth of max_new_tokens",
+        "held_out_grader": "the rows' own, or grader",
+    }
+
+    @model_validator(mode="after")
+    def _keys_agree(self):
+        for sentence in self._contradictions():
+            raise ValueError(sentence)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """Sentences about keys that contradict each other."""
+        for key, readers in READ_BY.items():
+            if getattr(self, key) is not None and self.loss not in readers:
+                yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or choose such a loss"
+        if self.overlong_tokens is not None and self.overlong != "penalty":
+            yield f"overlong_tokens is given, and overlong is {self.overlong}: leave it out, or set overlong to penalty"
+        if self.overlong_tokens is not None and self.overlong_tokens > self.max_new_tokens:
+            yield f"overlong_tokens {self.overlong_tokens} is more than max_new_tokens {self.max_new_tokens}: give less"
+        if not self.mesh.alone:
+            yield "rft samples in one process: leave mesh out"
+
+    @property
+    def compared(self) -> Advantage:
+        return self.advantage or OF_LOSS[self.loss][0]
+
+    @property
+    def mean_over(self) -> Aggregation:
+        return self.aggregation or OF_LOSS[self.loss][1]
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Keywords of the loss that are set (model_ops.objectives.policy_losses)."""
+        return {key: value for key in READ_BY if (value := getattr(self, key)) is not None}
+
+    @property
+    def graders(self) -> dict[str, GraderSettings]:
+        """Graders by key."""
+        both = {"grader": self.grader, "held_out_grader": self.held_out_grader}
+        return {key: grader for key, grader in both.items() if grader is not None}

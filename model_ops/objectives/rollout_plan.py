@@ -1,0 +1,381 @@
+"""Steps that learn from rollouts of the model in training: a StatefulSource of RolloutBatch.
+
+    plan = RolloutPlan(prompts, maker, engine, log, model, loss, settings, world, shares=True, progress=progress)
+    train(model, plan, loss, ...)
+    plan.table()                       # a row for each rollout
+    plan.counts()                      # of the whole run
+
+Step i learns from its share of round i // sync_steps. Before a round the engine takes the present weights; the round's prompts
+are drawn by their pass rates (model_ops.rollouts.prompt_pool) and asked a chunk at a time, each kept as it comes. A group whose
+grades are all equal teaches nothing and is left out; so is a rollout without a grade, and with `overlong: mask` a cut one.
+
+After each sync the model itself reads the first answers of the engine (the canary): where both compute in float32 on a CPU, a
+difference above CANARY_GAP is an error, because one of them has other weights, another temperature or other tokens.
+
+The state is the log: a run that continues finds the rounds there. Checkpoints hold the count of rounds that taught nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+from model_ops.documents import MICRO_BATCH_TOKENS
+from model_ops.graders import Grade
+from model_ops.jobs import ModelError, Progress
+from model_ops.losses import token_nll
+from model_ops.machine import products_in
+from model_ops.objectives.advantages import ADVANTAGES, all_equal
+from model_ops.objectives.policy_loss import PolicyLoss
+from model_ops.objectives.rft_settings import RftSettings
+from model_ops.objectives.rollout_batches import (
+    LearntRollout,
+    Numbers,
+    RolloutBatch,
+    group_documents,
+    nothing_learnt,
+    rollout_batches,
+)
+from model_ops.objectives.start_weights import StartWeights
+from model_ops.parallel import World
+from model_ops.rollouts import (
+    Engine,
+    Outcome,
+    PromptPool,
+    Rollout,
+    RolloutChunk,
+    RolloutLog,
+    RolloutMaker,
+    Sampled,
+    SampledPrompt,
+)
+
+CANARY_GAP = 1e-4
+"""Nats by token: float32 on a CPU differs by some 1e-5 (3e-5 measured)."""
+CANARY_ROLLOUTS = 4
+SILENT_ROUNDS, MOSTLY = 5, 0.9
+"""A warning after so many rounds in a row in which at least this share of groups taught nothing."""
+SCHEMA = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("step", pa.int64()),
+        ("answer", pa.int64()),
+        ("version", pa.int64()),
+        ("grade", pa.float64()),
+        ("parts", pa.map_(pa.string(), pa.float64())),
+        ("problem", pa.string()),
+        ("tokens", pa.int64()),
+        ("ended", pa.bool_()),
+        ("learnt", pa.bool_()),
+        ("gap", pa.float64()),
+    ]
+)
+
+
+LearntGroup = tuple[str, list[LearntRollout]]
+"""Id of a prompt's row, and its rollouts that are learnt."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rollouts of one prompt. first: number of the first one in the log."""
+
+    prompt: int
+    rollouts: list[Rollout]
+    first: int
+    grades: list[float | None]
+    """With the penalty of long answers."""
+
+    @property
+    def teaches(self) -> bool:
+        return not all_equal(self.grades)
+
+
+class RolloutPlan:
+    """shares: whether rollouts may continue one computed prompt (model_ops.documents)."""
+
+    def __init__(
+        self,
+        prompts: Sequence[SampledPrompt],
+        maker: RolloutMaker,
+        engine: Engine,
+        log: RolloutLog,
+        model: nn.Module,
+        loss: PolicyLoss,
+        settings: RftSettings,
+        world: World,
+        shares: bool,
+        progress: Progress,
+    ):
+        self.prompts, self.log, self.settings = prompts, log, settings
+        self._maker, self._engine, self._model, self._loss = maker, engine, model, loss
+        self._world, self._shares, self._progress = world, shares, progress
+        passes = math.ceil((settings.epochs or 0) * len(prompts) / settings.prompts_per_step)
+        self._steps = settings.steps if settings.steps is not None else max(1, passes)
+        self._micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
+        self._start = StartWeights(model) if settings.kl else None
+        self._pool = PromptPool(len(prompts), settings.passing_grade, settings.seed)
+        self._seen = 0  # chunks whose grades the pool knows
+        self._held: tuple[int, list[LearntGroup], Numbers] = (-1, [], {})
+        self._pending: list[int] = []
+        self._silent = 0
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[RolloutBatch]:
+        """The step's share of the groups of its round."""
+        self._keep_outcomes()
+        number, place = divmod(index, self.settings.sync_steps)
+        if self._held[0] != number:
+            self._held = (number, *self._round(number))
+        _, groups, numbers = self._held
+        steps = min(self.settings.sync_steps, self._steps - number * self.settings.sync_steps)
+        mine = groups[place * len(groups) // steps : (place + 1) * len(groups) // steps]
+        self._pending = [each.number for _, group in mine for each in group]
+        return self._batches(mine, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers)
+
+    def heaviest(self, rank: int = 0, ranks: int = 1) -> RolloutBatch:
+        """A group of the longest prompt with the longest answers, as many as a micro-batch holds."""
+        prompt = max(self.prompts, key=lambda prompt: len(prompt.ids)).tokens
+        length = self.settings.max_new_tokens
+        answer = Sampled(np.zeros(length, np.int32), np.zeros(length, np.float32), 0, ended=True)
+        made = LearntRollout(Rollout.of(prompt, answer, Grade(0.0)), 0, 1.0, 1.0, 1.0)
+        count = max(1, self._micro_batch_tokens // (length + 1))
+        documents = group_documents("longest", [replace(made, number=n) for n in range(count)], self._shares, 2**31)
+        return rollout_batches(list(documents), self._micro_batch_tokens, {})[0]
+
+    def state(self) -> dict[str, Any]:
+        """The number of rounds in a row that taught nothing; the rest is in the log."""
+        self._keep_outcomes()
+        return {"silent": self._silent}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        self._silent = state["silent"]
+
+    def table(self) -> pa.Table:
+        """Every rollout. step: optimizer steps after which its round was sampled. gap: mean |log-ratio| by token, where it was
+        learnt."""
+        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SCHEMA)
+
+    def counts(self) -> dict[str, float]:
+        """Numbers of the whole run, and mean grade and length of the first and the last round."""
+        groups = [group for chunk in self.log.chunks for group in chunk.kept]
+        each = [rollout for group in groups for rollout in group]
+        found: dict[str, float] = {
+            "asked_prompts": len(groups),
+            "different_prompts": len({place for chunk in self.log.chunks for place in chunk.prompts}),
+            "rollouts": len(each),
+            "learnt_rollouts": sum(outcome.learnt for outcome in self.log.outcomes.values()),
+            "sampled_tokens": sum(rollout.tokens for rollout in each),
+            "cut_rollouts": sum(not rollout.ended for rollout in each),
+            "failed_grades": sum(bool(rollout.grade.problem) for rollout in each),
+            "ungraded_rollouts": sum(rollout.grade.value is None for rollout in each),
+            "equal_groups": sum(all_equal([rollout.grade.value for rollout in group]) for group in groups),
+        }
+        for when, round in (("first", self.log.chunks[0].round), ("last", self.log.chunks[-1].round)):
+            kept = [rollout for chunk in self.log.of_round(round) for group in chunk.kept for rollout in group]
+            grades = [rollout.grade.value for rollout in kept if rollout.grade.value is not None]
+            found[f"{when}_grade"] = float(np.mean(grades)) if grades else math.nan
+            found[f"{when}_tokens"] = float(np.mean([rollout.tokens for rollout in kept]))
+        return found
+
+    def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
+        number = chunk.first
+        for place, group in zip(chunk.prompts, chunk.kept, strict=True):
+            for answer, kept in enumerate(group):
+                outcome = self.log.outcomes.get(number, Outcome(False, None))
+                number += 1
+                yield {
+                    "row_id": self.prompts[place].row_id,
+                    "step": chunk.round * self.settings.sync_steps,
+                    "answer": answer,
+                    "version": kept.version,
+                    "grade": kept.grade.value,
+                    "parts": list(kept.grade.parts.items()),
+                    "problem": kept.grade.problem,
+                    "tokens": kept.tokens,
+                    "ended": kept.ended,
+                    **outcome._asdict(),
+                }
+
+    def _round(self, number: int) -> tuple[list[LearntGroup], Numbers]:
+        """(the groups that teach, numbers of the round): from the log, else made now."""
+        wanted = self.settings.prompts_per_step * self.settings.sync_steps
+        most, gap = wanted * (1 + self.settings.replacements), None
+        groups = [group for chunk in self.log.of_round(number) for group in self._groups(chunk)]
+        at_once = max(1, self.settings.batch_size // self._maker.answers)
+        while True:
+            asked, useful = len(groups), sum(group.teaches for group in groups)
+            missing = wanted - asked if asked < wanted else min(wanted - useful, most - asked)
+            if missing <= 0:
+                break
+            self._progress.stop_if_requested()
+            self._progress.report("rollouts", asked, asked + missing, "prompts")
+            if gap is None:
+                self._engine.sync(number * self.settings.sync_steps)
+            groups += self._asked(number, min(missing, at_once))
+            gap = self._canary(groups, number) if gap is None else gap
+        self._watch(groups)
+        return self._learnt(groups), self._numbers(groups, gap)
+
+    def _asked(self, number: int, count: int) -> list[Group]:
+        """The groups of the round's next chunk. The draw knows the grades of all chunks before."""
+        place = len(self.log.chunks)
+        for chunk in self.log.chunks[self._seen :]:
+            for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
+                self._pool.see(prompt, [rollout.grade.value for rollout in group])
+        self._seen = place
+        chosen = self._pool.draw(place, count)
+        asked, names = [self.prompts[prompt] for prompt in chosen], [f"{place}:{prompt}" for prompt in chosen]
+        self.log.add(number, chosen, self._maker.rollouts(asked, names, self._engine, self.settings.seed))
+        return self._groups(self.log.chunks[-1])
+
+    def _groups(self, chunk: RolloutChunk) -> list[Group]:
+        found, first = [], chunk.first
+        for prompt, rollouts in zip(chunk.prompts, chunk.groups(), strict=True):
+            found.append(Group(prompt, rollouts, first, [self._grade(rollout) for rollout in rollouts]))
+            first += len(rollouts)
+        return found
+
+    def _grade(self, rollout: Rollout) -> float | None:
+        """The grade, less the penalty of long answers: 0 up to overlong_tokens before the limit, then rising to 1 at the limit
+        (DAPO, arXiv 2503.14476, equation 13)."""
+        if self.settings.overlong != "penalty" or rollout.grade.value is None:
+            return rollout.grade.value
+        longest = self.settings.max_new_tokens
+        over = self.settings.overlong_tokens or max(1, longest // 5)
+        return rollout.grade.value - min(1.0, max(0.0, (int(rollout.sampled.sum()) - longest + over) / over))
+
+    def _is_left_out(self, rollout: Rollout) -> bool:
+        return not rollout.sampled.any() or (self.settings.overlong == "mask" and not rollout.ended)
+
+    def _learnt(self, groups: Sequence[Group]) -> list[LearntGroup]:
+        """The rollouts of each group that teaches, with their advantages."""
+        taught = [group for group in groups if group.teaches]
+        lengths = [[0 if self._is_left_out(each) else int(each.sampled.sum()) for each in group.rollouts] for group in taught]
+        advantages = ADVANTAGES[self.settings.compared]([group.grades for group in taught], lengths) if taught else []
+        found = []
+        for group, of_group, tokens in zip(taught, advantages, lengths, strict=True):
+            members = [
+                LearntRollout(rollout, group.first + place, float(advantage), *self._scale_and_share(length))
+                for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
+                if length and math.isfinite(advantage)
+            ]
+            found += [(self.prompts[group.prompt].row_id, members)] if members else []
+        return found
+
+    def _scale_and_share(self, tokens: int) -> tuple[float, float]:
+        """Of a token of a rollout of so many: in the sum of the loss, and in its denominator. The constant denominator is that
+        of Dr.GRPO (arXiv 2503.20783), so a token counts the same in answers of any length."""
+        if self.settings.mean_over == "token":
+            return 1.0, 1.0
+        return (
+            (1 / tokens, 1 / tokens) if self.settings.mean_over == "rollout" else (1.0, self.settings.max_new_tokens / tokens)
+        )
+
+    def _batches(self, groups: Sequence[LearntGroup], numbers: Numbers) -> list[RolloutBatch]:
+        documents = [
+            document
+            for row_id, members in groups
+            for document in group_documents(row_id, members, self._shares, self._micro_batch_tokens)
+        ]
+        if not documents:
+            shortest = min(self.prompts, key=lambda prompt: len(prompt.ids))
+            documents = [nothing_learnt(shortest.row_id, shortest.tokens)]
+        batches = rollout_batches(documents, self._micro_batch_tokens, numbers)
+        if self._start is None:
+            return batches
+        with self._start.in_place():
+            return [replace(batch, reference=self._log_probs(batch)) for batch in batches]
+
+    def _log_probs(self, batch: RolloutBatch) -> torch.Tensor:
+        """The model's log-probability of each label; 0 elsewhere."""
+        there = batch.to(self._world.device)
+        with products_in(self.settings.precision, self._world.device):
+            nll, kept = token_nll(self._model, there, self.settings.temperature)
+        return torch.zeros_like(there.sampler).index_copy(0, kept, -nll).cpu()
+
+    def _canary(self, groups: Sequence[Group], number: int) -> float:
+        """Largest difference of log-probabilities of the engine and the model, by token, over the first rollouts of a round.
+        Raises ModelError where both should agree and do not."""
+        rollouts = [each for group in groups for each in group.rollouts if each.sampled.any()][:CANARY_ROLLOUTS]
+        read = [LearntRollout(each, place, 0.0, 1.0, 1.0) for place, each in enumerate(rollouts)]
+        documents = [document for each in read for document in group_documents("canary", [each], True, 2**31)]
+        if not documents:
+            return math.nan
+        [batch] = rollout_batches(documents, 2**31, {})
+        self._model.eval()
+        log_probs, kept = self._log_probs(batch), batch.owners >= 0
+        self._model.train()
+        gap = float((log_probs - batch.sampler)[kept].abs().max())
+        if self._engine.exact and self.settings.precision == "float32" and not gap <= CANARY_GAP:
+            raise ModelError(
+                f"round {number}: the engine gave tokens log-probabilities that differ from the model's own by up to "
+                f"{gap:.2g} (most: {CANARY_GAP:g}), so it has other weights, another temperature or other tokens; nothing was "
+                "learnt from this round. This is a bug: report it"
+            )
+        return gap
+
+    def _watch(self, groups: Sequence[Group]) -> None:
+        """Counts rounds that taught nothing, and warns. Raises ModelError where nothing has a grade from the start."""
+        each = [rollout for group in groups for rollout in group.rollouts]
+        problems = Counter(rollout.grade.problem for rollout in each if rollout.grade.problem)
+        if len(self.log.chunks) == len(self.log.of_round(0)) and all(rollout.grade.value is None for rollout in each):
+            said = f"; {problems.most_common(1)[0][0]}" if problems else ": its rows bring nothing that the grader reads"
+            raise ModelError(f"none of the {len(each)} first answers has a grade{said}; choose another grader or dataset")
+        taught = len(self._learnt(groups))
+        self._silent = self._silent + 1 if taught <= (1 - MOSTLY) * len(groups) else 0
+        if self._silent and self._silent % SILENT_ROUNDS == 0:
+            cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
+            why = (
+                f"{cut:.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
+                if cut > MOSTLY and self.settings.overlong == "mask"
+                else "the answers to a prompt are all as good: choose prompts that the model solves sometimes, raise answers "
+                "or temperature, or end the training"
+            )
+            taught_last = f"{taught} of {len(groups)} prompts in the last"
+            said = f"rft: {self._silent} rounds in a row taught almost nothing ({taught_last}); {why}"
+            self._progress.event("warning", message=said)
+
+    def _numbers(self, groups: Sequence[Group], gap: float | None) -> Numbers:
+        """What metrics.jsonl says of a round."""
+        each = [rollout for group in groups for rollout in group.rollouts]
+        grades = [rollout.grade.value for rollout in each if rollout.grade.value is not None]
+        parts: dict[str, list[float]] = {}
+        for rollout in each:
+            for name, value in rollout.grade.parts.items():
+                parts.setdefault(name, []).append(value)
+        passed = [
+            [value >= self.settings.passing_grade for rollout in group.rollouts if (value := rollout.grade.value) is not None]
+            for group in groups
+        ]
+        said = [of_group for of_group in passed if of_group]
+        count = float(len(each))
+        found: dict[str, tuple[float, float]] = {
+            "reward": (float(np.sum(grades)), float(len(grades))),
+            **{f"reward_{name}": (float(np.sum(values)), float(len(values))) for name, values in sorted(parts.items())},
+            "pass_rate": (float(sum(map(sum, passed))), float(len(grades))),
+            "passed_once": (float(sum(map(any, said))), float(len(said))),
+            "equal_groups": (float(sum(not group.teaches for group in groups)), float(len(groups))),
+            "ungraded": (count - len(grades), count),
+            "cut": (float(sum(not rollout.ended for rollout in each)), count),
+            "answer_tokens": (float(sum(rollout.sampled.sum() for rollout in each)), count),
+            "asked_prompts": (float(len(groups)), 1.0),
+        }
+        return found if gap is None or math.isnan(gap) else {**found, "canary_gap": (gap, 1.0)}
+
+    def _keep_outcomes(self) -> None:
+        """Writes what became of the last step's rollouts."""
+        gaps, self._loss.gaps = self._loss.gaps, {}
+        if self._pending:
+            self.log.add_outcomes({number: Outcome(True, gaps.get(number)) for number in self._pending})
+            self._pending = []

@@ -1,0 +1,37 @@
+"""The trained weights as they were before a training, for a reference that is read while it goes on.
+
+    start = StartWeights(model)          # before the first update
+    with start.in_place():
+        ...                              # the model computes as at its start
+
+Only trained weights are kept twice: of an adapter, which begins as zero, that is all it takes to compute the model without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+class StartWeights:
+    """A copy of the trained weights of a model."""
+
+    def __init__(self, model: nn.Module):
+        self._model = model
+        self._trained = [each for each in model.parameters() if each.requires_grad]
+        self._start = [each.detach().clone() for each in self._trained]
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has its start's weights inside the block, and is in eval mode."""
+        self._model.eval()
+        self._exchange()
+        yield
+        self._exchange()
+        self._model.train()
+
+    def _exchange(self) -> None:
+        for parameter, kept in zip(self._trained, self._start, strict=True):
+            parameter.data, kept.data = kept.data, parameter.data

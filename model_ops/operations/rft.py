@@ -1,0 +1,126 @@
+"""Operation `rft`: reinforcement fine-tuning of a model on its own answers to prompts, as a grader judges them.
+
+Job inputs: `model` (a model directory), `prompts` (a dataset rl_prompts), `reward_model` where the grader asks for one. Output
+as that of `sft`: the model with its tokenizer and chat template, and metrics.jsonl; rollouts.parquet has a row for each answer.
+
+Held-out prompts (the validation split, or the test split where that is empty) are answered before the first step, during the
+training and after the last step; the metrics name the first ones `before_`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.documents import context_of, joined_tokens
+from model_ops.files import renamed_when_complete
+from model_ops.graders import Grader, GraderSettings
+from model_ops.jobs import Job, ModelError, Progress
+from model_ops.machine import concrete
+from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
+from model_ops.objectives import HeldOutRollouts, PolicyLoss, RftSettings, RolloutPlan
+from model_ops.parallel import World
+from model_ops.rendering import end_of_turn_ids
+from model_ops.rewards import RewardModel
+from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, SampledPrompt, read_sampled_prompts
+from model_ops.tensors import use_memory_efficient_layers
+from model_ops.training import load_to_tune, save_tuned, train
+
+ROLLOUTS = "rollouts.parquet"
+VALIDATIONS = 4
+"""Measurements of held-out prompts during a training, the last one included."""
+
+
+def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
+    """Trains and saves the model; returns metrics. Raises ModelError for a bad model, dataset or grader."""
+    with ExitStack() as opened:
+        return _run(job, progress, opened)
+
+
+def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | int | str]:
+    settings, base, dataset = job.settings_as(RftSettings), job.input("model"), job.input("prompts")
+    world = World.start(settings.mesh)
+    settings = concrete(settings, world.device)
+    tokenizer = load_tokenizer(base)
+    refuse_misfit(base, tokenizer)
+    room = min(settings.max_length, context_of(read_config(base)) or settings.max_length) - settings.max_new_tokens
+    if room < 1:
+        raise ModelError(
+            f"max_new_tokens {settings.max_new_tokens} leaves no room for a prompt in {room + settings.max_new_tokens} tokens: "
+            "lower it, or raise max_length"
+        )
+    prompts, counts = read_sampled_prompts(dataset, tokenizer, room)
+    held_out = held_out_prompts(dataset, tokenizer, room, settings.held_out_prompts)
+    model, numbers = load_to_tune(base, settings, world.loading_device)
+    world.place(model, settings.precision)
+    use_memory_efficient_layers(model)
+    reward_model = RewardModel.load(job.input("reward_model"), model.device) if "reward_model" in job.inputs else None
+
+    def maker(grader: GraderSettings, key: str, answers: int) -> GradedAnswers:
+        ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
+        return GradedAnswers(ready, tokenizer, answers)
+
+    engine = InProcessEngine(model, end_of_turn_ids(tokenizer) or end_of_text_ids(base), settings)
+    loss = PolicyLoss(settings.loss, settings.given, settings.correction, settings.kl, settings.temperature)
+    work = job.output / ".work"
+    plan = RolloutPlan(
+        prompts,
+        maker(settings.grader, "grader", settings.answers),
+        engine,
+        RolloutLog(work / "rollouts.jsonl"),
+        model,
+        loss,
+        settings,
+        world,
+        shares=joined_tokens(base, settings) > 0,
+        progress=progress,
+    )
+    validate = None
+    if held_out:
+        grader, key = held_out_grader(settings, held_out)
+        made = maker(grader, key, settings.held_out_answers)
+        validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
+    before = measured_before(validate, work / "before.json", model, progress)
+    every = max(1, len(plan) // VALIDATIONS)
+    result = train(model, plan, loss, settings, work, progress, "rft", validate=validate, validate_every=every, world=world)
+    add_end_of_text(model, end_of_turn_ids(tokenizer))
+    numbers |= save_tuned(model, tokenizer, base, settings, job.output)
+    with renamed_when_complete(job.output / ROLLOUTS) as temporary:
+        pq.write_table(plan.table(), temporary, compression="zstd")
+    return result.metrics({**counts, **before, **plan.counts(), **numbers, "prompts": len(prompts)})
+
+
+def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: int, most: int) -> list[SampledPrompt]:
+    """The first prompts of the validation split, or of the test split where that has none."""
+    for split in ("validation", "test") if most else ():
+        path = dataset / f"{split}.parquet"
+        if path.exists() and pq.read_metadata(path).num_rows:
+            return read_sampled_prompts(dataset, tokenizer, room, split)[0][:most]
+    return []
+
+
+def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tuple[GraderSettings, str]:
+    """(who grades held-out answers, its key). Where every row brings a verifier, that grades, whatever rewards training."""
+    if settings.held_out_grader is not None:
+        return settings.held_out_grader, "held_out_grader"
+    if all("kind" in prompt.columns for prompt in prompts):
+        return GraderSettings.model_validate("verifier"), "held_out_grader"
+    return settings.grader, "grader"
+
+
+def measured_before(validate: HeldOutRollouts | None, path: Path, model: nn.Module, progress: Progress) -> dict[str, float]:
+    """The held-out numbers of the model before its training, under names with `before_`; kept for a run that continues."""
+    if validate is None:
+        return {}
+    if not path.exists():
+        progress.event("note", message="rft: held-out prompts are answered before the first step")
+        model.eval()
+        found = {f"before_{name}": value for name, value in validate().items()}
+        with renamed_when_complete(path) as temporary:
+            temporary.write_text(json.dumps(found))
+    return json.loads(path.read_text())

@@ -1,0 +1,67 @@
+"""Rollouts of a single answer: the engine answers each prompt several times, and a grader says how good each answer is.
+
+maker = GradedAnswers(grader, tokenizer, answers=8)          # a RolloutMaker
+reader.read(prompt, tokens, ended)          # (GradedAnswer, whether a server would give this answer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.graders import AskedGroup, GradedAnswer, Grader
+from model_ops.rendering import TurnEncoder
+from model_ops.rollouts.prompts import SampledPrompt
+from model_ops.rollouts.rollout import Engine, Rollout, Tokens
+from model_ops.tasks import UnusableAnswer, message_of
+
+
+class AnswerReader:
+    """Reads sampled tokens as the answer that a grader sees."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer, self._specials = tokenizer, TurnEncoder(tokenizer).specials
+
+    def read(self, prompt: SampledPrompt, tokens: Tokens, ended: bool) -> tuple[GradedAnswer, bool]:
+        """(the answer, whether it is one that a server would give: it ends, and its message can be read)."""
+        ids = tokens[:-1] if ended else tokens
+        text = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        try:
+            message = message_of(text, prompt.text, prompt.tools, self._specials)
+        except UnusableAnswer:
+            message, ended = {"role": "assistant", "content": text}, False
+        return GradedAnswer(text, message, len(tokens)), ended
+
+
+class GradedAnswers:
+    """As RolloutMaker. grader: opened. answers: to each prompt."""
+
+    def __init__(self, grader: Grader, tokenizer: PreTrainedTokenizerBase, answers: int):
+        self.grader, self.answers, self._reader = grader, answers, AnswerReader(tokenizer)
+
+    def rollouts(
+        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
+    ) -> list[list[Rollout]]:
+        asked = [
+            (prompt, f"{name}:{answer}") for prompt, name in zip(prompts, names, strict=True) for answer in range(self.answers)
+        ]
+        said = iter(engine.sample([prompt.tokens for prompt, _ in asked], [name for _, name in asked], seed))
+        sampled = [[next(said) for _ in range(self.answers)] for _ in prompts]
+        groups = [
+            AskedGroup(
+                prompt.row_id,
+                prompt.messages,
+                prompt.tools,
+                prompt.columns,
+                [self._reader.read(prompt, answer.tokens, answer.ended)[0] for answer in of_prompt],
+            )
+            for prompt, of_prompt in zip(prompts, sampled, strict=True)
+        ]
+        return [
+            [
+                Rollout.of(prompt.tokens, answer, grade, attempt)
+                for attempt, (answer, grade) in enumerate(zip(of_prompt, grades, strict=True))
+            ]
+            for prompt, of_prompt, grades in zip(prompts, sampled, self.grader.grade(groups), strict=True)
+        ]

@@ -1,0 +1,133 @@
+"""Losses, advantages and corrections of reinforcement fine-tuning against their formulas, written once more in plain Python."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from model_ops.objectives.advantages import ADVANTAGES, all_equal
+from model_ops.objectives.policy_losses import (
+    CORRECTIONS,
+    POLICY_LOSSES,
+    SampledTokens,
+    k3,
+    kl_penalty,
+)
+from model_ops.objectives.rft_settings import OF_LOSS
+
+OWNERS = [0, 0, 0, 1, 1, 2]
+"""Three rollouts, of 3, 2 and 1 tokens."""
+
+
+def clip(ratio, low, high):
+    return min(max(ratio, 1 - low), 1 + high)
+
+
+def of_rollout(d, at):
+    return [d[i] for i in range(len(d)) if OWNERS[i] == OWNERS[at]]
+
+
+# d: log-ratios, a: advantages, p: log-probabilities, i: the token
+FORMULAS = {
+    "grpo": lambda d, a, p, i: -min(math.exp(d[i]) * a[i], clip(math.exp(d[i]), 0.2, 0.28) * a[i]),
+    "dr_grpo": lambda d, a, p, i: -min(math.exp(d[i]) * a[i], clip(math.exp(d[i]), 0.2, 0.28) * a[i]),
+    "rloo": lambda d, a, p, i: -min((r := math.exp(sum(of_rollout(d, i)))) * a[i], clip(r, 0.2, 0.2) * a[i]),
+    "gspo": lambda d, a, p, i: -min((s := math.exp(np.mean(of_rollout(d, i)))) * a[i], clip(s, 3e-4, 4e-4) * a[i]),
+    "cispo": lambda d, a, p, i: -min(math.exp(d[i]), 5.0) * a[i] * p[i],
+    "dppo": lambda d, a, p, i: (
+        1e-3 * d[i] ** 2
+        - (0 if (a[i] > 0 and math.exp(p[i]) - math.exp(p[i] - d[i]) > 0.2)
+           or (a[i] <= 0 and math.exp(p[i]) - math.exp(p[i] - d[i]) < -0.2) else math.exp(d[i]) * a[i])
+    ),
+    "kimi_k2": lambda d, a, p, i: (a[i] - 0.1 * sum(of_rollout(d, i))) ** 2 / 0.2,
+}  # fmt: skip
+
+
+def tokens_of(seed, spread=0.5):
+    generator = torch.Generator().manual_seed(seed)
+    policy = -torch.rand(6, generator=generator, dtype=torch.float64) * 2
+    sampler = policy - spread * torch.randn(6, generator=generator, dtype=torch.float64)
+    advantages = torch.randn(3, generator=generator, dtype=torch.float64)[torch.tensor(OWNERS)]
+    return SampledTokens(policy.requires_grad_(), sampler, advantages, torch.tensor(OWNERS), 3)
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+def test_each_loss_is_its_formula(name, spread):
+    for seed in range(6):
+        tokens = tokens_of(seed, spread)
+        d, a, p = tokens.log_ratio.tolist(), tokens.advantages.tolist(), tokens.policy.tolist()
+        expected = [FORMULAS[name](d, a, p, i) for i in range(6)]
+        assert POLICY_LOSSES[name](tokens).tolist() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+def test_on_the_sampler_s_own_weights_every_gradient_is_that_of_reinforce(name):
+    tokens = tokens_of(3, spread=0.0)
+    scale = 1 / tokens.lengths[tokens.owners] if OF_LOSS[name][1] == "rollout" else torch.ones(6, dtype=torch.float64)
+    (POLICY_LOSSES[name](tokens) * scale).sum().backward()
+    whole = {"rloo": 1.0, "kimi_k2": 1.0}.get(name)
+    expected = -tokens.advantages * (whole if whole else scale)
+    torch.testing.assert_close(tokens.policy.grad, expected)
+
+
+def test_a_token_without_a_log_probability_of_the_sampler_has_the_ratio_1():
+    tokens = tokens_of(0)
+    blind = SampledTokens(tokens.policy, torch.full_like(tokens.sampler, torch.nan), tokens.advantages, tokens.owners, 3)
+    assert blind.log_ratio.tolist() == [0.0] * 6
+    for name, loss in POLICY_LOSSES.items():
+        assert loss(blind).isfinite().all(), name
+    far = SampledTokens(tokens.policy, tokens.sampler - 1e4, tokens.advantages, tokens.owners, 3)
+    assert all(loss(far).isfinite().all() for loss in POLICY_LOSSES.values())
+
+
+def test_corrections_mask_and_cut_what_they_say():
+    ratios = [0.4, 0.6, 1.0, 4.0, 6.0, 1.0]
+    logs = torch.tensor(ratios, dtype=torch.float64).log()
+    tokens = SampledTokens(logs, torch.zeros(6, dtype=torch.float64), torch.ones(6), torch.tensor(OWNERS), 3)
+    assert CORRECTIONS["icepop"](tokens).tolist() == [0, 1, 1, 1, 0, 1]
+    assert (CORRECTIONS["tis"](tokens) * tokens.log_ratio.exp()).tolist() == pytest.approx([0.4, 0.6, 1, 2, 2, 1])
+    for count, mean, kept in ((4, 0.149, True), (4, 0.151, False), (100, 0.029, True), (100, 0.031, False)):
+        policy, zeros = torch.full((count,), mean), torch.zeros(count)
+        one = SampledTokens(policy, zeros, zeros, zeros.long(), 1)
+        assert bool(CORRECTIONS["sequence"](one).all()) == kept, (count, mean)
+
+
+def test_the_distance_from_the_start_has_the_gradient_of_the_divergence_and_k3_its_value():
+    logits = torch.tensor([0.3, -0.2, 1.0], dtype=torch.float64, requires_grad=True)
+    start = torch.tensor([0.1, 0.4, -0.5], dtype=torch.float64).log_softmax(-1)
+    policy = logits.log_softmax(-1)
+    exact = (policy.exp() * (policy - start)).sum()
+    (expected,) = torch.autograd.grad(exact, logits, retain_graph=True)
+    share = policy.detach().exp()  # every token once, as often as the policy says it
+    on_policy = SampledTokens(policy, policy.detach(), share, torch.arange(3), 3)
+    (found,) = torch.autograd.grad((share * kl_penalty(on_policy, start)).sum(), logits, retain_graph=True)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close((share * k3(policy.detach(), start)).sum(), exact.detach())
+    sampler = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+    of_sampler = SampledTokens(policy, sampler.log(), share, torch.arange(3), 3)
+    (found,) = torch.autograd.grad((sampler * kl_penalty(of_sampler, start)).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
+def test_advantages_are_their_formulas():
+    group, lengths = [1.0, 0.0, None, 0.5], [[3, 2, 4, 1]]
+    known = np.array([1.0, 0.0, 0.5])
+    found = {name: of([group], lengths)[0] for name, of in ADVANTAGES.items()}
+    assert all(math.isnan(values[2]) for values in found.values())
+    rest = {name: values[[0, 1, 3]] for name, values in found.items()}
+    assert rest["centred"] == pytest.approx(known - 0.5)
+    assert rest["group"] == pytest.approx((known - 0.5) / 0.5, rel=1e-5)
+    assert rest["leave_one_out"] == pytest.approx([1 - 0.25, 0 - 0.75, 0.5 - 0.5])
+    two = ADVANTAGES["reinforce_plus"]([[1.0, 0.0], [4.0, 2.0]], [[1, 3], [2, 2]])
+    tokens = np.repeat([0.5, -0.5, 1.0, -1.0], [1, 3, 2, 2])
+    assert np.concatenate(two) == pytest.approx((np.array([0.5, -0.5, 1.0, -1.0]) - tokens.mean()) / tokens.std(), rel=1e-5)
+
+
+def test_a_group_says_nothing_where_its_grades_are_equal_or_fewer_than_two():
+    assert all_equal([1.0, 1.0]) and all_equal([0.1 + 0.2, 0.3]) and all_equal([None, 1.0]) and all_equal([])
+    assert not all_equal([1.0, None, 0.5])
+    for name, of in ADVANTAGES.items():
+        [alone] = of([[None, 1.0, None]], [[1, 1, 1]])
+        assert all(math.isnan(value) or value == 0 for value in alone), name

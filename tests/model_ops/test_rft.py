@@ -1,0 +1,260 @@
+"""Reinforcement fine-tuning: what a step holds, that it learns, and that a killed run pays for nothing twice and ends with the same
+weights. The model is random, and is rewarded for answers with a digit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_models import write_target
+
+from model_ops.graders import Grade
+from model_ops.jobs.errors import ModelError
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress, Stopped
+from model_ops.losses.linear_cross_entropy import token_nll
+from model_ops.models.model_directory import load_model
+from model_ops.objectives.policy_loss import PolicyLoss
+from model_ops.objectives.policy_losses import SampledTokens, grpo
+from model_ops.objectives.rft_settings import RftSettings
+from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
+from model_ops.objectives.rollout_plan import RolloutPlan
+from model_ops.operations import rft
+from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled
+
+SETTINGS = {
+    "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
+    "max_length": 64, "precision": "float32", "overlong": "none", "held_out_prompts": 4, "held_out_answers": 8,
+    "checkpoint_every": 1,
+}  # fmt: skip
+
+
+def write_prompts(folder, train=24, **verifier):
+    folder.mkdir(parents=True)
+    for split, numbers in (("train", range(train)), ("validation", range(100, 106))):
+        rows = [
+            {
+                "row_id": f"p{i}",
+                "messages": json.dumps([{"role": "user", "content": f"say {i}" + " again" * (i % 3)}]),
+                "verifier": json.dumps(verifier or {"kind": "regex", "pattern": "[0-9]"}),
+            }
+            for i in numbers
+        ]
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"{split}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rft")
+    write_target(folder / "model", layers=2, vocab_size=300)
+    write_prompts(folder / "prompts")
+    return folder
+
+
+def run(start, output, progress=None, prompts="prompts", **settings):
+    inputs = {"model": start / "model", "prompts": start / prompts}
+    return rft.run(
+        Job(operation="rft", inputs=inputs, output=output, settings={**SETTINGS, **settings}), progress or Progress()
+    )
+
+
+class Told(Progress):
+    """Keeps what is said, and asks for a stop after a step."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.said, self.stop_at = [], stop_at
+
+    def event(self, kind, **about):
+        self.said.append(about.get("message", ""))
+
+    def report(self, phase, done, total, unit, **numbers):
+        self.stop_requested = phase == "rft" and done == self.stop_at
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"method": "lora", "learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}], ids=["full", "lora"]
+)
+def test_it_learns_what_the_verifier_likes(start, tmp_path, settings):
+    found = run(start, tmp_path / "out", **settings)
+    assert found["last_grade"] > found["first_grade"] + 0.2
+    assert found["validation_pass_rate"] > found["before_validation_pass_rate"] + 0.2
+    rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
+    assert len(rows) == found["rollouts"] == 12 * 4 * 8
+    assert [row["version"] for row in rows] == [row["step"] for row in rows] == [s for s in range(12) for _ in range(32)]
+    assert {row["parts"][0] for row in rows} == {("verifier", 0.0), ("verifier", 1.0)}
+    learnt = [row for row in rows if row["learnt"]]
+    assert len(learnt) == found["learnt_rollouts"] and all(0 <= row["gap"] < 1e-4 for row in learnt)
+    steps = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    taught = [line for line in steps if line["equal_groups"] < 1]
+    assert len(steps) == 12 and all(line["canary_gap"] < 1e-4 for line in steps) and all(line["gap"] < 1e-4 for line in taught)
+    assert steps[0]["reward"] == steps[0]["reward_verifier"] == pytest.approx(found["first_grade"])
+    assert all(abs(line["effective"] - 1) < 1e-4 and line["outside"] == 0 for line in taught)
+    assert ("kl" in steps[0]) == bool(settings) and (not settings or steps[0]["kl"] < 1e-6 < taught[-1]["kl"])
+
+
+def test_a_killed_run_grades_nothing_twice_and_ends_with_the_same_weights(start, tmp_path, monkeypatch):
+    calls = []
+    graded = rft.Grader.grade
+    monkeypatch.setattr(rft.Grader, "grade", lambda self, groups: calls.append(len(groups)) or graded(self, groups))
+    short = {"steps": 5, "sync_steps": 2, "batch_size": 24, "held_out_prompts": 0}
+    run(start, tmp_path / "whole", **short)
+    whole, calls[:] = list(calls), []
+    with pytest.raises(Stopped):
+        run(start, tmp_path / "killed", Told(stop_at=3), **short)
+    text = (tmp_path / "killed/.work/rollouts.jsonl").read_bytes()
+    (tmp_path / "killed/.work/rollouts.jsonl").write_bytes(text + b'{"round": 9, "cut')
+    run(start, tmp_path / "killed", **short)
+    assert calls == whole
+    for name in ("model.safetensors", "rollouts.parquet"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "verifier", "said"),
+    [
+        ({}, {"kind": "number"}, "none of the 32 first answers has a grade: its rows bring nothing"),
+        ({"max_new_tokens": 64}, {}, "max_new_tokens 64 leaves no room for a prompt in 64 tokens"),
+    ],
+)
+def test_what_cannot_teach_is_refused_in_one_sentence(start, tmp_path, settings, verifier, said):
+    write_prompts(start / tmp_path.name, train=4, **verifier)
+    with pytest.raises(ModelError, match=said):
+        run(start, tmp_path / "out", prompts=tmp_path.name, held_out_prompts=0, **settings)
+
+
+def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start, tmp_path):
+    write_prompts(start / "all", train=4, kind="regex", pattern=".*")
+    told = Told()
+    found = run(start, tmp_path / "equal", told, prompts="all", steps=5, weight_decay=0.0, held_out_prompts=0)
+    assert found["equal_groups"] == 20 and found["learnt_rollouts"] == 0 and found["loss"] == 0
+    before, after = (load_model(place).state_dict() for place in (start / "model", tmp_path / "equal"))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    [warning] = [text for text in told.said if "rounds in a row" in text]
+    assert warning.startswith("rft: 5 rounds in a row taught almost nothing (0 of 4") and "all as good" in warning
+    told = Told()
+    found = run(start, tmp_path / "cut", told, prompts="prompts", steps=5, overlong="mask", max_new_tokens=1, held_out_prompts=0)
+    assert any("answers are cut: raise max_new_tokens" in text for text in told.said)
+
+
+def rollout(prompt, tokens, grade=1.0, sampled=None, logs=None):
+    tokens, whole = np.array(tokens, np.int32), np.ones(len(tokens), bool)
+    logs = np.arange(len(tokens), dtype=np.float32) if logs is None else np.array(logs, np.float32)
+    answer = Rollout.of(np.array(prompt, np.int32), Sampled(tokens, logs, 3, True), Grade(grade))
+    return answer if sampled is None else replace(answer, sampled=whole & np.array(sampled, bool))
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_group_s_document_computes_each_rollout_as_if_it_stood_alone(start, shares):
+    model = load_model(start / "model")
+    group = [rollout([5, 6, 7], [8, 9, 2]), rollout([5, 6, 7], [11, 12], sampled=[1, 0]), rollout([5, 7], [9, 2])]
+    learnt = [LearntRollout(each, place, place - 1.0, 1.0, 1.0) for place, each in enumerate(group)]
+    documents = list(group_documents("p", learnt, shares, most_tokens=100))
+    assert len(documents) == (2 if shares else 3)
+    [batch] = rollout_batches(documents, 100, {})
+    nll, kept = token_nll(model, batch)
+    owners = batch.owners[kept].tolist()
+    assert sorted(owners) == [0, 0, 0, 1, 2, 2]
+    for place, each in enumerate(group):
+        mine = torch.tensor(owners) == place
+        ids = torch.tensor([[*each.prompt, *each.tokens]])
+        logits = model(input_ids=ids, position_ids=torch.arange(ids.shape[1])[None], document_lengths=[ids.shape[1]]).logits[0]
+        logs = logits[len(each.prompt) - 1 : -1].log_softmax(-1)[
+            torch.arange(len(each.tokens)), torch.tensor(each.tokens).long()
+        ]
+        torch.testing.assert_close(-nll[mine], logs[torch.tensor(each.sampled)], rtol=0, atol=1e-5)
+        assert batch.sampler[kept][mine].tolist() == each.log_probs[each.sampled].tolist()
+        assert batch.advantages[kept][mine].tolist() == [place - 1.0] * int(each.sampled.sum())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_leave_its_denominator(start, temperature):
+    model = load_model(start / "model")
+
+    def batch_with(logs):
+        made = [LearntRollout(rollout([5, 6], [8, 9, 2], logs=logs), n, 1.5 - n, 1.0, 1.0) for n in range(2)]
+        return rollout_batches(list(group_documents("p", made, True, 99)), 99, {"reward": (3.0, 4.0)})[0]
+
+    own = -token_nll(model, batch_with([0, 0, 0]), temperature)[0][:3]
+    batch = batch_with((own - torch.tensor([0.1, 1.0, 2.0])).tolist())
+    nll, kept = token_nll(model, batch, temperature)
+    plain, _ = token_nll(model, batch)
+    assert (temperature == 1.0) == bool(torch.allclose(nll, plain))
+    tokens = SampledTokens(-nll, batch.sampler[kept], batch.advantages[kept], batch.owners[kept], 2)
+    ratio = tokens.log_ratio.exp()
+    inside = (ratio >= 0.5) & (ratio <= 5.0)
+    found = PolicyLoss("grpo", {}, "icepop", 0.0, temperature)(model, batch)
+    assert inside.tolist() == 2 * [True, True, False]
+    torch.testing.assert_close(found.terms["loss"].sum, (grpo(tokens) * inside).sum())
+    assert found.terms["loss"].count == inside.sum() and found.metrics["reward"].sum / found.metrics["reward"].count == 0.75
+    assert float(found.metrics["outside"].sum) == 6 - int(inside.sum())
+    empty = rollout_batches([nothing_learnt("p", np.array([5, 6, 7], np.int32))], 99, {})[0]
+    nothing = PolicyLoss("gspo", {}, "sequence", 0.0, 1.0)(model, empty)
+    assert nothing.terms["loss"].sum == 0 and 0 < nothing.terms["loss"].count < 1e-3
+
+
+def test_a_stale_engine_is_found_before_anything_is_learnt(start, tmp_path, monkeypatch):
+    synced = InProcessEngine.sync
+    monkeypatch.setattr(InProcessEngine, "sync", lambda self, version: synced(self, version) if self._runner is None else None)
+    with pytest.raises(ModelError, match=r"round 1: the engine gave tokens log-probabilities .* other weights"):
+        run(start, tmp_path / "out", steps=3, held_out_prompts=0)
+
+
+def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
+    def scales(**settings):
+        plan = object.__new__(RolloutPlan)
+        plan.settings = RftSettings(grader="verifier", max_new_tokens=20, **settings)
+        return plan._scale_and_share(4)
+
+    assert scales() == (1.0, 1.0)
+    assert scales(aggregation="rollout") == scales(loss="gspo") == (0.25, 0.25)
+    assert scales(loss="dr_grpo") == (1.0, 5.0)
+
+
+def test_long_answers_cost_a_part_of_their_grade():
+    plan = object.__new__(RolloutPlan)
+    plan.settings = RftSettings(grader="verifier", max_new_tokens=20, overlong="penalty", overlong_tokens=10)
+    made = {length: rollout([5], [6] * length, grade=1.0) for length in (5, 10, 15, 20)}
+    assert {length: plan._grade(each) for length, each in made.items()} == {5: 1.0, 10: 1.0, 15: 0.5, 20: 0.0}
+    assert plan._grade(rollout([5], [6] * 20, grade=None)) is None
+
+
+def test_prompts_that_nobody_saw_come_first_and_those_without_news_seldom():
+    pool = PromptPool(6, passing_grade=1.0, seed=0)
+    first = pool.draw(0, 4)
+    for prompt in first:
+        pool.see(prompt, [1.0, 0.0])
+    assert set(pool.draw(1, 2)) == set(range(6)) - set(first) and pool.draw(1, 2) == pool.draw(1, 2)
+    for prompt, grades in enumerate([[1.0, 1.0], [0.0, 0.0], [1.0, None], [None], [0.2, 1.0], [0.0, 2.0]]):
+        fresh = PromptPool(1, 1.0, 0)
+        fresh.see(0, grades)
+        assert np.isnan(fresh.rates[0]) if prompt == 3 else fresh.rates[0] == [1.0, 0.0, 1.0, None, 0.5, 0.5][prompt]
+    fresh = PromptPool(2, 1.0, 0)
+    for grades in ([1.0, 1.0], [0.0, 1.0]):
+        fresh.see(0, grades)
+    assert fresh.rates[0] == 0.75
+    for _ in range(5):
+        fresh.see(0, [1.0]), fresh.see(1, [0.0, 1.0])
+    drawn = [fresh.draw(chunk, 1)[0] for chunk in range(300)]
+    assert 0.1 < drawn.count(0) / 300 < 0.24, "a sixth"
+
+
+def test_the_log_keeps_every_bit_and_forgets_a_line_that_was_cut(tmp_path):
+    log = RolloutLog(tmp_path / "log.jsonl")
+    made = [[rollout([5, 6], [7, 8, 2], logs=[-0.1, -1e-7, -3], sampled=[1, 0, 1]), rollout([5, 6], [9], grade=None)]]
+    log.add(0, [4], made)
+    log.add(1, [2], made)
+    with log.path.open("ab") as file:
+        file.write(b'{"round": 2')
+    again = RolloutLog(tmp_path / "log.jsonl")
+    assert [(chunk.round, chunk.prompts, chunk.first) for chunk in again.chunks] == [(0, [4], 0), (1, [2], 2)]
+    [[one, other]] = again.chunks[1].groups()
+    for name in ("prompt", "tokens", "sampled", "log_probs", "versions"):
+        assert getattr(one, name).tobytes() == getattr(made[0][0], name).astype(getattr(one, name).dtype).tobytes(), name
+    assert other.grade == Grade(None) and again.chunks[0].kept[0][0].tokens == 2 and again.chunks[0].kept[0][0].version == 3
