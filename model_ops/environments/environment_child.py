@@ -1,5 +1,5 @@
-"""Holds the environments of a file, or runs its agents, each in a process of its own that is forked from this one. Beside what the
-file imports it uses pydantic.
+"""Holds the environments of a file, or runs its agents, each in a process of its own that is forked from this one. Beside what
+the file imports it uses pydantic.
 
     python -P environment_child.py FILE NAME         # standard input is a socket: for each socket that it brings, a process
 

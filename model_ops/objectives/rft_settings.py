@@ -13,6 +13,7 @@ from model_ops.training import TrainingSettings, TuningSettings
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
+FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
     "dr_grpo": ("centred", "constant"),
@@ -36,10 +37,19 @@ class RftSettings(TuningSettings):
     """Reinforcement fine-tuning: the model answers prompts while it trains, and answers that a grader likes become likelier."""
 
     enabled: bool = Field(True, description="false: nothing is learnt from rewards")
-    grader: GraderSettings = Field(
+    grader: GraderSettings | None = Field(
+        None,
         description="Who says how good an answer is: `verifier`, `rewards.py:grade`, or several: "
-        "[reinforcement.md](reinforcement.md#graders)"
+        "[reinforcement.md](reinforcement.md#graders). Left out: the environment or the agent says it",
     )
+    environment: str | None = Field(
+        None,
+        pattern=FILE_AND_NAME,
+        description="A class of a file, as `envs.py:Shop`, in whose objects the model acts over several turns: "
+        "[environments.md](environments.md). Left out: none",
+    )
+    max_turns: int = Field(8, ge=1, le=1_000, description="environment: most turns of the model in one attempt")
+    seconds: float = Field(10.0, gt=0, le=86_400, description="environment: most seconds of one call of its methods")
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
     )
@@ -145,6 +155,12 @@ class RftSettings(TuningSettings):
 
     def _contradictions(self) -> Iterator[str]:
         """Sentences about keys that contradict each other."""
+        if (self.grader is None) == (self.environment is None):
+            yield "either `grader` says how good an answer is, or `environment` does: give one of them"
+        if self.environment is not None and self.held_out_grader is not None:
+            yield "held_out_grader grades single answers, and attempts in an environment are graded by it: leave one out"
+        if self.environment is not None and self.overlong == "penalty":
+            yield "overlong: penalty measures one answer, and an attempt in an environment has several: choose mask or none"
         for key, readers in READ_BY.items():
             if getattr(self, key) is not None and self.loss not in readers:
                 yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or choose such a loss"

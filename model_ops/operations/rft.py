@@ -3,6 +3,8 @@
 Job inputs: `model` (a model directory), `prompts` (a dataset rl_prompts), `reward_model` where the grader asks for one. Output
 as that of `sft`: the model with its tokenizer and chat template, and metrics.jsonl; rollouts.parquet has a row for each answer.
 
+With `environment` an answer is an attempt of several turns, which the environment grades.
+
 Held-out prompts (the validation split, or the test split where that is empty) are answered before the first step, during the
 training and after the last step; the metrics name the first ones `before_`.
 """
@@ -18,6 +20,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import context_of, joined_tokens
+from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts, FinishedAttempts
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
@@ -27,7 +30,7 @@ from model_ops.objectives import HeldOutRollouts, PolicyLoss, RftSettings, Rollo
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, SampledPrompt, read_sampled_prompts
+from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 
@@ -61,7 +64,15 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     use_memory_efficient_layers(model)
     reward_model = RewardModel.load(job.input("reward_model"), model.device) if "reward_model" in job.inputs else None
 
-    def maker(grader: GraderSettings, key: str, answers: int) -> GradedAnswers:
+    file, _, name = (settings.environment or "").rpartition(":")
+    environments = opened.enter_context(EnvironmentProcesses(Path(file), name, settings.seconds)) if file else None
+
+    def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
+        if environments is not None:
+            turns, finished = settings.max_turns, FinishedAttempts(kept)
+            return EnvironmentRollouts(
+                environments, tokenizer, finished, progress, answers=answers, max_turns=turns, longest_context=room
+            )
         ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
         return GradedAnswers(ready, tokenizer, answers)
 
@@ -70,7 +81,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     work = job.output / ".work"
     plan = RolloutPlan(
         prompts,
-        maker(settings.grader, "grader", settings.answers),
+        maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl"),
         engine,
         RolloutLog(work / "rollouts.jsonl"),
         model,
@@ -78,12 +89,13 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         settings,
         world,
         shares=joined_tokens(base, settings) > 0,
+        longest=settings.max_new_tokens if environments is None else room,
         progress=progress,
     )
     validate = None
     if held_out:
         grader, key = held_out_grader(settings, held_out)
-        made = maker(grader, key, settings.held_out_answers)
+        made = maker(grader, key, settings.held_out_answers, None)
         validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
     before = measured_before(validate, work / "before.json", model, progress)
     every = max(1, len(plan) // VALIDATIONS)
@@ -104,9 +116,10 @@ def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: in
     return []
 
 
-def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tuple[GraderSettings, str]:
-    """(who grades held-out answers, its key). Where every row brings a verifier, that grades, whatever rewards training."""
-    if settings.held_out_grader is not None:
+def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tuple[GraderSettings | None, str]:
+    """(who grades held-out answers, None for the environment; its key). Where every row brings a verifier, that grades,
+    whatever rewards training."""
+    if settings.held_out_grader is not None or settings.grader is None:
         return settings.held_out_grader, "held_out_grader"
     if all("kind" in prompt.columns for prompt in prompts):
         return GraderSettings.model_validate("verifier"), "held_out_grader"

@@ -46,6 +46,7 @@ class KeptRollout:
     tokens: int
     """Sampled ones."""
     ended: bool
+    attempt: int
 
 
 @dataclass
@@ -121,7 +122,7 @@ class RolloutLog:
 def _kept(rollout: Rollout) -> KeptRollout:
     sampled = rollout.versions[rollout.sampled]
     version = int(sampled[0]) if len(sampled) else -1
-    return KeptRollout(version, rollout.grade, int(rollout.sampled.sum()), rollout.ended)
+    return KeptRollout(version, rollout.grade, int(rollout.sampled.sum()), rollout.ended, rollout.attempt)
 
 
 def written_rollout(rollout: Rollout) -> dict[str, Any]:
