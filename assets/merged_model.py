@@ -11,7 +11,7 @@ from resources.workshop import Workshop
 
 
 @dg.asset(
-    deps=[parent_of("merged_model"), parent_of("preference_model"), "base_model", "sft_dataset"],
+    deps=[parent_of("merged_model"), parent_of("rft_model"), parent_of("preference_model"), "base_model", "sft_dataset"],
     group_name=MODELS,
     kinds={"pytorch", "huggingface"},
     owners=OWNERS,
@@ -26,13 +26,15 @@ def merged_model(
 ) -> dg.MaterializeResult:
     """The fine-tuned model merged with its base model or with other models of the same shape, after `merge:` in the recipe.
 
-    Made from `preference_model`, `sft_model`, `base_model` and directories, as the recipe lists them; a search of weights
-    measures candidates on validation rows of `sft_dataset`. Lies in `models/<workload>/merged_model/<version>/` in the Hugging
-    Face layout.
+    Made from `rft_model`, `preference_model`, `sft_model`, `base_model` and directories, as the recipe lists them; a search of
+    weights measures candidates on validation rows of `sft_dataset`. Lies in `models/<workload>/merged_model/<version>/` in the
+    Hugging Face layout.
     """
     inputs = {"model": workshop.current("model", policy.source_of("merged_model"))}
     before = inputs["model"]
-    if merge_settings.reads_two:
+    if merge_settings.reads_preferred:
+        before = inputs["preferred"] = workshop.current("model", policy.source_of("rft_model"))
+    if merge_settings.reads_fine_tuned:
         before = inputs["fine_tuned"] = workshop.current("model", policy.source_of("preference_model"))
     base = workshop.current("model", "base_model")
     if merge_settings.reads_base and base.version != before.version:

@@ -40,7 +40,7 @@ def preference_model(
     for role, rows in (("dataset", "preference_dataset"), ("prompts", "rl_prompts")):
         if rows not in policy.disabled and (role == "dataset" or policy.rows_of("preference_model") == rows):
             inputs[role] = workshop.current("dataset", rows)
-    if policy.graded_by_reward_model:
+    if "preference_model" in policy.graded_by_reward_model:
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(preference_settings)
     outside = settings.on_policy.grader.files if settings.on_policy else ()

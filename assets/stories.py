@@ -69,6 +69,14 @@ def _training(manifest: Manifest) -> Iterator[str]:
     )
     if "validation_loss" in found:
         yield f"loss {found['loss']:z.4f} in training, {found['validation_loss']:z.4f} on validation rows (nats per token)"
+    if "first_grade" in found:
+        yield (
+            f"grade of its own answers {found['first_grade']:.2f} in the first round, {found['last_grade']:.2f} in the last; "
+            f"{found.get('cut_rollouts', found.get('cut_answers', 0)):,} answers cut, {found['failed_grades']:,} not graded"
+        )
+    if "before_validation_pass_rate" in found:
+        before, after = found["before_validation_pass_rate"], found["validation_pass_rate"]
+        yield f"held-out prompts passed: {before:.1%} of answers before, {after:.1%} after"
     if "validation_expected_tau" in found:
         tau = f"{found['validation_expected_tau']:.2f} tokens per forward pass"
         yield f"{tau} expected on validation rows; evaluation_report measures it"

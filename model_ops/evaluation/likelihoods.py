@@ -108,7 +108,7 @@ def comparisons(job: Job) -> list[tuple[str, str]]:
 
 def teacher_of_student(job: Job) -> str | None:
     """The role of the model that the student was distilled from: the nearest one before it; None without one."""
-    return next((role for role in ("merged", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
+    return next((role for role in ("merged", "rft", "preference", "second_sft", "sft", "base") if role in job.inputs), None)
 
 
 def _chosen_rows(job: Job, settings: EvaluateSettings) -> tuple[set[str], int]:

@@ -189,3 +189,8 @@ class RftSettings(TuningSettings):
         """Graders by key."""
         both = {"grader": self.grader, "held_out_grader": self.held_out_grader}
         return {key: grader for key, grader in both.items() if grader is not None}
+
+    @property
+    def grader_files(self) -> list[str]:
+        """Files of grading functions."""
+        return sorted({file for grader in self.graders.values() for file in grader.files})

@@ -5,8 +5,8 @@
     found = search_weights(form, models, settings, documents, scratch, progress)
     found.weights, found.scale, found.loss, found.tried
 
-Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), `fine_tuned` (the
-model before a training on preferences, if both are merged), and for a search of weights `dataset`. Directories that
+Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), `preferred` and
+`fine_tuned` (earlier models that are merged with it), and for a search of weights `dataset`. Directories that
 settings.models lists are read in place. Tensors are merged one by one in float32 (`model_ops.operations.merging`), so memory
 holds one tensor of each model; the merge has the dtype, config and tokenizer of `model`.
 
@@ -30,7 +30,7 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import check_model, load_model, load_tokenizer, read_config, training_device
 from model_ops.operations.merging.checkpoints import Checkpoint, TensorMerge, refuse_different, write_merged
 from model_ops.operations.merging.merge_plan import candidates, given_weights, tensor_merge
-from model_ops.operations.merging.settings import BASE, FROM_BASE, PREFERRED, TRAINED, MergeSettings
+from model_ops.operations.merging.settings import BASE, FROM_BASE, PREFERRED, REINFORCED, TRAINED, MergeSettings
 
 SEARCH_LENGTH = 2_048
 """Tokens after which a held-out row of a search is cut."""
@@ -43,8 +43,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     """
     settings = job.settings_as(MergeSettings)
     source = job.input("model")
-    before = job.inputs.get("fine_tuned", source)
-    places = {PREFERRED: source, TRAINED: before, BASE: job.inputs.get("base", before)}
+    preferred = job.inputs.get("preferred", source)
+    before = job.inputs.get("fine_tuned", preferred)
+    places = {REINFORCED: source, PREFERRED: preferred, TRAINED: before, BASE: job.inputs.get("base", before)}
     names = [BASE, *settings.listed] if settings.method in FROM_BASE else settings.listed
     models = [Checkpoint.open(name, places.get(name) or Path(name)) for name in names]
     form = Checkpoint.open(TRAINED, source)

@@ -123,7 +123,7 @@ def bytes_needed(recipe: Recipe, base: Base, looks: dict[str, FirstLook]) -> dic
     parameters, drafter = sizes.base, sizes.drafter
     tuned = [
         found
-        for found in (recipe.sft, recipe.second_sft, recipe.preference, recipe.reward_model)
+        for found in (recipe.sft, recipe.second_sft, recipe.preference, recipe.rft, recipe.reward_model)
         if found is not None and found.enabled
     ]
     checkpoints = (

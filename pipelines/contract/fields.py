@@ -16,7 +16,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from model_ops.evaluation import EvaluationSettings
+from model_ops.graders import GraderSettings
 from model_ops.jobs import Settings
+from model_ops.objectives import RftSettings
 from model_ops.operations import (
     TRAINED,
     MergeSettings,
@@ -198,6 +200,9 @@ class RecipeFields(Settings):
     preference: PreferenceTuningSettings | None = Field(
         None, description="Training on what users prefer, after fine-tuning. Left out: none"
     )
+    rft: RftSettings | None = Field(
+        None, description="Reinforcement fine-tuning on rewards, after fine-tuning and preferences. Left out: none"
+    )
     reward_model: RewardModelSettings | None = Field(
         None, description="Training of a model that scores answers, on pairs of answers. Left out: none"
     )
@@ -264,13 +269,20 @@ class RecipeFields(Settings):
             self.teacher is not None and self.teacher.base == TRAINED,
             named,
             rowless,
-            self._asks_reward_model,
+            self._ask_reward_model,
         )
 
     @property
-    def _asks_reward_model(self) -> bool:
+    def graders(self) -> dict[str, GraderSettings]:
+        """Graders of sampled answers, by their keys."""
         sampling = self.preference and self.preference.on_policy
-        return bool(sampling and sampling.grader.asks_reward_model)
+        found = {f"rft.{key}": grader for key, grader in self.rft.graders.items()} if self.rft else {}
+        return ({"preference.on_policy.grader": sampling.grader} if sampling else {}) | found
+
+    @property
+    def _ask_reward_model(self) -> frozenset[str]:
+        asking = {key.partition(".")[0] for key, grader in self.graders.items() if grader.asks_reward_model}
+        return frozenset(name for name, section in TRAINED_STAGES.items() if section in asking)
 
     def _is_on(self, switch: str) -> bool:
         """Whether a section is enabled; a section without the key `enabled` is on if it is given."""

@@ -7,13 +7,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from model_ops.files import chat_templates
-from model_ops.graders import GraderPart
 from model_ops.jobs import ModelError
-from model_ops.operations import BASE, PREFERRED, TRAINED
+from model_ops.operations import BASE, LAKE_MODELS, TRAINED
 from model_ops.pruning import refuse_unusable_base
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
@@ -77,13 +77,14 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         embeddings["model"] = recipe.drift.embeddings.model
     if (found.get("merge") or {}).get("models"):
         found["merge"]["models"] = recipe.merge.models
-    if given := ((found.get("preference") or {}).get("on_policy") or {}).get("grader"):
-        parts = {name: part.by for name, part in _graders(recipe).items()}
-        if isinstance(given, str):
-            (found["preference"]["on_policy"]["grader"],) = parts.values()
-        else:
-            for name, by in parts.items():
-                given["parts"][name]["by"] = by
+    for key, grader in recipe.graders.items():
+        *sections, last = key.split(".")
+        holder = reduce(lambda within, name: within.get(name) or {}, sections, found)
+        if isinstance(holder.get(last), str):
+            (holder[last],) = (part.by for part in grader.parts.values())
+        elif last in holder:
+            for name, part in grader.parts.items():
+                holder[last]["parts"][name]["by"] = part.by
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
@@ -156,7 +157,7 @@ def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]
     if recipe.merge is None or recipe.merge.models is None:
         return
     for index, given in enumerate(recipe.merge.models):
-        if given in (BASE, TRAINED, PREFERRED):
+        if given in LAKE_MODELS:
             continue
         try:
             place = recipe.merge.models[index] = _absolute(given, home)
@@ -237,28 +238,19 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
         yield "teacher.base", str(error)
 
 
-def _graders(recipe: RecipeFields) -> dict[str, GraderPart]:
-    """The graders of `preference.on_policy`."""
-    sampling = recipe.preference and recipe.preference.on_policy
-    return sampling.grader.parts if sampling else {}
-
-
 def _settle_graders(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes the files of grading functions absolute."""
-    for part in _graders(recipe).values():
+    for key, part in ((key, part) for key, grader in recipe.graders.items() for part in grader.parts.values()):
         file, _, function = part.by.rpartition(":")
         if not file:
             continue
         try:
             place = _absolute(file, home)
             if not Path(place).is_file():
-                yield "preference.on_policy.grader", f"there is no file {place}; give a function of a file, as rewards.py:grade"
+                yield key, f"there is no file {place}; give a function of a file, as rewards.py:grade"
             part.by = f"{place}:{function}"
         except (_NoPathError, OSError):
-            yield (
-                "preference.on_policy.grader",
-                "this is not a path on this machine; give a function of a file, as rewards.py:grade",
-            )
+            yield key, "this is not a path on this machine; give a function of a file, as rewards.py:grade"
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:

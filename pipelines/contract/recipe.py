@@ -20,7 +20,7 @@ from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from model_ops.evaluation import EvaluateSettings
-from model_ops.operations import BASE, PREFERRED, TRAINED
+from model_ops.operations import BASE, PREFERRED, REINFORCED, TRAINED
 from model_ops.speculators import ARCHITECTURES
 from model_ops.training import TrainingSettings
 from pipelines.contract.check import placed, problems_in
@@ -43,8 +43,9 @@ class Recipe(RecipeFields):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self):
-        if self.merge is not None and self.merge.models is None and "preference" not in self.policy.off:
-            of_default = [PREFERRED, TRAINED if self.sft.enabled else BASE]
+        if self.merge is not None and self.merge.models is None and {"rft", "preference"} - self.policy.off:
+            trained = [word for word in (REINFORCED, PREFERRED) if word not in self.policy.off]
+            of_default = [*trained, TRAINED if self.sft.enabled else BASE]
             self.merge.models = of_default[: len(self.merge.listed)]
         if problems := list(broken_rules(self)):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.adapters import LoraSettings
-from model_ops.operations import AUTO, PREFERRED, TRAINED
+from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
 from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.serving import MAX_RANKS
 from model_ops.speculators import ARCHITECTURES
@@ -233,21 +233,27 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
         rows = recipe.policy.rows_of(found.name) if found.section else ""
         if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
             yield found.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {found.section} out"
-    if recipe.policy.graded_by_reward_model and "reward_model" in recipe.policy.off:
-        yield (
-            "preference.on_policy.grader",
-            "it asks the reward model, which is not trained: give reward_model, or another grader",
-        )
+    if "reward_model" in recipe.policy.off:
+        for key in (key for key, grader in recipe.graders.items() if grader.asks_reward_model):
+            yield key, "it asks the reward model, which is not trained: give reward_model, or another grader"
+
+
+MERGED = {
+    REINFORCED: "model trained on rewards",
+    PREFERRED: "model trained on preferences",
+    TRAINED: "fine-tuned model",
+}
+"""Words of `merge.models` -> the model."""
 
 
 def _what_is_merged(recipe: RecipeFields) -> Broken:
     merge = recipe.merge
     if merge is None:
         return
-    made = {PREFERRED: "preference" not in recipe.policy.off, TRAINED: recipe.sft.enabled}
+    made = {word: word not in recipe.policy.off for word in (REINFORCED, PREFERRED)} | {TRAINED: recipe.sft.enabled}
     last = next((word for word, is_made in made.items() if is_made), None)
     if last is not None and last not in merge.listed:
-        which = "model trained on preferences" if last == PREFERRED else "fine-tuned model"
+        which = MERGED[last]
         yield "merge.models", f"{last} is missing, so the {which} would not be used; add it, or set {last}.enabled to false"
     for word, is_made in made.items():
         if word in merge.listed and not is_made:

@@ -23,6 +23,7 @@ training.learning_rate training.tokens_per_step training.max_length curation.pii
 datasets.preference.confidence datasets.sft.max_rows datasets.sft.validation_share datasets.sft.test_share sft.method
 sft.lora.rank sft.lora.alpha preference.method preference.loss preference.beta preference.on_policy.answers
 preference.on_policy.sync_steps preference.on_policy.prompts preference.on_policy.grader.parts.weight
+rft.loss rft.answers rft.prompts_per_step rft.max_new_tokens rft.kl rft.method rft.grader.parts.weight
 student.base student.layers quantize.scheme quantize.calibration_rows speculator.num_speculative_tokens
 speculator.continue_from evaluation.rows evaluation.prompts evaluation.server.kind evaluation.server.concurrencies
 release.approval release.serve_on release.gates.recovery release.gates.loss_above_base release.gates.acceptance_length
@@ -305,6 +306,31 @@ preference:
   early_end: {enabled: true, nats_per_device_hour: 0.01}
 """,
     ),
+    Chapter(
+        "rft",
+        "rft",
+        "Leave the key out to train none. It answers the prompts of `datasets.rl_prompts`, and takes the "
+        "[training keys](#training-keys) as well. [reinforcement.md](reinforcement.md) explains losses and metrics.",
+        """\
+datasets: {rl_prompts: {tasks: {sums: {uri: ./sums.jsonl, task: number}}}}
+rft: {grader: verifier}
+""",
+    ),
+    Chapter("rft.grader", "rft.grader", ""),
+    Chapter(
+        "rft.grader.parts",
+        "rft.grader.parts",
+        "",
+        """datasets: {rl_prompts: {tasks: {sums: {uri: ./sums.jsonl, task: number}}}}
+rft:
+  grader:
+    parts:
+      right: {by: verifier}
+      brief: {by: length, most_tokens: 300, weight: 0.2}
+""",
+    ),
+    Chapter("rft.grader.parts.*.judge", "rft.grader.parts.judge", ""),
+    Chapter("rft.held_out_grader", "rft.held_out_grader", ""),
     Chapter(
         "reward_model",
         "reward_model",
@@ -598,9 +624,9 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 {switches}
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
-`distil_only.yaml`, `finetune_only.yaml`, `preferences.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`.
-Everything else is always on. `preference`, `merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are off
-until they are given.
+`distil_only.yaml`, `finetune_only.yaml`, `preferences.yaml`, `rft.yaml`, `merged.yaml`, `taught.yaml` and `models_only.yaml`.
+Everything else is always on. `preference`, `rft`, `merge`, `teacher`, `curation.judge` and `speculator.answers.endpoint` are
+off until they are given.
 
 ```yaml
 student: {{enabled: false}}

@@ -128,9 +128,15 @@ def read_rates(text: str) -> list[float]:
 def swept_stage(recipe: Recipe, asked: str | None) -> str:
     """The section of the stage that is swept, by default the first that the recipe trains. Raises SweepError."""
     try:
-        return chosen_stage(recipe, asked)
+        stage = chosen_stage(recipe, asked)
     except ValueError as error:
         raise SweepError(str(error)) from error
+    if stage == "rft":
+        raise SweepError(
+            "--stage rft: a sweep compares held-out losses, and training on rewards has none; compare validation_pass_rate of "
+            "runs with different rft.learning_rate"
+        )
+    return stage
 
 
 def sweep(

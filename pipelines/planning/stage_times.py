@@ -104,6 +104,14 @@ class _Work:
     def _preference_model(self) -> tuple[float, float]:
         return self._training(self.recipe.preference.resolved(), self.sizes.base, self.traffic.tokens)
 
+    def _rft_model(self) -> tuple[float, float]:
+        settings, prompts = self.recipe.rft.resolved(), self.traffic.records
+        steps = settings.steps or max(1, round((settings.epochs or 0) * prompts / settings.prompts_per_step))
+        answers = steps * settings.prompts_per_step * settings.answers
+        operations, overhead = self._decoding(answers, settings.max_new_tokens, settings.batch_size, 1)
+        learnt = answers * settings.max_new_tokens
+        return operations + STEP * self._forward(self.sizes.base, learnt, self.traffic.tokens), overhead
+
     def _student_model(self) -> tuple[float, float]:
         settings, layers = self.recipe.student.resolved(), self.sizes.layers
         operations, overhead = self._training(settings, self.sizes.student, self.traffic.tokens, teacher=self.sizes.base)

@@ -28,6 +28,9 @@ MADE_BY = {
     "sft": "The model before it, fine-tuned on the answers of its dataset.",
     "preference": "The model before it, trained on pairs of a chosen and a rejected answer, or on answers with a verdict. The "
     "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the difference.",
+    "rft": "The model before it, trained on its own answers by rewards: answers with a high grade became likelier. It is good "
+    "at what the grader rewards; `before_validation_pass_rate` and `validation_pass_rate` compare it with its start on "
+    "held-out prompts.",
     "reward_model": "A model that scores answers: the higher score is on the answer that people would rather have. Never "
     "the only reward of a training, and no model to chat with.",
     "merge": "The weighted merge of several models.",

@@ -33,8 +33,8 @@ class ModelPolicy:
     """The dataset that a stage names, by stage: of `datasets.named`, or prompts that its model answers."""
     rowless: frozenset[str] = frozenset()
     """Stages whose settings read no rows of a dataset."""
-    graded_by_reward_model: bool = False
-    """Whether the reward model grades what is sampled in preference training."""
+    graded_by_reward_model: frozenset[str] = frozenset()
+    """Stages whose sampled answers the reward model grades."""
 
     @property
     def stages(self) -> list[str]:

@@ -32,7 +32,7 @@ class Choices(Protocol):
     @property
     def rowless(self) -> Collection[str]: ...
     @property
-    def graded_by_reward_model(self) -> bool: ...
+    def graded_by_reward_model(self) -> Collection[str]: ...
     @property
     def named_datasets(self) -> Collection[str]: ...
     def source_of(self, name: str) -> str: ...
@@ -81,17 +81,18 @@ def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, .
 
 
 def models_it_merges(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """Beside the model of the stage before, the one that the training on preferences began from, where there is one."""
-    began = parent_of("preference_model")
-    if dep != began:
-        return nearest(recipe, reader, dep)
-    return () if "preference_model" in recipe.disabled else (recipe.source_of("preference_model"),)
+    """Beside the model of the stage before, those that the trainings on rewards and on preferences began from, where there are
+    such trainings."""
+    for trained in ("preference_model", "rft_model"):
+        if dep == parent_of(trained):
+            return () if trained in recipe.disabled else (recipe.source_of(trained),)
+    return nearest(recipe, reader, dep)
 
 
 def rows_or_prompts(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
     """`rl_prompts` only where the model answers them; `reward_model` only where it grades these answers."""
     if dep == "reward_model":
-        return (dep,) if recipe.graded_by_reward_model else ()
+        return (dep,) if reader.name in recipe.graded_by_reward_model else ()
     return () if dep == "rl_prompts" and recipe.rows_of(reader.name) != dep else nearest(recipe, reader, dep)
 
 
@@ -302,6 +303,20 @@ STAGES: tuple[Stage, ...] = (
         reads=rows_or_prompts,
         opt_in=True,
         does="learns what users prefer",
+    ),
+    Stage(
+        "rft_model",
+        "model",
+        "models",
+        "rft",
+        role="rft",
+        takes_model_as="model",
+        section="rft",
+        switch="rft",
+        rows="rl_prompts",
+        reads=rows_or_prompts,
+        opt_in=True,
+        does="learns from rewards",
     ),
     Stage(
         "merged_model",

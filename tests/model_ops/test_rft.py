@@ -139,7 +139,9 @@ def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start
     [warning] = [text for text in told.said if "rounds in a row" in text]
     assert warning.startswith("rft: 5 rounds in a row taught almost nothing (0 of 4") and "all as good" in warning
     told = Told()
-    found = run(start, tmp_path / "cut", told, prompts="prompts", steps=5, overlong="mask", max_new_tokens=1, held_out_prompts=0)
+    found = run(
+        start, tmp_path / "cut", told, prompts="prompts", steps=5, overlong="mask", max_new_tokens=1, held_out_prompts=0
+    )
     assert any("answers are cut: raise max_new_tokens" in text for text in told.said)
 
 

@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 
 from model_ops.jobs import Seed, Settings
 
-BASE, TRAINED, PREFERRED = "base", "sft", "preference"
-"""Words for models of the lake in `models`: the base model, the fine-tuned one, and that trained on preferences."""
+BASE, TRAINED, PREFERRED, REINFORCED = "base", "sft", "preference", "rft"
+"""Words for models of the lake: the base model, the fine-tuned one, and those trained on preferences and on rewards."""
+LAKE_MODELS = (BASE, TRAINED, PREFERRED, REINFORCED)
 
 FROM_BASE = ("task_arithmetic", "ties", "dare_linear", "dare_ties")
 """Methods that add differences from the base model to it."""
@@ -33,9 +34,9 @@ class MergeSettings(Settings):
         None,
         min_length=1,
         max_length=16,
-        description="What is merged: `preference` (the model trained on preferences), `sft` (the fine-tuned model), `base` "
-        "(the base model), or directories of models. Methods that add differences to the base model do not list it. Left "
-        "out: sft and base, or sft alone; where there is a model trained on preferences, it and sft, or it alone",
+        description="What is merged: `rft` (the model trained on rewards), `preference` (the model trained on preferences), "
+        "`sft` (the fine-tuned model), `base` (the base model), or directories of models. Methods that add differences to the "
+        "base model do not list it. Left out: the last of the trained models and the one before it, or the last one alone",
     )
     weights: list[Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)]] | Literal["search"] | None = Field(
         None,
@@ -113,9 +114,14 @@ class MergeSettings(Settings):
         return self.method in FROM_BASE or BASE in self.listed
 
     @property
-    def reads_two(self) -> bool:
-        """Whether the merge reads the model that the training on preferences began from, beside its result."""
-        return {PREFERRED, TRAINED} <= set(self.listed)
+    def reads_preferred(self) -> bool:
+        """Whether the merge reads the model trained on preferences, beside the later one that was trained on rewards."""
+        return {REINFORCED, PREFERRED} <= set(self.listed)
+
+    @property
+    def reads_fine_tuned(self) -> bool:
+        """Whether the merge reads the fine-tuned model, beside a later one."""
+        return TRAINED in self.listed and bool({REINFORCED, PREFERRED} & set(self.listed))
 
     @property
     def reads_rows(self) -> bool:
@@ -131,4 +137,4 @@ class MergeSettings(Settings):
     @property
     def directories(self) -> list[str]:
         """The models that are not of the lake."""
-        return [model for model in self.listed if model not in (BASE, TRAINED, PREFERRED)]
+        return [model for model in self.listed if model not in LAKE_MODELS]

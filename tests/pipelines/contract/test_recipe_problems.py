@@ -135,8 +135,7 @@ def said(folder, more):
         ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
         (
             "judge: {model: m}",
-            "judge: there is no such key; did you mean curation.judge, preference.on_policy.grader.parts.'<name>'.judge or "
-            "evaluation.tasks.judge?",
+            "judge: there is no such key; did you mean curation.judge?",
         ),
         ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
         ("sft.steps: 3", "sft.steps: a key holds no dot; write steps below sft"),

@@ -23,6 +23,7 @@ MADE = {
     "taught": ["base_model", "sft_model"],
     "merged": ["base_model", "sft_model", "merged_model"],
     "preferences": ["base_model", "sft_model", "preference_model", "merged_model"],
+    "rft": ["base_model", "sft_model", "rft_model"],
     "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
 }
 
@@ -57,6 +58,8 @@ def test_a_recipe_s_settings_pass_the_check(name, tmp_path, monkeypatch):
         content.pop(gone, None)  # name the demo's traffic
     if "preference" in content:
         content["datasets"] = {"preference": {}}
+    if "rft" in content:
+        content["datasets"] = {"rl_prompts": {}}
     content |= {"base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
     if name == "drafter_only":  # the toy has fewer positions than the model that the recipe names
         content["speculator"]["max_length"] = 2_048

@@ -1,4 +1,4 @@
-"""The stage preference_model: what a recipe says, every choice of stages around it, and the graph's own assets on a tiny model."""
+"""The stages preference_model and rft_model: what a recipe says, every choice of stages around it, and the graph's own assets on a tiny model."""
 
 import itertools
 import json
@@ -21,18 +21,19 @@ from resources.workshop.workshop import Workshop
 from tests.pipelines.graph.test_second_sft import BARE, QUICK, InProcess, chat, lake  # noqa: F401
 
 PREFERS = {**BARE, "datasets": {"preference": {}}, "preference": {}}
-OPTIONAL = ("sft", "second_sft", "preference", "merge", "student", "quantize", "speculator")
+OPTIONAL = ("sft", "second_sft", "preference", "rft", "merge", "student", "quantize", "speculator")
 
 
 def recipe_with(tmp_path, on):
     """The recipe of some of the optional stages; a merge without a stage before it merges directories."""
     (tmp_path / "one").mkdir(exist_ok=True)
-    content = {**BARE, "datasets": {"preference": {}}, "release": {"enabled": bool(on)}}
+    content = {**BARE, "datasets": {"preference": {}, "rl_prompts": {}}, "release": {"enabled": bool(on)}}
     for name in OPTIONAL:
         content[name] = {"enabled": name in on} if name != "merge" else {}
+    content["rft"]["grader"] = "verifier"
     if "merge" not in on:
         del content["merge"]
-    elif "sft" not in on and "preference" not in on:
+    elif not {"sft", "preference", "rft"} & on:
         content["merge"] = {"models": ["base", "./one"]}
     return read_recipe(content, tmp_path)
 
@@ -51,14 +52,16 @@ def test_every_choice_of_stages_reads_what_it_makes_and_each_model_starts_from_t
             continue
         policy = recipe_with(tmp_path, on).policy
         made = {found.name for found in STAGES} - set(policy.disabled)
-        assert ("preference_model" in policy.stages) == ("preference" in on)
+        assert [f"{name}_model" in policy.stages for name in ("preference", "rft")] == [
+            name in on for name in ("preference", "rft")
+        ]
         for reader, declared in DECLARED:
             if reader.name in made:
                 assert set(reader.reads(policy, reader, declared)) <= made, (sorted(on), reader.name, declared)
         for before, name in itertools.pairwise(policy.stages):
             assert policy.source_of(name) == before
         built += 1
-    assert built == (64 if sft else 30)
+    assert built == (128 if sft else 62)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,8 @@ def test_every_choice_of_stages_reads_what_it_makes_and_each_model_starts_from_t
         {"sft", "preference", "merge"},
         {"preference", "merge", "speculator"},
         {"sft", "second_sft", "preference", "student", "quantize"},
+        {"sft", "preference", "rft", "merge"},
+        {"rft", "merge", "quantize"},
     ],
     ids=sorted,
 )
@@ -79,10 +84,11 @@ def test_choices_of_stages_build_a_graph(tmp_path, on):
     def reads(name):
         return {parent.path[-1] for parent in graph.get(dg.AssetKey(["tutor", name])).parent_keys}
 
-    began = recipe.policy.source_of("preference_model")
-    assert reads("preference_model") == {began, "preference_dataset", "length_report", "traffic_digest"}
-    if "merge" in on:
-        assert {"preference_model", began} <= reads("merged_model")
+    learnt = {"preference": "preference_dataset", "rft": "rl_prompts"}
+    for name in on & learnt.keys():
+        began = recipe.policy.source_of(f"{name}_model")
+        assert reads(f"{name}_model") == {began, learnt[name], "length_report", "traffic_digest"}
+        assert "merge" not in on or {f"{name}_model", began} <= reads("merged_model")
 
 
 @pytest.mark.parametrize(

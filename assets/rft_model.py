@@ -1,0 +1,52 @@
+"""rft_model: the model before it, fine-tuned by rewards on its own answers."""
+
+import dagster as dg
+
+from assets.held_out import nothing_held_out_is_learnt
+from assets.overrides import TrainingOverrides
+from assets.ownership import MODELS, OWNERS, WORKER_POOL
+from assets.presentation import shown
+from model_ops.objectives import RftSettings
+from resources.deciding import RecipeFacts
+from resources.digests import source_digest
+from resources.stages import ModelPolicy, parent_of
+from resources.workshop import Workshop
+
+
+@dg.asset(
+    deps=[parent_of("rft_model"), "rl_prompts", "reward_model", "length_report"],
+    group_name=MODELS,
+    kinds={"pytorch", "huggingface"},
+    owners=OWNERS,
+    pool=WORKER_POOL,
+    code_version=source_digest("model_ops/operations/rft.py")[:12],
+)
+def rft_model(
+    context: dg.AssetExecutionContext,
+    config: TrainingOverrides,
+    workshop: dg.ResourceParam[Workshop],
+    policy: dg.ResourceParam[ModelPolicy],
+    rft_settings: dg.ResourceParam[RftSettings],
+    facts: dg.ResourceParam[RecipeFacts],
+) -> dg.MaterializeResult:
+    """The model before it, trained so that its own answers with a high grade become likelier (reinforcement fine-tuning).
+
+    Made from that model and `rl_prompts`; `rft:` in the recipe says how, and who grades. Held-out prompts are answered before
+    and after. Lies in `models/<workload>/rft_model/<version>/` in the Hugging Face layout, with metrics.jsonl (a line for each
+    step), and rollouts.parquet (a row for each of its answers, with its grade).
+    """
+    inputs = {
+        "model": workshop.current("model", policy.source_of("rft_model")),
+        "prompts": workshop.current("dataset", "rl_prompts"),
+    }
+    if "rft_model" in policy.graded_by_reward_model:
+        inputs["reward_model"] = workshop.current("model", "reward_model")
+    settings = config.applied_to(rft_settings)
+    manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.grader_files, facts=facts)
+    return shown(manifest, workshop)
+
+
+@dg.asset_check(asset="rft_model", blocking=True)
+def rft_model_learnt_nothing_held_out(workshop: dg.ResourceParam[Workshop]) -> dg.AssetCheckResult:
+    """No dataset in the model's ancestry trains on a row that one of them holds out. Blocks the next steps."""
+    return nothing_held_out_is_learnt(workshop, "model", "rft_model")

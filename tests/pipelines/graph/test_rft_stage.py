@@ -1,0 +1,107 @@
+"""The stage rft_model: what a recipe says of it, and the graph's own asset on a tiny model."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.contract.problems import RecipeProblemsError
+from pipelines.contract.recipe import read_recipe
+from pipelines.planning.rate_sweep import SweepError, sweep
+from pipelines.planning.training_plan import plan_recipe
+from resources.artefacts.registry import Registry
+from tests.pipelines.graph.test_preference_stage import materialized
+from tests.pipelines.graph.test_second_sft import BARE, QUICK, InProcess, chat, lake  # noqa: F401
+
+REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"datasets": {}}, "it learns rl_prompts, which is not made: give datasets.rl_prompts, or leave rft out"),
+        ({"rft": {"grader": "reward_model"}}, "it asks the reward model, which is not trained"),
+        ({"rft": {"grader": "absent.py:grade"}}, "there is no file"),
+        ({"rft": {"grader": "verifier", "answers": 1}}, "rft.answers"),
+        ({"rft": {"grader": "verifier", "cap": 3}}, "cap is given, and only cispo reads it"),
+        ({"rft": {"grader": "verifier", "overlong_tokens": 3}}, "overlong_tokens is given, and overlong is mask"),
+        ({"rft": {"grader": "verifier", "mesh": {"processes": 2}}}, "rft samples in one process: leave mesh out"),
+        ({"merge": {"models": ["sft", "base"]}}, "rft is missing, so the model trained on rewards would not be used"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
+    with pytest.raises(RecipeProblemsError) as refused:
+        read_recipe({**REWARDED, **content}, tmp_path)
+    assert said in " ".join(f"{problem.key} {problem.sentence}" for problem in refused.value.problems)
+
+
+def test_files_of_graders_are_found_from_the_recipe_and_the_reward_model_only_where_it_is_asked(tmp_path):
+    (tmp_path / "rewards.py").write_text("def grade(answer): return 1.0")
+    both = {"grader": "rewards.py:grade", "held_out_grader": {"parts": {"liked": {"by": "reward_model"}}}}
+    recipe = read_recipe(
+        {**REWARDED, "datasets": {"rl_prompts": {}, "preference": {}}, "reward_model": {}, "rft": both}, tmp_path
+    )
+    assert recipe.rft.grader_files == [str(tmp_path / "rewards.py")]
+    assert recipe.policy.graded_by_reward_model == {"rft_model"}
+    again = read_recipe(json.loads(recipe.as_text()), tmp_path / "elsewhere")
+    assert again.rft == recipe.rft
+    assert read_recipe(REWARDED, tmp_path).policy.graded_by_reward_model == frozenset()
+
+
+def test_a_merge_that_lists_nothing_merges_the_last_trained_model_with_the_one_before(tmp_path):
+    def listed(**more):
+        return read_recipe({**REWARDED, **more}, tmp_path).merge.models
+
+    preferred = {"datasets": {"rl_prompts": {}, "preference": {}}, "preference": {}}
+    assert listed(merge={}) == ["rft", "sft"] and listed(merge={"method": "ties"}) == ["rft"]
+    assert listed(merge={}, **preferred) == ["rft", "preference"]
+
+
+def test_plan_takes_the_stage_and_sweep_says_what_to_compare(tmp_path, lake):  # noqa: F811
+    recipe = read_recipe({**REWARDED, "rft": {"grader": "verifier", "method": "lora"}}, tmp_path)
+    assert plan_recipe(recipe, "1xH100", "rft").needs.method == "lora"
+    with pytest.raises(SweepError, match="training on rewards has none; compare validation_pass_rate"):
+        sweep(recipe, lake, "rft", [1e-6, 1e-5], steps=10)
+
+
+def prompts(registry):
+    draft = registry.draft("dataset", "rl_prompts", "build_rl_prompts", ("model_ops/jobs/job.py",), {}, [])
+    for split, numbers in (("train", range(12)), ("validation", range(12, 16))):
+        rows = [
+            {
+                "row_id": f"task:{number}",
+                "interaction_ids": [],
+                "content_sha256": f"task-{number}",
+                "messages": json.dumps(chat(number)[:1]),
+                "verifier": json.dumps({"kind": "regex", "pattern": "[a-m]"}),
+            }
+            for number in numbers
+        ]
+        table = pa.Table.from_pylist(rows, schema=pa.schema({
+            "row_id": pa.string(), "interaction_ids": pa.list_(pa.string()), "content_sha256": pa.string(),
+            "messages": pa.string(), "verifier": pa.string(),
+        }))  # fmt: skip
+        pq.write_table(table, draft.directory / f"{split}.parquet")
+    return registry.finish(draft, {})
+
+
+@pytest.mark.slow
+def test_the_stage_goes_on_from_the_fine_tuned_model_and_is_merged_with_it(lake, tmp_path):  # noqa: F811
+    learning = {
+        "grader": "verifier", "steps": 4, "prompts_per_step": 3, "answers": 4, "max_new_tokens": 6, "max_length": 64,
+        "learning_rate": 1e-2, "overlong": "none",
+    }  # fmt: skip
+    content = {**REWARDED, "sft": QUICK, "rft": learning, "merge": {"models": ["rft", "sft"]}}
+    recipe, registry = read_recipe(content, tmp_path), Registry(lake, "tutor")
+    prompts(registry)
+    assert materialized(lake, recipe, ("sft_model",), InProcess()).success
+    assert not materialized(lake, recipe, ("rft_model",), InProcess(stop_at=2)).success
+    assert materialized(lake, recipe, ("rft_model", "merged_model"), InProcess()).success
+    made = registry.current("model", "rft_model")
+    assert {item.name for item in made.inputs} == {"tutor/sft_model", "tutor/rl_prompts"}
+    assert {item.name for item in registry.current("model", "merged_model").inputs} == {"tutor/sft_model", "tutor/rft_model"}
+    directory = registry.directory(made)
+    assert pq.read_metadata(directory / "rollouts.parquet").num_rows == 4 * 3 * 4 == made.metrics["rollouts"]
+    card = (directory / "README.md").read_text()
+    assert "trained on its own answers by rewards" in card and "before validation pass rate" in card
