@@ -10,7 +10,8 @@ an object with NAME() at its first request, and answers requests, each a line of
     {"reset": row}                                    what `reset` returns; a `reset` without a parameter `row` gets the columns
     {"calls": [{"name": ..., "arguments": {...}}]}    for each call the text that the model reads
     {"reply": message}                                what a simulated user says, or null
-    {"reward": {}}                                    what `reward`, or TRL's `get_reward`, returns
+    {"reward": messages}                              what `reward`, or TRL's `get_reward`, returns; a `reward` with a parameter
+                                                      `messages` gets the whole conversation
     {"run": {"row": ..., ...}}                        of an agent, for which nothing is made: what NAME(row=..., ...) returns
 
 A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are
@@ -143,8 +144,9 @@ class Held:
     def reply(self, message):
         return self.run(self.thing.reply, message)
 
-    def reward(self, _):
-        return self.run(getattr(self.thing, self.reward_name))
+    def reward(self, messages):
+        method = getattr(self.thing, self.reward_name)
+        return self.run(method, messages) if "messages" in inspect.signature(method).parameters else self.run(method)
 
     def run(self, method, *values, **named):
         return finished(self.runner, method(*values, **named))

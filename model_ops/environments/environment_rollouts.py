@@ -184,7 +184,7 @@ class EnvironmentRollouts:
         over = [attempt for attempt in attempts if attempt.over]
         grades = {}
         for attempt, said in self._asked(
-            [attempt for attempt in over if not attempt.problem], "reward", lambda _: {"reward": {}}
+            [attempt for attempt in over if not attempt.problem], "reward", lambda attempt: {"reward": attempt.talk.messages}
         ):
             grades[attempt.name] = Grade.of(said)
         for attempt in over:

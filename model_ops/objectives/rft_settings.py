@@ -191,6 +191,11 @@ class RftSettings(TuningSettings):
         return {key: grader for key, grader in both.items() if grader is not None}
 
     @property
+    def files(self) -> list[str]:
+        """Files of grading functions, and of the environment."""
+        return [*self.grader_files, *([self.environment.rpartition(":")[0]] if self.environment else [])]
+
+    @property
     def grader_files(self) -> list[str]:
         """Files of grading functions."""
         return sorted({file for grader in self.graders.values() for file in grader.files})

@@ -80,7 +80,7 @@ class Talker:
     async def reply(self, message):
         self.said.append(message["content"])
         return None if message["content"] == "bye" else f"you said {message['content']}"
-    def reward(self): return len(self.said)
+    def reward(self, messages): return len(self.said) + sum(message["role"] == "user" for message in messages) / 10
 
 class NoText:
     def reset(self, row): return row
@@ -249,7 +249,7 @@ def test_an_environment_of_trl_and_a_user_who_replies(envs):
     assert found["trl"][0].grade.value == 1.0
     texts = {"talk": [f"hello{END}", f"more{END}", f"bye{END}"]}
     found, engine = play(envs, "Talker", texts, log="talk")
-    assert (found["talk"][0].grade.value, found["talk"][0].ended) == (3.0, True)
+    assert (found["talk"][0].grade.value, found["talk"][0].ended) == (3.4, True)
     assert engine.asked[0]["talk:0:0"].count("<|im_start|>user") == 2
     assert engine.asked[-1]["talk:0:2"].endswith("user\nyou said more<|im_end|>\n<|im_start|>assistant\n")
 
