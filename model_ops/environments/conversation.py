@@ -45,12 +45,14 @@ class ConversationPart:
         self.versions += [version] * len(tokens)
 
     def rollout(self, ended: bool, grade: Grade, attempt: int) -> Rollout:
-        versions = np.array(self.versions, np.int64)
+        """Up to the last sampled token."""
+        count = max((place for place, version in enumerate(self.versions, 1) if version != NOT_SAMPLED), default=0)
+        versions = np.array(self.versions[:count], np.int64)
         return Rollout(
             prompt=np.array(self.prompt, np.int32),
-            tokens=np.array(self.tokens, np.int32),
+            tokens=np.array(self.tokens[:count], np.int32),
             sampled=versions != NOT_SAMPLED,
-            log_probs=np.array(self.log_probs, np.float32),
+            log_probs=np.array(self.log_probs[:count], np.float32),
             versions=versions,
             ended=ended,
             grade=grade,
@@ -66,7 +68,8 @@ class Conversation:
         self._text = template.prompt(row, len(row.messages))
         """The prompt of the present turn, as a server renders it of the messages."""
         self.parts = [ConversationPart(encoder.prompt(self._text))]
-        self._said = ""
+        self._said, self.ended = "", False
+        """_said: the policy's last turn. ended: whether it came to its end."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -81,18 +84,22 @@ class Conversation:
         """(the policy's message, why it cannot be read). An unreadable message has what was said as its content."""
         ids = sampled.tokens.tolist()
         self.parts[-1].add(ids, sampled.log_probs.tolist(), sampled.version)
-        self._said = self._decoded(ids)
+        self._said, self.ended = self._decoded(ids), sampled.ended
         text, problem = self._decoded(ids[:-1]) if sampled.ended else self._said, ""
         try:
             message = message_of(text, self._text, self.row.tools, self._encoder.specials)
         except UnusableAnswer as error:
             problem, message = str(error), error.message or {"role": "assistant", "content": text}
+        before = sum(len(each.get("tool_calls") or ()) for each in self.messages)
+        for number, call in enumerate(message.get("tool_calls") or (), before):
+            call["id"] = f"call{number:05d}"  # unlike those of earlier turns
         self.row = replace(self.row, messages=[*self.messages, message])
         return message, problem
 
     def hear(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Goes on with messages that are not the policy's. Raises Unrenderable where the template refuses them."""
-        said, row = self._turn(), replace(self.row, messages=[*self.messages, *messages])
+        """Goes on with messages that are not the policy's; after a turn that was cut, in another part, because its end was not
+        sampled. Raises Unrenderable where the template refuses them."""
+        said, row = self._turn() if self.ended else [], replace(self.row, messages=[*self.messages, *messages])
         text = self._template.prompt(row, len(row.messages))
         for answer in said:
             mark = max((mark for mark in self._encoder.specials if answer.endswith(mark)), key=len, default="")

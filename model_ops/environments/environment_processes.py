@@ -67,12 +67,16 @@ class ForkedEnvironment(Child):
     def write(self, line: bytes) -> None:
         self._channel.sendall(line)
 
-    def end(self) -> None:
-        """Kills it with all that it started. May be called twice."""
-        if self.process_id is not None:
+    def kill(self) -> None:
+        """Kills it with all that it started. May be called twice, and by any thread."""
+        process, self.process_id = self.process_id, None
+        if process is not None:
             with suppress(ProcessLookupError):
-                os.killpg(self.process_id, signal.SIGKILL)
-            self.process_id = None
+                os.killpg(process, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kills it and closes its channel. May be called twice."""
+        self.kill()
         self._channel.close()
 
 

@@ -28,8 +28,6 @@ from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, le
 from model_ops.rollouts import Engine, Rollout, Sampled, SampledPrompt
 from model_ops.tasks import UNREADABLE_CALL
 
-MOST_ACTIVE = 256
-"""Environments at a time: each is a process, and an open file of this one."""
 UNREADABLE = {
     "role": "tool",
     "tool_call_id": "call00000",
@@ -103,22 +101,11 @@ class EnvironmentRollouts:
         self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
     ) -> list[list[Rollout]]:
         """As RolloutMaker.rollouts. An attempt has more than one rollout where the chat template rewrites what was said."""
-        asked = [
-            [(f"{name}:{number}", prompt, number) for number in range(self.answers)]
-            for prompt, name in zip(prompts, names, strict=True)
-        ]
-        self._finished.begin([name for group in asked for name, _, _ in group])
-        left = [each for group in asked for each in group if each[0] not in self._finished.found]
-        for begin in range(0, len(left), MOST_ACTIVE):
-            some = left[begin : begin + MOST_ACTIVE]
-            self._play([EnvironmentAttempt(*each, self._processes.begin()) for each in some], engine, seed)
-        found = [[self._finished.found[name] for name, _, _ in group] for group in asked]
-        for prompt, group in zip(prompts, found, strict=True):
-            self.failures.count(prompt.row_id, [attempt[-1].grade for attempt in group])
-        return [[rollout for attempt in group for rollout in attempt] for group in found]
+        return self._finished.groups(prompts, names, self.answers, self.failures, lambda left: self._play(left, engine, seed))
 
-    def _play(self, attempts: Sequence[EnvironmentAttempt], engine: Engine, seed: int) -> None:
-        for attempt, said in self._asked(attempts, "reset", _row):
+    def _play(self, left: Sequence[tuple[str, SampledPrompt, int]], engine: Engine, seed: int) -> None:
+        attempts = [EnvironmentAttempt(*each, self._processes.begin()) for each in left]
+        for attempt, said in self._asked(attempts, "reset", lambda attempt: {"reset": row_of(attempt.prompt)}):
             self._begin(attempt, said)
         active = self._going_on(attempts)
         for turn in range(self._max_turns):
@@ -219,9 +206,9 @@ def writes_tools(template: ChatTemplate, tools: list[dict[str, Any]]) -> bool:
         return False
 
 
-def _row(attempt: EnvironmentAttempt) -> dict[str, Any]:
-    prompt = attempt.prompt
-    return {"reset": {**prompt.columns, "row_id": prompt.row_id, "prompt": prompt.messages}}
+def row_of(prompt: SampledPrompt) -> dict[str, Any]:
+    """What the user's file is told of a prompt: the columns of its row."""
+    return {**prompt.columns, "row_id": prompt.row_id, "prompt": prompt.messages}
 
 
 def _calls(attempt: EnvironmentAttempt) -> list[dict[str, Any]]:

@@ -48,8 +48,20 @@ class RftSettings(TuningSettings):
         description="A class of a file, as `envs.py:Shop`, in whose objects the model acts over several turns: "
         "[environments.md](environments.md). Left out: none",
     )
-    max_turns: int = Field(8, ge=1, le=1_000, description="environment: most turns of the model in one attempt")
-    seconds: float = Field(10.0, gt=0, le=86_400, description="environment: most seconds of one call of its methods")
+    agent: str | None = Field(
+        None,
+        pattern=FILE_AND_NAME,
+        description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
+        "[environments.md](environments.md#agents). Left out: none",
+    )
+    max_turns: int = Field(8, ge=1, le=1_000, description="environment, agent: most turns of the model in one attempt")
+    seconds: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="environment: most seconds of one call of its methods. agent: most seconds of an attempt, beside those in "
+        "which the model answers. Left out: 10, and 300 of an agent",
+    )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
     )
@@ -145,6 +157,10 @@ class RftSettings(TuningSettings):
         "aggregation": "each loss has its own",
         "overlong_tokens": "a fifth of max_new_tokens",
         "held_out_grader": "the rows' own, or grader",
+        "environment": "none",
+        "agent": "none",
+        "grader": "the environment or the agent",
+        "seconds": "10, of an agent 300",
     }
 
     @model_validator(mode="after")
@@ -155,12 +171,12 @@ class RftSettings(TuningSettings):
 
     def _contradictions(self) -> Iterator[str]:
         """Sentences about keys that contradict each other."""
-        if (self.grader is None) == (self.environment is None):
-            yield "either `grader` says how good an answer is, or `environment` does: give one of them"
-        if self.environment is not None and self.held_out_grader is not None:
-            yield "held_out_grader grades single answers, and attempts in an environment are graded by it: leave one out"
-        if self.environment is not None and self.overlong == "penalty":
-            yield "overlong: penalty measures one answer, and an attempt in an environment has several: choose mask or none"
+        if sum(each is not None for each in (self.grader, self.environment, self.agent)) != 1:
+            yield "`grader`, `environment` or `agent` says how good an answer is: give one of them"
+        if self.grader is None and self.held_out_grader is not None:
+            yield "held_out_grader grades single answers, and there are attempts of several turns: leave it out"
+        if self.grader is None and self.overlong == "penalty":
+            yield "overlong: penalty measures one answer, and an attempt of several turns has more: choose mask or none"
         for key, readers in READ_BY.items():
             if getattr(self, key) is not None and self.loss not in readers:
                 yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or choose such a loss"
@@ -192,8 +208,8 @@ class RftSettings(TuningSettings):
 
     @property
     def files(self) -> list[str]:
-        """Files of grading functions, and of the environment."""
-        return [*self.grader_files, *([self.environment.rpartition(":")[0]] if self.environment else [])]
+        """Files of grading functions, and of the environment or the agent."""
+        return [*self.grader_files, *(named.rpartition(":")[0] for named in (self.environment, self.agent) if named)]
 
     @property
     def grader_files(self) -> list[str]:

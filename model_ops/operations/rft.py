@@ -3,7 +3,7 @@
 Job inputs: `model` (a model directory), `prompts` (a dataset rl_prompts), `reward_model` where the grader asks for one. Output
 as that of `sft`: the model with its tokenizer and chat template, and metrics.jsonl; rollouts.parquet has a row for each answer.
 
-With `environment` an answer is an attempt of several turns, which the environment grades.
+With `environment` or `agent` an answer is an attempt of several turns, which that grades.
 
 Held-out prompts (the validation split, or the test split where that is empty) are answered before the first step, during the
 training and after the last step; the metrics name the first ones `before_`.
@@ -12,6 +12,7 @@ training and after the last step; the metrics name the first ones `before_`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,7 +21,14 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import context_of, joined_tokens
-from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts, FinishedAttempts
+from model_ops.environments import (
+    AgentRollouts,
+    EnvironmentProcesses,
+    EnvironmentRollouts,
+    FinishedAttempts,
+    PolicySessions,
+    SessionServer,
+)
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
@@ -35,6 +43,8 @@ from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 
 ROLLOUTS = "rollouts.parquet"
+SECONDS = {"environment": 10.0, "agent": 300.0}
+"""Most seconds of one call of an environment, and of an agent's attempt."""
 VALIDATIONS = 4
 """Measurements of held-out prompts during a training, the last one included."""
 
@@ -64,15 +74,11 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     use_memory_efficient_layers(model)
     reward_model = RewardModel.load(job.input("reward_model"), model.device) if "reward_model" in job.inputs else None
 
-    file, _, name = (settings.environment or "").rpartition(":")
-    environments = opened.enter_context(EnvironmentProcesses(Path(file), name, settings.seconds)) if file else None
+    acts = acting_makers(settings, tokenizer, room, opened, progress)
 
     def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
-        if environments is not None:
-            turns, finished = settings.max_turns, FinishedAttempts(kept)
-            return EnvironmentRollouts(
-                environments, tokenizer, finished, progress, answers=answers, max_turns=turns, longest_context=room
-            )
+        if acts is not None:
+            return acts(FinishedAttempts(kept), answers)
         ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
         return GradedAnswers(ready, tokenizer, answers)
 
@@ -89,7 +95,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         settings,
         world,
         shares=joined_tokens(base, settings) > 0,
-        longest=settings.max_new_tokens if environments is None else room,
+        longest=settings.max_new_tokens if acts is None else room,
         progress=progress,
     )
     validate = None
@@ -105,6 +111,24 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     with renamed_when_complete(job.output / ROLLOUTS) as temporary:
         pq.write_table(plan.table(), temporary, compression="zstd")
     return result.metrics({**counts, **before, **plan.counts(), **numbers, "prompts": len(prompts)})
+
+
+def acting_makers(
+    settings: RftSettings, tokenizer: PreTrainedTokenizerBase, room: int, opened: ExitStack, progress: Progress
+) -> Callable[[FinishedAttempts, int], RolloutMaker] | None:
+    """(attempts that are over, answers to each prompt) -> a maker of attempts of several turns; None for single answers."""
+    kind = "environment" if settings.environment else "agent"
+    if (named := settings.environment or settings.agent) is None:
+        return None
+    file, _, name = named.rpartition(":")
+    seconds = settings.seconds or SECONDS[kind]
+    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind))
+    if kind == "environment":
+        limits = {"max_turns": settings.max_turns, "longest_context": room}
+        return lambda kept, answers: EnvironmentRollouts(processes, tokenizer, kept, progress, answers=answers, **limits)
+    sessions = PolicySessions(tokenizer, room, settings.max_turns)
+    server = opened.enter_context(SessionServer(sessions))
+    return lambda kept, answers: AgentRollouts(processes, sessions, server.base_url, kept, progress, answers=answers)
 
 
 def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: int, most: int) -> list[SampledPrompt]:

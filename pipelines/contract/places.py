@@ -21,7 +21,8 @@ from resources.composing import EvalSettings
 from resources.sources import absolute_uri, is_local
 
 TASKS = "datasets.rl_prompts.tasks"
-GRADED, ACTED = "a function of a file, as rewards.py:grade", "a class of a file, as envs.py:Shop"
+GRADED = "a function of a file, as rewards.py:grade"
+ACTED = {"environment": "a class of a file, as envs.py:Shop", "agent": "a function of a file, as agent.py:run"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -86,8 +87,9 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         elif last in holder:
             for name, part in grader.parts.items():
                 holder[last]["parts"][name]["by"] = part.by
-    if (found.get("rft") or {}).get("environment"):
-        found["rft"]["environment"] = recipe.rft.environment
+    for key in ACTED:
+        if (found.get("rft") or {}).get(key):
+            found["rft"][key] = getattr(recipe.rft, key)
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
@@ -242,10 +244,9 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
 
 
 def _settle_graders(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    """Makes the files of grading functions and of the environment absolute."""
+    """Makes the files of grading functions, environments and agents absolute."""
     named = [(key, part, "by", GRADED) for key, grader in recipe.graders.items() for part in grader.parts.values()]
-    if recipe.rft is not None and recipe.rft.environment:
-        named.append(("rft.environment", recipe.rft, "environment", ACTED))
+    named += [(f"rft.{key}", recipe.rft, key, wanted) for key, wanted in ACTED.items() if getattr(recipe.rft, key, None)]
     for key, holder, field, wanted in named:
         file, _, name = getattr(holder, field).rpartition(":")
         if not file:

@@ -111,9 +111,10 @@ def test_a_killed_run_resets_no_environment_twice_and_ends_with_the_same_weights
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"grader": "verifier", "environment": "envs.py:Talk"}, "either `grader` says how good"),
-        ({}, "either `grader` says how good"),
-        ({"environment": "envs.py:Talk", "overlong": "penalty"}, "an attempt in an environment has several"),
+        ({"grader": "verifier", "environment": "envs.py:Talk"}, "says how good an answer is: give one of them"),
+        ({"agent": "agent.py:run", "environment": "envs.py:Talk"}, "says how good an answer is: give one of them"),
+        ({}, "says how good an answer is: give one of them"),
+        ({"environment": "envs.py:Talk", "overlong": "penalty"}, "an attempt of several turns has more"),
         ({"environment": "envs.py:Talk", "held_out_grader": "verifier"}, "held_out_grader grades single answers"),
         ({"environment": "Talk"}, "String should match"),
     ],
