@@ -33,7 +33,7 @@ from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
 from model_ops.machine import products_in
-from model_ops.objectives.advantages import ADVANTAGES, all_equal
+from model_ops.objectives.advantages import advantages_of, all_equal
 from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import (
@@ -99,12 +99,9 @@ class Group:
         return not all_equal(self.grades)
 
     @property
-    def attempts(self) -> list[list[int]]:
-        """Places of each attempt's rollouts: more than one where the chat template rewrote what was said (environments)."""
-        found: dict[int, list[int]] = {}
-        for place, rollout in enumerate(self.rollouts):
-            found.setdefault(rollout.attempt, []).append(place)
-        return list(found.values())
+    def attempts(self) -> list[Rollout]:
+        """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
+        return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
 
 
 class RolloutPlan:
@@ -271,21 +268,14 @@ class RolloutPlan:
         """The rollouts of each group that teaches, with their advantages."""
         taught = [group for group in groups if group.teaches]
         lengths = [[0 if self._is_left_out(each) else int(each.sampled.sum()) for each in group.rollouts] for group in taught]
-        grades = [[group.grades[first] for first, *_ in group.attempts] for group in taught]
-        of_attempts = [
-            [sum(tokens[place] for place in places) for places in group.attempts]
-            for group, tokens in zip(taught, lengths, strict=True)
-        ]
-        advantages = ADVANTAGES[self.settings.compared](grades, of_attempts) if taught else []
+        attempts = [[each.attempt for each in group.rollouts] for group in taught]
+        advantages = advantages_of(self.settings.compared, [group.grades for group in taught], lengths, attempts)
         found = []
         for group, of_group, tokens in zip(taught, advantages, lengths, strict=True):
             members = [
-                LearntRollout(
-                    group.rollouts[place], group.first + place, float(advantage), *self._scale_and_share(tokens[place])
-                )
-                for places, advantage in zip(group.attempts, of_group, strict=True)
-                for place in places
-                if tokens[place] and math.isfinite(advantage)
+                LearntRollout(rollout, group.first + place, float(advantage), *self._scale_and_share(length))
+                for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
+                if length and math.isfinite(advantage)
             ]
             found += [(self.prompts[group.prompt].row_id, members)] if members else []
         return found
@@ -365,18 +355,14 @@ class RolloutPlan:
 
     def _numbers(self, groups: Sequence[Group], gap: float | None) -> Numbers:
         """What metrics.jsonl says of a round."""
-        each = [group.rollouts[last] for group in groups for *_, last in group.attempts]
+        each = [rollout for group in groups for rollout in group.attempts]
         grades = [rollout.grade.value for rollout in each if rollout.grade.value is not None]
         parts: dict[str, list[float]] = {}
         for rollout in each:
             for name, value in rollout.grade.parts.items():
                 parts.setdefault(name, []).append(value)
         passed = [
-            [
-                value >= self.settings.passing_grade
-                for first, *_ in group.attempts
-                if (value := group.rollouts[first].grade.value) is not None
-            ]
+            [value >= self.settings.passing_grade for rollout in group.attempts if (value := rollout.grade.value) is not None]
             for group in groups
         ]
         said = [of_group for of_group in passed if of_group]

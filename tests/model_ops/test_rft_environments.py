@@ -17,6 +17,7 @@ from tiny_models import write_target
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
+from model_ops.objectives.advantages import ADVANTAGES, advantages_of
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.operations import rft, sft
 
@@ -106,6 +107,14 @@ def test_a_killed_run_resets_no_environment_twice_and_ends_with_the_same_weights
     run(start, tmp_path / "killed", **short)
     assert len((start / "resets").read_text()) == 2 * 3 * 32
     assert (tmp_path / "killed/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_the_rollouts_of_one_attempt_count_once_and_have_one_advantage(name):
+    whole = ADVANTAGES[name]([[1.0, 0.0, 0.5, None]], [[6, 2, 7, 1]])[0]
+    (parts,) = advantages_of(name, [[1.0, 1.0, 1.0, 0.0, 0.5, 0.5, None]], [[1, 2, 3, 2, 3, 4, 1]], [[0, 0, 0, 1, 2, 2, 3]])
+    np.testing.assert_allclose(parts, whole[[0, 0, 0, 1, 2, 2, 3]])
+    assert np.isnan(parts[-1]) and advantages_of(name, [], [], []) == []
 
 
 @pytest.mark.parametrize(
