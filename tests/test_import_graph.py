@@ -61,6 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "rollouts",
         "pruning",
         "graders",
+        "chat_apis",
         "answering",
         "tasks",
         "decoding",

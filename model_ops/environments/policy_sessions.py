@@ -46,6 +46,8 @@ class PolicySession:
     row_id: str
     key: str
     talks: list[Conversation] = field(default_factory=list)
+    earlier: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The messages up to each response, by its id."""
     turns: int = 0
     cut: bool = False
     """Whether a context or an answer was too long, or the agent asked too often."""
@@ -103,6 +105,13 @@ class PolicySessions:
         self._by_key[session.key] = session
         return session
 
+    def session(self, key: str) -> PolicySession:
+        """Raises SessionError for a key of no attempt that is going on."""
+        session = self._by_key.get(key)
+        if session is None:
+            raise SessionError("this key belongs to no attempt that is going on", 401)
+        return session
+
     def end(self, session: PolicySession) -> list[Conversation]:
         """Its conversations that have an answer. Later requests with its key are refused."""
         with self._lock:
@@ -114,9 +123,7 @@ class PolicySessions:
         self, key: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None, most_tokens: int | None
     ) -> PolicyTurn:
         """Puts a request into the next batch. Raises SessionError for one that cannot be answered."""
-        session = self._by_key.get(key)
-        if session is None:
-            raise SessionError("this key belongs to no attempt that is going on", 401)
+        session = self.session(key)
         with self._lock:
             if session.turns == self._max_turns:
                 session.cut = True

@@ -1,4 +1,4 @@
-"""The address at which agents reach the policy: OpenAI's chat completions, on this machine only.
+"""The address at which agents reach the policy, on this machine only, in the forms of session_apis.py.
 
     with SessionServer(sessions) as server:
         server.base_url                  # "http://127.0.0.1:40123/v1", to be used with the key of a session
@@ -13,18 +13,15 @@ import json
 import select
 import socket
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from uuid import uuid4
 
-from model_ops.environments.policy_sessions import PolicySessions, PolicyTurn, SessionError
-from model_ops.rollouts import Sampled
+from model_ops.environments.policy_sessions import PolicySessions, SessionError
+from model_ops.environments.session_apis import APIS, MODEL, Answered
 
 MOST_BYTES = 64 << 20
 """Longest body of a request."""
-MODEL = "policy"
 
 
 class SessionServer:
@@ -60,23 +57,31 @@ class _Request(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Waits until the policy has answered."""
+        api = next((api for path, api in APIS.items() if self.path.partition("?")[0].endswith(path)), None)
         try:
-            body = self._body()
-            turn = self.sessions.ask(self._key(), *read_chat(body))
+            body, key = self._body(), self._key()
+            if api is None:
+                raise SessionError(f"there is only {', '.join(APIS)} here", 404)
+            session = self.sessions.session(key)
+            try:
+                asked = api.read(body, session.earlier)
+            except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+                raise SessionError("the request is not in the form of this API") from error
+            turn = self.sessions.ask(key, *asked)
             message, sampled = turn.message()
         except SessionError as error:
             return self._say(error.status, _error(str(error)))
-        answer = written_chat(turn, message, sampled)
+        reason = "length" if not sampled.ended else "tool_calls" if message.get("tool_calls") else "stop"
+        answer = api.write(Answered(message, reason, turn.prompt_tokens, len(sampled.tokens)))
+        session.earlier[answer["id"]] = turn.talk.messages
         kind, content = "application/json", json.dumps(answer).encode()
         if body.get("stream"):
-            usage = bool((body.get("stream_options") or {}).get("include_usage"))
-            events = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in streamed_chat(answer, usage))
-            kind, content = "text/event-stream", events + b"data: [DONE]\n\n"
+            kind, content = "text/event-stream", b"".join(_events(api.stream(answer, body)))
         try:
-            turn.session.lost |= self._has_left()
+            session.lost |= self._has_left()
             self._send(200, kind, content)
         except ConnectionError:
-            turn.session.lost = True
+            session.lost = True
 
     def _body(self) -> dict[str, Any]:
         length = int(self.headers.get("Content-Length") or 0)
@@ -87,8 +92,6 @@ class _Request(BaseHTTPRequestHandler):
             body = json.loads(self.rfile.read(length))
         except (ValueError, RecursionError) as error:
             raise SessionError("the request is not JSON") from error
-        if not self.path.endswith("/chat/completions"):
-            raise SessionError("there is only /chat/completions here", 404)
         if not isinstance(body, dict):
             raise SessionError("the request is not a JSON object")
         return body
@@ -115,48 +118,15 @@ class _Request(BaseHTTPRequestHandler):
         """Nothing: what agents say is in no log."""
 
 
-def read_chat(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None, int | None]:
-    """(messages, tools, most tokens of the answer) of a request. Raises SessionError for what cannot be answered."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-        raise SessionError("messages is not a list of objects")
-    if body.get("n") not in (None, 1):
-        raise SessionError("n is not 1: each request has one answer")
-    if body.get("stop"):
-        raise SessionError("stop is given: answers end where the model ends them")
-    if (body.get("response_format") or {}).get("type") not in (None, "text"):
-        raise SessionError("response_format is given: the model is not guided while it learns")
-    tools = None if body.get("tool_choice") == "none" else body.get("tools")
-    most = body.get("max_completion_tokens") or body.get("max_tokens")
-    return messages, tools, most if isinstance(most, int) and most > 0 else None
-
-
-def written_chat(turn: PolicyTurn, message: dict[str, Any], sampled: Sampled) -> dict[str, Any]:
-    """The response to a request."""
-    reason = "length" if not sampled.ended else "tool_calls" if message.get("tool_calls") else "stop"
-    answer, prompt = len(sampled.tokens), turn.prompt_tokens
-    return {
-        "id": f"chatcmpl-{uuid4().hex}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": MODEL,
-        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer},
-    }
-
-
-def streamed_chat(answer: dict[str, Any], usage: bool) -> Iterator[dict[str, Any]]:
-    """The same as events of a stream, with the whole answer in the first one. usage: whether the counts of tokens are asked
-    for."""
-    about = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    (choice,) = answer["choices"]
-    calls = [{"index": place, **call} for place, call in enumerate(choice["message"].get("tool_calls") or ())]
-    delta = {**choice["message"], **({"tool_calls": calls} if calls else {})}
-    yield {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-    yield {**about, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    if usage:
-        yield {**about, "choices": [], "usage": answer["usage"]}
+def _events(said: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Server-sent events; those of chat completions have no type, and end with [DONE]."""
+    typed = False
+    for each in said:
+        typed = "type" in each
+        yield (f"event: {each['type']}\n" if typed else "").encode() + b"data: " + json.dumps(each).encode() + b"\n\n"
+    if not typed:
+        yield b"data: [DONE]\n\n"
 
 
 def _error(text: str) -> dict[str, Any]:
-    return {"error": {"message": text, "type": "invalid_request_error", "param": None, "code": None}}
+    return {"type": "error", "error": {"message": text, "type": "invalid_request_error", "param": None, "code": None}}
