@@ -16,11 +16,12 @@ from resources.releasing import SIDE_BY_SIDE, WORST, champion_to_beat
 from resources.stages import ModelPolicy, model_chain
 from resources.workshop import Workshop
 
+ROWS = ("sft_dataset", "preference_dataset", "rl_prompts", "eval_suite")
 OF_THE_DRAFTER = ("served_answers", "speculator_dataset", "speculator")
 
 
 @dg.asset(
-    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, "sft_dataset", "preference_dataset", "eval_suite"],
+    deps=[*(model.name for model in model_chain()), *OF_THE_DRAFTER, *ROWS],
     group_name=RELEASE,
     kinds={"pytorch", "parquet"},
     owners=OWNERS,
@@ -63,8 +64,9 @@ def _inputs(workshop: Workshop, policy: ModelPolicy, has_tasks: bool) -> dict[st
         inputs["speculator"] = workshop.current("model", "speculator")
         inputs["answers"] = workshop.current("dataset", "speculator_dataset")
         inputs["served"] = workshop.current("dataset", "served_answers")
-    if "preference_model" in policy.stages:
-        inputs["preferences"] = workshop.current("dataset", "preference_dataset")
+    for stage, role, dataset in (("preference", "preferences", "preference_dataset"), ("rft", "prompts", "rl_prompts")):
+        if f"{stage}_model" in policy.stages and dataset not in policy.disabled:
+            inputs[role] = workshop.current("dataset", dataset)
     if policy.drafting_model:
         inputs["draft_model"] = workshop.current("model", policy.drafting_model)
     if has_tasks:

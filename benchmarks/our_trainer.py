@@ -2,9 +2,9 @@
 
     python -m benchmarks.our_trainer JOB.json RESULT.json
 
-JOB: a job of operation sft or preference (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights are
-saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens), loss.
-reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
+JOB: a job of operation sft, preference or rft (model_ops.jobs.job.Job). RESULT: peak_mb (largest resident size before weights
+are saved), and of every step seconds (clock), cpu_seconds (of all threads), tokens (no padding), targets (predicted tokens) and
+loss. reference: the same seconds of the computation of a reference, from its first micro-batch to its last.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StepClock(Progress):
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
         now = time.perf_counter(), time.process_time()
-        if phase in ("sft", "preference") and unit == "steps":
+        if phase in ("sft", "preference", "rft") and unit == "steps":
             self.ends.append(now)
             self.peak_mb = peak_mb()
         elif phase.startswith("reference"):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         GREEDY,
         HELD_OUT,
         HELD_OUT_PAIRS,
+        HELD_OUT_PROMPTS,
         LONG_CONTEXT,
         REFERENCE,
         TARGET,

@@ -30,7 +30,8 @@ from model_ops.files import bare
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 
-NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "speculator", "champion_speculator", "draft_model")
+OF_DRAFTERS = ("speculator", "champion_speculator", "draft_model")
+NOT_SCORED = ("dataset", "answers", "served", "tasks", "preferences", "prompts", *OF_DRAFTERS)
 """Inputs without a held-out loss. Every other input is a model to score, under its name in the job."""
 
 NATS = "nats per token"

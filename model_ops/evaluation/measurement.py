@@ -31,11 +31,14 @@ What = Literal[
     "win_rate",
     "length_ratio",
     "divergence_from_parent",
+    "rft_gain",
 ]
 
 HELD_OUT = "held-out sessions"
 HELD_OUT_PAIRS = "held-out pairs"
 """What preference training is measured on; also the key of the reason why there are none."""
+HELD_OUT_PROMPTS = "held-out prompts"
+"""What training on rewards is measured on."""
 LONG_CONTEXT = "long context"
 """Test rows joined to contexts as long as evaluation reads."""
 ALL_SUITES = "all suites"
@@ -69,7 +72,8 @@ class Measurement(BaseModel):
     server and by own layers, in nats per token; served_agreement, the share of a server's greedy tokens that own layers
     rank first, up to ties; of preference training (preference_change.py): preference_accuracy, the share of pairs whose chosen
     answer gained more; win_rate, a tie as half; length_ratio, of the answers' tokens; divergence_from_parent, the mean of
-    KL(of || against) in nats per token."""
+    KL(of || against) in nats per token; rft_gain (reward_change.py), the difference of the shares of prompts whose answer
+    passes."""
     of: str
     against: str = ""
     """of, against: roles of the evaluation's inputs (`target` is the served model), or drafters."""

@@ -30,6 +30,7 @@ from model_ops.evaluation.in_server import headline as headline_of_server
 from model_ops.evaluation.likelihoods import Likelihoods, likelihoods
 from model_ops.evaluation.measurement import AS_LOGGED, CHAMPION, HELD_OUT, Measurement
 from model_ops.evaluation.preference_change import PreferenceChange, preference_change
+from model_ops.evaluation.reward_change import RewardChange, reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySideSummary, side_by_side
 from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
@@ -54,10 +55,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
     beside = side_by_side(job, settings, losses.same_directory, progress)
-    preferred = preference_change(job, settings, progress)
+    preferred, rewarded = preference_change(job, settings, progress), reward_change(job, settings, progress)
     lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
     served = in_server(job, settings, progress, lengths)
-    report = _report(settings, losses, changed, drafts, student, scores, served, beside, preferred)
+    report = _report(settings, losses, changed, drafts, student, scores, served, beside, preferred, rewarded)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -103,6 +104,7 @@ def _report(
     served: InServer,
     beside: SideBySideSummary,
     preferred: PreferenceChange,
+    rewarded: RewardChange,
 ) -> dict[str, Any]:
     """The content of report.json."""
     measurements = [
@@ -113,6 +115,7 @@ def _report(
         *scores.measurements,
         *served.measurements,
         *preferred.measurements,
+        *rewarded.measurements,
     ]
     return {
         "settings": settings.model_dump(mode="json"),
@@ -125,6 +128,7 @@ def _report(
             **served.not_measured,
             **beside.not_measured,
             **preferred.not_measured,
+            **rewarded.not_measured,
         },
         "models": losses.models,
         "same_directory": losses.same_directory,
@@ -156,7 +160,7 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         elif measurement.what in ("served_distance", "served_agreement"):
             name = f"{measurement.what}_{measurement.of.replace(' ', '_')}"
             numbers.update({name: measurement.value, **_ends(name, measurement)})
-        elif measurement.what in ("preference_accuracy", "win_rate", "length_ratio", "divergence_from_parent"):
+        elif measurement.what in ("preference_accuracy", "win_rate", "length_ratio", "divergence_from_parent", "rft_gain"):
             numbers.update({measurement.what: measurement.value, **_ends(measurement.what, measurement)})
         elif measurement.what in ("divergence", "agreement"):
             numbers[f"{measurement.what}_{measurement.of}_{measurement.against}"] = measurement.value

@@ -103,6 +103,13 @@ class Gates(Settings):
         description="With `preference`: most nats per token by which the served model may have moved from the model before "
         "preference training, KL on its own sampled answers (upper end of the 95 % interval). null: no gate",
     )
+    rft_gain: float | None = Field(
+        0.0,
+        ge=-1,
+        le=1,
+        description="With `rft`: least by which the share of held-out prompts whose answer passes its row's own verifier must "
+        "have risen against the model before that training (lower end of the 95 % interval). null: no gate",
+    )
     acceptance_length: float | None = Field(
         1.2,
         ge=1,

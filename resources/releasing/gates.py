@@ -21,6 +21,7 @@ from model_ops.evaluation import (
     GREEDY,
     HELD_OUT,
     HELD_OUT_PAIRS,
+    HELD_OUT_PROMPTS,
     LONG_CONTEXT,
     TARGET,
     WITH_DRAFTER,
@@ -46,11 +47,11 @@ class GateInputs:
     """What a report measured, and what there was to compare.
 
     suites: evaluation suites that were to be asked. champion: the release that was served before; None if none was.
-    student, preference: whether the served model went through distillation, and preference training. drafter: architecture of
-    the release's drafter; None for none. temperature: of acceptance in reports without `as logged`. erased_rows: rows that the
-    models learnt and that were erased since. costliest: which block's quantization costs most, in words.
-    in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that the
-    release serves; "" for the one with the drafter, if there is one.
+    student, preference, rft: whether the served model went through distillation, and training on preferences and on rewards.
+    drafter: architecture of the release's drafter; None for none. temperature: of acceptance in reports without `as logged`.
+    erased_rows: rows that the models learnt and that were erased since. costliest: which block's quantization costs most, in
+    words. in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that
+    the release serves; "" for the one with the drafter, if there is one.
     """
 
     measurements: Sequence[Measurement]
@@ -59,6 +60,7 @@ class GateInputs:
     champion: Champion | None = None
     student: bool = False
     preference: bool = False
+    rft: bool = False
     drafter: str | None = None
     temperature: float = 1.0
     erased_rows: int = 0
@@ -77,6 +79,7 @@ class GateInputs:
             costliest=_costliest(blocks),
             in_server=report.get("in_server", {}),
             preference="preference" in report.get("same_directory", {}),
+            rft="rft" in report.get("same_directory", {}),
             **known,
         )
 
@@ -105,6 +108,7 @@ def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
             *_losses(gates, compared),
             *_accuracies(gates, compared),
             *_preferences(gates, compared),
+            *_rewards(gates, compared),
             *_acceptance(gates, compared),
             *_served(gates, compared),
             *_erased(gates, compared.erased_rows),
@@ -218,6 +222,16 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         elif bound is not None:
             reasons = name.partition("/")[0], "preference_accuracy"
             yield _gate(name, bound, measured, compared, *reasons, bound=way, judged_by=judged_by)
+
+
+def _rewards(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
+    """What training on rewards gained on held-out prompts."""
+    if compared.rft and gates.rft_gain is not None:
+        name, found = "rft_gain", find(compared.measurements, "rft_gain")
+        if (without := compared.not_measured.get(HELD_OUT_PROMPTS, "")) and found is None:
+            yield _nothing(name, gates.rft_gain, without)
+        else:
+            yield _gate(name, gates.rft_gain, found, compared, name, bound="least", judged_by="low")
 
 
 def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:

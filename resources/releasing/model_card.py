@@ -36,6 +36,7 @@ NAMES = {
     "served_distance": "Distance in a server (nats per token)",
     "served_agreement": "Agreement in a server",
     "preference_accuracy": "Preference accuracy",
+    "rft_gain": "Gain on held-out prompts",
     "win_rate": "Win rate",
     "length_ratio": "Ratio of lengths",
     "divergence_from_parent": "KL divergence (nats per token)",

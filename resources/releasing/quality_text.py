@@ -38,6 +38,12 @@ def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]
                 f"the chosen answer gained more in {_interval(each, '.3f')} of {counted(each.n, 'held-out pair')}, "
                 f"against {each.against}",
             )
+        if each.what == "rft_gain":
+            yield (
+                "rewards",
+                f"share of passed answers {_interval(each, '+z.3f')} on {counted(each.n, 'held-out prompt')}, "
+                f"against {each.against}",
+            )
     lengths = [each for each in found if each.what == "acceptance_length" and each.sampling == AS_LOGGED and not each.against]
     if lengths:
         best = max(lengths, key=lambda each: each.value)

@@ -104,8 +104,9 @@ def chosen_start(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
 
 
 def what_it_measures(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """Pairs only where a model learnt pairs."""
-    return () if dep == "preference_dataset" and "preference_model" in recipe.disabled else nearest(recipe, reader, dep)
+    """Pairs and prompts only where a model learnt them."""
+    learner = {"preference_dataset": "preference_model", "rl_prompts": "rft_model"}.get(dep)
+    return () if learner in recipe.disabled else nearest(recipe, reader, dep)
 
 
 @dataclass(frozen=True)

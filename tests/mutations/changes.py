@@ -23,6 +23,7 @@ ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasin
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
+POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
@@ -81,6 +82,109 @@ CHANGES = {
         "grades = [[of_group[place] for place in firsts]",
         "grades = [[of_group[place] for place in firsts[:1]] * len(firsts)",
         ("model_ops/test_rft_environments.py",),
+    ),
+    # reinforcement fine-tuning
+    "a policy's clip takes the better side": Change(
+        "model_ops/objectives/policy_losses.py",
+        "-torch.minimum(ratios * advantages,",
+        "-torch.maximum(ratios * advantages,",
+        (POLICY_LOSSES,),
+    ),
+    "cispo has a gradient through its ratio": Change(
+        "model_ops/objectives/policy_losses.py",
+        "-tokens.log_ratio.detach().exp().clamp(max=cap)",
+        "-tokens.log_ratio.exp().clamp(max=cap)",
+        (POLICY_LOSSES,),
+    ),
+    "dppo masks against the advantage": Change(
+        "model_ops/objectives/policy_losses.py",
+        "torch.where(tokens.advantages > 0, moved > clip_high, moved < -clip_low)",
+        "torch.where(tokens.advantages < 0, moved > clip_high, moved < -clip_low)",
+        (POLICY_LOSSES,),
+    ),
+    "gspo has no geometric mean": Change(
+        "model_ops/objectives/policy_losses.py",
+        "(tokens.summed(tokens.log_ratio) / tokens.lengths).exp()",
+        "tokens.summed(tokens.log_ratio).exp()",
+        (POLICY_LOSSES,),
+    ),
+    "the distance from the start is not weighed by the ratio": Change(
+        "model_ops/objectives/policy_losses.py",
+        "tokens.log_ratio.detach().exp() * moved.square() / 2",
+        "moved.square() / 2",
+        (POLICY_LOSSES,),
+    ),
+    "a sequence mask does not scale with the length": Change(
+        "model_ops/objectives/policy_losses.py",
+        "SEQUENCE_BAND / tokens.lengths.sqrt()",
+        "SEQUENCE_BAND / tokens.lengths",
+        (POLICY_LOSSES,),
+    ),
+    "leave one out counts the rollout itself": Change(
+        "model_ops/objectives/advantages.py",
+        "(count / (count - 1))",
+        "1.0",
+        (POLICY_LOSSES,),
+    ),
+    "a rollout without a grade counts as 0": Change(
+        "model_ops/objectives/advantages.py",
+        "np.nan if grade is None else grade",
+        "0.0 if grade is None else grade",
+        (POLICY_LOSSES,),
+    ),
+    "z-scores count rollouts instead of tokens": Change(
+        "model_ops/objectives/advantages.py",
+        "np.average(values[known], weights=weights[known])",
+        "np.average(values[known])",
+        (POLICY_LOSSES,),
+    ),
+    "a masked token stays in the denominator": Change(
+        "model_ops/objectives/policy_loss.py",
+        "batch.shares[kept] * (weights > 0)",
+        "batch.shares[kept]",
+        (RFT,),
+    ),
+    "the loss forgets the temperature": Change(
+        "model_ops/objectives/policy_loss.py",
+        "label_log_probs(model, batch, temperature=self.temperature)",
+        "label_log_probs(model, batch)",
+        (RFT,),
+    ),
+    "log-probabilities of the sampler are one token late": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "np.roll(values, -1)",
+        "np.roll(values, 0)",
+        (RFT,),
+    ),
+    "a group's branches begin one token early": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "Branch(len(prompt) - 1,",
+        "Branch(len(prompt) - 2,",
+        (RFT,),
+    ),
+    "dr_grpo divides by the rollout's own length": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "self.settings.max_new_tokens / tokens)",
+        "1.0)",
+        (RFT,),
+    ),
+    "long answers are rewarded": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "return rollout.grade.value - min(1.0,",
+        "return rollout.grade.value + min(1.0,",
+        (RFT,),
+    ),
+    "the canary is deaf": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "not gap <= CANARY_GAP",
+        "not gap <= 1e9",
+        (RFT,),
+    ),
+    "solved prompts are asked as often as others": Change(
+        "model_ops/rollouts/prompt_pool.py",
+        "SELDOM = 0.2",
+        "SELDOM = 1.0",
+        (RFT,),
     ),
     # reward model
     "a margin makes a pair easier": Change(

@@ -111,6 +111,52 @@ def test_turns_that_go_on_are_one_rollout(agent, tmp_path, function):
     assert max(map(len, engine.asked)) > 1, "what is asked at the same time is sampled together"
 
 
+OTHER_APIS = """
+import json, urllib.request
+
+def ask(base_url, api_key, path, **body):
+    request = urllib.request.Request(base_url + path, json.dumps({"model": "any", **body}).encode(), {"x-api-key": api_key})
+    with urllib.request.urlopen(request) as answer:
+        return answer.read().decode()
+
+def responses(row, base_url, api_key):
+    tools = [{"type": "function", "name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}]
+    first = json.loads(ask(base_url, api_key, "/responses", instructions="s", input="q", tools=tools))
+    (call,) = first["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "a cat"}
+    said = ask(base_url, api_key, "/responses", instructions="s", input=[result], tools=tools, stream=True,
+               previous_response_id=first["id"])
+    *_, last = [json.loads(line.removeprefix("data: ")) for line in said.splitlines() if line.startswith("data: ")]
+    assert last["type"] == "response.completed" and last["response"]["status"] == "completed"
+    return float(last["response"]["output"][0]["content"][0]["text"] == "cat")
+
+def messages(row, base_url, api_key):
+    tools = [{"name": "look", "description": "d", "input_schema": {"type": "object", "properties": {}}}]
+    asked = {"system": "s", "tools": tools, "max_tokens": 99}
+    first = json.loads(ask(base_url, api_key, "/messages", messages=[{"role": "user", "content": "q"}], **asked))
+    (block,) = first["content"]
+    assert first["stop_reason"] == "tool_use" and block["input"] == {}
+    result = {"type": "tool_result", "tool_use_id": block["id"], "content": [{"type": "text", "text": "a cat"}]}
+    whole = [{"role": "user", "content": "q"}, {"role": "assistant", "content": [block]}, {"role": "user", "content": [result]}]
+    said = ask(base_url, api_key, "/messages", messages=whole, stream=True, **asked)
+    events = [json.loads(line.removeprefix("data: ")) for line in said.splitlines() if line.startswith("data: ")]
+    text = "".join(event["delta"]["text"] for event in events if event["type"] == "content_block_delta")
+    assert [event["type"] for event in events][-2:] == ["message_delta", "message_stop"]
+    return float(text == "cat")
+"""
+
+
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_other_apis_give_the_same_rollout(tmp_path, api):
+    (tmp_path / "agent.py").write_text(OTHER_APIS)
+    found, _ = play(tmp_path, ["any"], tmp_path, function=api)
+    (one,) = found["any"]
+    between = tokenizer_of(CHATML, END).decode(one.tokens[~one.sampled])
+    assert (one.grade.value, one.grade.problem, one.ended) == (1.0, "", True)
+    assert sampled_text(one) == call("look") + f"cat{END}"
+    assert between == "\n<|im_start|>tool\na cat<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_another_branch_is_a_further_rollout_of_the_attempt(agent, tmp_path):
     found, _ = play(agent, ["branch"], tmp_path)
     one, other = found["branch"]

@@ -396,3 +396,19 @@ def test_gates_of_preference_training():
     assert not gate(only(preference_accuracy=0.5), preference=True).passed
     broken = gate(only(preference_accuracy=0.5), preference=True, not_measured={"preference_accuracy": "a template that fails"})
     assert not broken.passed and "a template that fails" in broken.why
+
+
+def test_the_gate_of_training_on_rewards():
+    gates = only(rft_gain=0.0)
+
+    def gained(value, low, high):
+        return measured(
+            "rft_gain", value=value, low=low, high=high, against="sft", on="held-out prompts", n=40, counted="prompts"
+        )
+
+    assert results(gates, gained(0.1, 0.02, 0.18), rft=True) == {"rft_gain": True}
+    assert results(gates, gained(0.1, -0.02, 0.22), rft=True) == {"rft_gain": False}
+    assert results(gates, gained(0.1, -0.02, 0.22), rft=False) == {}
+    nothing = gate(gates, rft=True, not_measured={"held-out prompts": "no row with a verifier"})
+    assert nothing.nothing_to_compare and nothing.passed
+    assert not gate(gates, rft=True).passed

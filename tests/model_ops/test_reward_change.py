@@ -1,0 +1,57 @@
+"""What training on rewards changed on held-out prompts, measured with two tiny models."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_models import write_target
+
+from model_ops.evaluation.measurement import HELD_OUT_PROMPTS
+from model_ops.evaluation.reward_change import reward_change
+from model_ops.evaluation.settings import EvaluateSettings
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+
+SETTINGS = EvaluateSettings(max_new_tokens=3)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rewards")
+    for seed, name in enumerate(("target", "sft")):
+        write_target(root / name, layers=2, seed=seed, max_position_embeddings=512)
+    return root
+
+
+def measured(place, output, verifier, **inputs):
+    folder = output / "prompts"
+    folder.mkdir(parents=True)
+    rows = [
+        {
+            "row_id": f"p{number}",
+            "messages": json.dumps([{"role": "user", "content": f"say {number}"}]),
+            "verifier": json.dumps(verifier),
+        }
+        for number in range(9)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "validation.parquet")
+    pq.write_table(pa.Table.from_pylist(rows).slice(0, 0), folder / "test.parquet")
+    named = {"prompts": folder, "target": place / "target", "rft": place / "target", "sft": place / "sft", **inputs}
+    return reward_change(Job(operation="evaluate", output=output, inputs=named), SETTINGS, Progress())
+
+
+def test_the_gain_is_the_difference_of_passed_answers_with_its_interval(place, tmp_path):
+    [gain] = measured(place, tmp_path, {"kind": "regex", "pattern": "[Qn]"}).measurements
+    kept = {role: json.loads((tmp_path / f".work/rewards-{role}.json").read_text())["value"] for role in ("target", "sft")}
+    differences = [kept["target"][name] - kept["sft"][name] for name in kept["target"]]
+    assert set(kept["target"].values()) | set(kept["sft"].values()) == {0.0, 1.0}
+    assert gain.value == pytest.approx(sum(differences) / 9) and gain.low <= gain.value <= gain.high
+    assert (gain.what, gain.of, gain.against, gain.n, gain.on) == ("rft_gain", "target", "sft", 9, HELD_OUT_PROMPTS)
+
+
+def test_a_model_beside_itself_gained_nothing_and_rows_without_a_verifier_say_so(place, tmp_path):
+    same = measured(place, tmp_path / "same", {"kind": "regex", "pattern": "[Qn]"}, sft=place / "target")
+    assert [each.value for each in same.measurements] == [0.0]
+    found = measured(place, tmp_path / "none", {})
+    assert not found.measurements and "no held-out row of rl_prompts brings" in found.not_measured[HELD_OUT_PROMPTS]
