@@ -78,10 +78,21 @@ class Told(Progress):
         self.stop_requested = phase == "rft" and done == self.stop_at
 
 
+ADAPTER = {"learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}
+
+
 @pytest.mark.parametrize(
-    "settings", [{}, {"method": "lora", "learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}], ids=["full", "lora"]
+    "settings",
+    [
+        {},
+        {"method": "lora", **ADAPTER},
+        pytest.param({"method": "qlora", **ADAPTER}, marks=pytest.mark.thorough),
+    ],
+    ids=["full", "lora", "qlora"],
 )
 def test_it_learns_what_the_verifier_likes(start, tmp_path, settings):
+    if settings.get("method") == "qlora":
+        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install millrace[qlora]")
     found = run(start, tmp_path / "out", **settings)
     assert found["last_grade"] > found["first_grade"] + 0.2
     assert found["validation_pass_rate"] > found["before_validation_pass_rate"] + 0.2
@@ -206,6 +217,15 @@ def test_a_stale_engine_is_found_before_anything_is_learnt(start, tmp_path, monk
     monkeypatch.setattr(InProcessEngine, "sync", lambda self, version: synced(self, version) if self._runner is None else None)
     with pytest.raises(ModelError, match=r"round 1: the engine gave tokens log-probabilities .* other weights"):
         run(start, tmp_path / "out", steps=3, held_out_prompts=0)
+
+
+def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
+    def told(rose, gained):
+        counts, after = {"first_grade": 0.2, "last_grade": 0.2 + rose}, {"validation_pass_rate": 0.5 + gained}
+        return rft.pleases_its_grader(counts, {"before_validation_pass_rate": 0.5}, after)
+
+    assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
+    assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
 
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
