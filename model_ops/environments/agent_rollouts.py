@@ -18,7 +18,7 @@ import numpy as np
 
 from model_ops.environments.conversation import ConversationPart
 from model_ops.environments.environment_processes import EnvironmentProcesses, ForkedEnvironment, Told
-from model_ops.environments.environment_rollouts import row_of
+from model_ops.environments.environment_rollouts import row_of, seed_of
 from model_ops.environments.finished_attempts import FinishedAttempts
 from model_ops.environments.policy_sessions import PolicySession, PolicySessions, PolicyTurn
 from model_ops.graders import Failures, Grade
@@ -58,13 +58,21 @@ class AgentRollouts:
         left = set(range(len(attempts)))
 
         def over(place: int, told: Told) -> None:
+            if place not in left:
+                return
             left.discard(place)
             self._processes.end(forks[place])
             self._keep(attempts[place], sessions[place], told)
 
         requests = [
-            (fork, {"run": {"row": row_of(prompt), "base_url": self._base_url, "api_key": session.key}})
-            for fork, session, (_, prompt, _) in zip(forks, sessions, attempts, strict=True)
+            (
+                fork,
+                {
+                    "run": {"row": row_of(prompt), "base_url": self._base_url, "api_key": session.key},
+                    "seed": seed_of(name, seed),
+                },
+            )
+            for fork, session, (name, prompt, _) in zip(forks, sessions, attempts, strict=True)
         ]
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(self._processes.ask_all, requests, len(requests), over)
@@ -74,6 +82,9 @@ class AgentRollouts:
                     if turns := self._sessions.waiting(max(1, len(left))):
                         self._progress.report("attempts of agents", len(attempts) - len(left), len(attempts), "attempts")
                         self._answer(turns, forks, engine, seed)
+            except BaseException:
+                left.clear()  # agents that end now have not failed
+                raise
             finally:
                 for fork in forks:
                     fork.kill()

@@ -14,6 +14,8 @@ an object with NAME() at its first request, and answers requests, each a line of
                                                       `messages` gets the whole conversation
     {"run": {"row": ..., ...}}                        of an agent, for which nothing is made: what NAME(row=..., ...) returns
 
+A request may also have `seed`, a text with which random numbers begin: forked processes would else all draw the same.
+
 A reply holds `said` or `problem`. Methods may be async. Arguments that a tool does not take, and a ValueError of a tool, are
 the model's mistakes: it reads their text. Any other error is a problem of the environment, and its text stays here.
 """
@@ -24,11 +26,13 @@ import functools
 import inspect
 import json
 import os
+import random
 import re
 import signal
 import socket
 import sys
 import typing
+import zlib
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -164,7 +168,10 @@ def serve(channel, make, path):
         stream.write(json.dumps({"ready": os.getpid()}).encode() + b"\n")
         stream.flush()
         for line in stream:
-            ((what, given),) = json.loads(line).items()
+            request = json.loads(line)
+            if "seed" in request:
+                begin_random(request.pop("seed"))
+            ((what, given),) = request.items()
             try:
                 if what == "run":
                     said = finished(runner, make(**given))
@@ -178,6 +185,12 @@ def serve(channel, make, path):
                 reply = json.dumps({"problem": function_child.raised(error, path)})
             stream.write(reply.encode() + b"\n")
             stream.flush()
+
+
+def begin_random(seed):
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(zlib.crc32(seed.encode()))
 
 
 def end_with_parent():

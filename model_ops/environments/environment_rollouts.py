@@ -105,7 +105,9 @@ class EnvironmentRollouts:
 
     def _play(self, left: Sequence[tuple[str, SampledPrompt, int]], engine: Engine, seed: int) -> None:
         attempts = [EnvironmentAttempt(*each, self._processes.begin()) for each in left]
-        for attempt, said in self._asked(attempts, "reset", lambda attempt: {"reset": row_of(attempt.prompt)}):
+        for attempt, said in self._asked(
+            attempts, "reset", lambda attempt: {"reset": row_of(attempt.prompt), "seed": seed_of(attempt.name, seed)}
+        ):
             self._begin(attempt, said)
         active = self._going_on(attempts)
         for turn in range(self._max_turns):
@@ -209,6 +211,11 @@ def writes_tools(template: ChatTemplate, tools: list[dict[str, Any]]) -> bool:
 def row_of(prompt: SampledPrompt) -> dict[str, Any]:
     """What the user's file is told of a prompt: the columns of its row."""
     return {**prompt.columns, "row_id": prompt.row_id, "prompt": prompt.messages}
+
+
+def seed_of(name: str, seed: int) -> str:
+    """Of the random numbers of the user's file: the same for all attempts at a prompt, so that they meet the same world."""
+    return f"{seed}:{name.rpartition(':')[0]}"
 
 
 def _calls(attempt: EnvironmentAttempt) -> list[dict[str, Any]]:

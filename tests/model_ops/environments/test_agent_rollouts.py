@@ -191,3 +191,4 @@ def test_a_training_that_stops_ends_its_agents(agent, tmp_path):
 
     with pytest.raises(Stopped):
         play(agent, ["well", "hang"], tmp_path, engine=Stopping(tokenizer_of(CHATML, END), {}))
+    assert not (tmp_path / "attempts.jsonl").exists(), "an agent that was stopped has not failed"

@@ -18,7 +18,7 @@ from model_ops.jobs.progress import Progress, Stopped
 from model_ops.rollouts import Sampled, SampledPrompt
 
 ENVS = """
-import asyncio, os, time
+import asyncio, os, random, time
 from pathlib import Path
 from typing import Literal, Optional
 
@@ -76,11 +76,13 @@ class Trl:
     def get_reward(self): return float(self.last == self.goal)
 
 class Talker:
-    def reset(self, row): self.said = []; return [{"role": "user", "content": "first"}]
+    def reset(self, row):
+        self.said, self.drawn = [], random.random()
+        return [{"role": "user", "content": "first"}]
     async def reply(self, message):
         self.said.append(message["content"])
         return None if message["content"] == "bye" else f"you said {message['content']}"
-    def reward(self, messages): return len(self.said) + sum(message["role"] == "user" for message in messages) / 10
+    def reward(self, messages): return {"score": len(self.said) + sum(message["role"] == "user" for message in messages) / 10, "drawn": self.drawn}
 
 class NoText:
     def reset(self, row): return row
@@ -248,7 +250,10 @@ def test_an_environment_of_trl_and_a_user_who_replies(envs):
     found, _ = play(envs, "Trl", {"trl": [call("guess", number=3), f"3{END}"]}, {"trl": {"goal": 3}})
     assert found["trl"][0].grade.value == 1.0
     texts = {"talk": [f"hello{END}", f"more{END}", f"bye{END}"]}
-    found, engine = play(envs, "Talker", texts, log="talk")
+    texts["other"] = texts["talk"]
+    found, engine = play(envs, "Talker", texts, log="talk", answers=2)
+    drawn = [[each.grade.parts["drawn"] for each in group] for group in found.values()]
+    assert drawn[0][0] == drawn[0][1] != drawn[1][0] == drawn[1][1], "all attempts at a prompt meet the same world"
     assert (found["talk"][0].grade.value, found["talk"][0].ended) == (3.4, True)
     assert engine.asked[0]["talk:0:0"].count("<|im_start|>user") == 2
     assert engine.asked[-1]["talk:0:2"].endswith("user\nyou said more<|im_end|>\n<|im_start|>assistant\n")
