@@ -142,7 +142,7 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 
 @pytest.mark.slow
 def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
-    """A model that learnt to open any box learns to open the one that is asked for."""
+    """A model that learnt to open boxes learns to open the one that is asked for."""
     from model_ops.operations.tiny_base import new_model, train_tokenizer
     from model_ops.operations.tiny_base_settings import TinyBaseSettings
 
@@ -156,14 +156,14 @@ def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
     chats = [
         [
             {"role": "user", "content": f"box {n % 4}"},
-            {"role": "assistant", "content": None, "tool_calls": [called(n // 4 % 4)]},
+            {"role": "assistant", "content": None, "tool_calls": [called(opened(n))]},
             {
                 "role": "tool",
                 "tool_call_id": "call00000",
                 "name": "open",
                 "content": "gold" if n % 4 == n // 4 % 4 else "empty",
             },
-            {"role": "assistant", "content": "gold" if n % 4 == n // 4 % 4 else "empty"},
+            {"role": "assistant", "content": "gold" if n % 4 == opened(n) else "empty"},
         ]
         for n in range(64)
     ]
@@ -181,9 +181,22 @@ def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
     ]
     (start / "boxes").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), start / "boxes/train.parquet")
-    asked = {"steps": 25, "max_new_tokens": 48, "max_turns": 2, "max_length": 200, "learning_rate": 1e-3, "held_out_prompts": 0}
+    asked = {
+        "steps": 30,
+        "answers": 16,
+        "max_new_tokens": 48,
+        "max_turns": 2,
+        "max_length": 200,
+        "learning_rate": 1e-3,
+        "held_out_prompts": 0,
+    }
     found = run(start, tmp_path / "out", None, "caller", "boxes", "Box", **asked)
-    assert 0.1 < found["first_grade"] < 0.5 and found["last_grade"] > found["first_grade"] + 0.2
+    assert 0.1 < found["first_grade"] < 0.7 and found["last_grade"] > found["first_grade"] + 0.2
+
+
+def opened(n):
+    """The box that is asked for (n % 4) in a third of the rows, any box in the others."""
+    return n % 4 if n % 3 == 0 else n // 4 % 4
 
 
 def called(box):
