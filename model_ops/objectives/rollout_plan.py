@@ -144,7 +144,7 @@ class RolloutPlan:
         if self._held[0] != number:
             self._held = (number, *self._round(number))
         _, groups, numbers = self._held
-        steps = min(self.settings.sync_steps, self._steps - number * self.settings.sync_steps)
+        steps = self._steps_of(number)
         mine = groups[place * len(groups) // steps : (place + 1) * len(groups) // steps]
         self._pending = [each.number for _, group in mine for each in group]
         return self._batches(mine, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers)
@@ -213,9 +213,13 @@ class RolloutPlan:
                     **outcome._asdict(),
                 }
 
+    def _steps_of(self, round: int) -> int:
+        """Steps that learn from a round; the last one may have fewer."""
+        return min(self.settings.sync_steps, self._steps - round * self.settings.sync_steps)
+
     def _round(self, number: int) -> tuple[list[LearntGroup], Numbers]:
         """(the groups that teach, numbers of the round): from the log, else made now."""
-        wanted = self.settings.prompts_per_step * self.settings.sync_steps
+        wanted = self.settings.prompts_per_step * self._steps_of(number)
         most, gap = wanted * (1 + self.settings.replacements), None
         groups = [group for chunk in self.log.of_round(number) for group in self._groups(chunk)]
         at_once = max(1, self.settings.batch_size // self._maker.answers)

@@ -12,7 +12,7 @@ training and after the last step; the metrics name the first ones `before_`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -43,6 +43,12 @@ from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 
 ROLLOUTS = "rollouts.parquet"
+RISE = 0.1
+"""Of the mean grade, from which something was learnt."""
+PLEASES = (
+    "grades rose in training, and no more held-out answers pass than before, so the model may have learnt to please its "
+    "grader: read the best rollouts, and give the grader a part that sees what it misses"
+)
 SECONDS = {"environment": 10.0, "agent": 300.0}
 """Most seconds of one call of an environment, and of an agent's attempt."""
 VALIDATIONS = 4
@@ -110,7 +116,16 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     with renamed_when_complete(job.output / ROLLOUTS) as temporary:
         pq.write_table(plan.table(), temporary, compression="zstd")
-    return result.metrics({**counts, **before, **plan.counts(), **numbers, "prompts": len(prompts)})
+    whole = plan.counts()
+    if pleases_its_grader(whole, before, result.validation):
+        progress.event("warning", message=f"rft: {PLEASES}")
+    return result.metrics({**counts, **before, **whole, **numbers, "prompts": len(prompts)})
+
+
+def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether the reward rose by more than RISE, and the share of held-out answers that pass did not."""
+    rose = counts["last_grade"] - counts["first_grade"]
+    return bool(before) and rose > RISE and not after["validation_pass_rate"] > before["before_validation_pass_rate"]
 
 
 def acting_makers(

@@ -114,7 +114,7 @@ def test_a_killed_run_grades_nothing_twice_and_ends_with_the_same_weights(start,
     calls = []
     graded = rft.Grader.grade
     monkeypatch.setattr(rft.Grader, "grade", lambda self, groups: calls.append(len(groups)) or graded(self, groups))
-    short = {"steps": 5, "sync_steps": 2, "batch_size": 24, "held_out_prompts": 0}
+    short = {"steps": 5, "sync_steps": 2, "batch_size": 24, "held_out_prompts": 0, "temperature": 0.7}  # in the canary, too
     run(start, tmp_path / "whole", **short)
     whole, calls[:] = list(calls), []
     with pytest.raises(Stopped):
@@ -122,7 +122,7 @@ def test_a_killed_run_grades_nothing_twice_and_ends_with_the_same_weights(start,
     text = (tmp_path / "killed/.work/rollouts.jsonl").read_bytes()
     (tmp_path / "killed/.work/rollouts.jsonl").write_bytes(text + b'{"round": 9, "cut')
     run(start, tmp_path / "killed", **short)
-    assert calls == whole
+    assert calls == whole == [3, 3, 2, 3, 3, 2, 3, 1], "groups of a chunk; the last round has one step"
     for name in ("model.safetensors", "rollouts.parquet"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
