@@ -42,7 +42,7 @@ def rft_model(
     if "rft_model" in policy.graded_by_reward_model:
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(rft_settings)
-    manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.grader_files, facts=facts)
+    manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files, facts=facts)
     return shown(manifest, workshop)
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
+    from model_ops.graders import function_child
+    from model_ops.graders.functions import STARTING_SECONDS, Child, heard
+    from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer
     from model_ops.graders.grader import Grader
     from model_ops.graders.pairwise_judge import PairwiseJudge
     from model_ops.graders.settings import AnswerJudgeSettings, GraderPart, GraderSettings

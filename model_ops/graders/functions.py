@@ -33,21 +33,26 @@ WORKERS = 4
 """Processes. Functions often wait for a server, so the number of cores is no bound."""
 
 
-class _Child:
-    """One process, and the request that it works on. until_s: when it is late."""
+class Child:
+    """A process that runs code of a user, and the request that it works on. output: where it writes lines."""
 
-    def __init__(self, command: Sequence[str]):
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        self.output, self._read = self.process.stdout.fileno(), b""
-        self.request, self.ready, self.until_s = None, False, time.monotonic() + STARTING_SECONDS
+    def __init__(self, output: int):
+        self.output, self._read = output, b""
+        self.request: int | None = None
+        self.ready, self.until_s = False, time.monotonic() + STARTING_SECONDS
+        """until_s: when it is late."""
+
+    def write(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Kills the process with all of its group."""
+        raise NotImplementedError
 
     def ask(self, request: int, line: bytes, seconds: float) -> None:
         self.request, self.until_s = request, time.monotonic() + seconds
-        with suppress(BrokenPipeError):  # it has ended, which its output says
-            self.process.stdin.write(line)
-            self.process.stdin.flush()
+        with suppress(ConnectionError):  # it has ended, which its output says
+            self.write(line)
 
     def reply(self) -> dict[str, Any] | None:
         """What it wrote; None for a part of it. Raises EOFError where it has ended."""
@@ -59,6 +64,40 @@ class _Child:
             return None
         line, self._read = self._read, b""
         return json.loads(line)
+
+
+def heard(children: Sequence[Child], seconds: float) -> list[tuple[Child, dict[str, Any]]]:
+    """The next replies of some children, also in the name of processes that have ended or are late. seconds: of a request, for
+    messages."""
+    pause = min(child.until_s for child in children) - time.monotonic()
+    readable = select.select([child.output for child in children], [], [], max(0.0, pause))[0]
+    found: list[tuple[Child, dict[str, Any]]] = []
+    for child in children:
+        problem = f"took longer than {seconds:g} s" if time.monotonic() > child.until_s else ""
+        if child.output in readable:
+            try:
+                reply, problem = child.reply(), ""
+                found += [] if reply is None else [(child, reply)]
+            except (EOFError, ConnectionError):
+                problem = "ended its process"
+        if problem:
+            lost = {"problem": problem, "spent": True} if child.ready else {"refused": f"cannot be loaded: it {problem}"}
+            found.append((child, lost))
+    return found
+
+
+class _Started(Child):
+    """A process that was started with a command, which talks through pipes."""
+
+    def __init__(self, command: Sequence[str]):
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        super().__init__(self.process.stdout.fileno())
+
+    def write(self, line: bytes) -> None:
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
 
     def end(self) -> None:
         with suppress(ProcessLookupError):
@@ -78,7 +117,7 @@ class FunctionWorkers:
         if not path.is_file():
             raise ModelError(f"the grader {self.name} has no file: there is no {path}")
         self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), function)
-        self._children: list[_Child] = []
+        self._children: list[_Started] = []
 
     def __enter__(self) -> FunctionWorkers:
         return self
@@ -111,11 +150,11 @@ class FunctionWorkers:
         waiting = deque(range(len(lines)))
         while len(found) < len(lines):
             while len(self._children) < min(WORKERS, len(lines)):
-                self._children.append(_Child(self._command))
+                self._children.append(_Started(self._command))
             for child in self._children:
                 if child.ready and child.request is None and waiting:
                     child.ask(request := waiting.popleft(), lines[request], self.seconds)
-            for child, reply in self._heard():
+            for child, reply in heard(self._children, self.seconds):
                 if "refused" in reply:
                     raise ModelError(f"the grader {self.name} {reply['refused']}")
                 if child.request is not None:
@@ -125,21 +164,3 @@ class FunctionWorkers:
                     self._children.remove(child)
                     child.end()
         return [found[place] for place in range(len(lines))]
-
-    def _heard(self) -> list[tuple[_Child, dict[str, Any]]]:
-        """The replies, also in the name of processes that have ended or are late."""
-        pause = min(child.until_s for child in self._children) - time.monotonic()
-        readable = select.select([child.output for child in self._children], [], [], max(0.0, pause))[0]
-        heard: list[tuple[_Child, dict[str, Any]]] = []
-        for child in self._children:
-            problem = f"took longer than {self.seconds:g} s" if time.monotonic() > child.until_s else ""
-            if child.output in readable:
-                try:
-                    reply, problem = child.reply(), ""
-                    heard += [] if reply is None else [(child, reply)]
-                except EOFError:
-                    problem = "ended its process"
-            if problem:
-                lost = {"problem": problem, "spent": True} if child.ready else {"refused": f"cannot be loaded: it {problem}"}
-                heard.append((child, lost))
-        return heard

@@ -99,9 +99,10 @@ def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
 
 
 class Failures:
-    """Answers that graders failed on, by reason, with some of their rows. answers: of all."""
+    """Answers that a grader, or what `who` says, failed on, by reason, with some of their rows. answers: of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, who: str = "the grader") -> None:
+        self.who = who
         self.answers, self.reasons, self.rows = 0, Counter[str](), dict[str, None]()
 
     def count(self, row_id: str, grades: Sequence[Grade]) -> None:
@@ -115,6 +116,6 @@ class Failures:
         if self.answers >= FEWEST and failed >= MOSTLY * self.answers:
             said = "; ".join(f"{times:,} times {reason}" for reason, times in self.reasons.most_common(3))
             raise ModelError(
-                f"the grader failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it "
+                f"{self.who} failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it "
                 "and run again"
             )

@@ -73,6 +73,19 @@ ADVANTAGES: dict[str, AdvantageFunction] = {
 """By the names of `rft.advantage`."""
 
 
+def advantages_of(
+    name: str, groups: Sequence[Grades], tokens: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]]
+) -> list[Group]:
+    """The advantage of each rollout. attempts: the number of each rollout's attempt. Rollouts of one attempt have its grade; it
+    counts once in its group, and they have one advantage."""
+    if not groups:
+        return []
+    found = [np.unique(of_group, return_index=True, return_inverse=True) for of_group in attempts]
+    grades = [[of_group[place] for place in firsts] for of_group, (_, firsts, _) in zip(groups, found, strict=True)]
+    counts = [np.bincount(owners, weights) for weights, (_, _, owners) in zip(tokens, found, strict=True)]
+    return [each[owners] for each, (_, _, owners) in zip(ADVANTAGES[name](grades, counts), found, strict=True)]
+
+
 def all_equal(grades: Grades) -> bool:
     """Whether a group says nothing of which answer is better: fewer than two grades, or all of them equal."""
     known = [grade for grade in grades if grade is not None]

@@ -33,7 +33,7 @@ from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
 from model_ops.machine import products_in
-from model_ops.objectives.advantages import ADVANTAGES, all_equal
+from model_ops.objectives.advantages import advantages_of, all_equal
 from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import (
@@ -98,9 +98,14 @@ class Group:
     def teaches(self) -> bool:
         return not all_equal(self.grades)
 
+    @property
+    def attempts(self) -> list[Rollout]:
+        """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
+        return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
+
 
 class RolloutPlan:
-    """shares: whether rollouts may continue one computed prompt (model_ops.documents)."""
+    """shares: whether rollouts may continue one computed prompt (model_ops.documents). longest: most tokens after a prompt."""
 
     def __init__(
         self,
@@ -113,11 +118,12 @@ class RolloutPlan:
         settings: RftSettings,
         world: World,
         shares: bool,
+        longest: int,
         progress: Progress,
     ):
         self.prompts, self.log, self.settings = prompts, log, settings
         self._maker, self._engine, self._model, self._loss = maker, engine, model, loss
-        self._world, self._shares, self._progress = world, shares, progress
+        self._world, self._shares, self._longest, self._progress = world, shares, longest, progress
         passes = math.ceil((settings.epochs or 0) * len(prompts) / settings.prompts_per_step)
         self._steps = settings.steps if settings.steps is not None else max(1, passes)
         self._micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
@@ -146,7 +152,7 @@ class RolloutPlan:
     def heaviest(self, rank: int = 0, ranks: int = 1) -> RolloutBatch:
         """A group of the longest prompt with the longest answers, as many as a micro-batch holds."""
         prompt = max(self.prompts, key=lambda prompt: len(prompt.ids)).tokens
-        length = self.settings.max_new_tokens
+        length = self._longest
         answer = Sampled(np.zeros(length, np.int32), np.zeros(length, np.float32), 0, ended=True)
         made = LearntRollout(Rollout.of(prompt, answer, Grade(0.0)), 0, 1.0, 1.0, 1.0)
         count = max(1, self._micro_batch_tokens // (length + 1))
@@ -162,8 +168,8 @@ class RolloutPlan:
         self._silent = state["silent"]
 
     def table(self) -> pa.Table:
-        """Every rollout. step: optimizer steps after which its round was sampled. gap: mean |log-ratio| by token, where it was
-        learnt."""
+        """Every rollout. answer: number of its attempt among those at the prompt. step: optimizer steps after which its round
+        was sampled. gap: mean |log-ratio| by token, where it was learnt."""
         return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SCHEMA)
 
     def counts(self) -> dict[str, float]:
@@ -191,13 +197,13 @@ class RolloutPlan:
     def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
         number = chunk.first
         for place, group in zip(chunk.prompts, chunk.kept, strict=True):
-            for answer, kept in enumerate(group):
+            for kept in group:
                 outcome = self.log.outcomes.get(number, Outcome(False, None))
                 number += 1
                 yield {
                     "row_id": self.prompts[place].row_id,
                     "step": chunk.round * self.settings.sync_steps,
-                    "answer": answer,
+                    "answer": kept.attempt,
                     "version": kept.version,
                     "grade": kept.grade.value,
                     "parts": list(kept.grade.parts.items()),
@@ -266,7 +272,8 @@ class RolloutPlan:
         """The rollouts of each group that teaches, with their advantages."""
         taught = [group for group in groups if group.teaches]
         lengths = [[0 if self._is_left_out(each) else int(each.sampled.sum()) for each in group.rollouts] for group in taught]
-        advantages = ADVANTAGES[self.settings.compared]([group.grades for group in taught], lengths) if taught else []
+        attempts = [[each.attempt for each in group.rollouts] for group in taught]
+        advantages = advantages_of(self.settings.compared, [group.grades for group in taught], lengths, attempts)
         found = []
         for group, of_group, tokens in zip(taught, advantages, lengths, strict=True):
             members = [
@@ -352,14 +359,14 @@ class RolloutPlan:
 
     def _numbers(self, groups: Sequence[Group], gap: float | None) -> Numbers:
         """What metrics.jsonl says of a round."""
-        each = [rollout for group in groups for rollout in group.rollouts]
+        each = [rollout for group in groups for rollout in group.attempts]
         grades = [rollout.grade.value for rollout in each if rollout.grade.value is not None]
         parts: dict[str, list[float]] = {}
         for rollout in each:
             for name, value in rollout.grade.parts.items():
                 parts.setdefault(name, []).append(value)
         passed = [
-            [value >= self.settings.passing_grade for rollout in group.rollouts if (value := rollout.grade.value) is not None]
+            [value >= self.settings.passing_grade for rollout in group.attempts if (value := rollout.grade.value) is not None]
             for group in groups
         ]
         said = [of_group for of_group in passed if of_group]
@@ -372,7 +379,7 @@ class RolloutPlan:
             "equal_groups": (float(sum(not group.teaches for group in groups)), float(len(groups))),
             "ungraded": (count - len(grades), count),
             "cut": (float(sum(not rollout.ended for rollout in each)), count),
-            "answer_tokens": (float(sum(rollout.sampled.sum() for rollout in each)), count),
+            "answer_tokens": (float(sum(each.sampled.sum() for group in groups for each in group.rollouts)), count),
             "asked_prompts": (float(len(groups)), 1.0),
         }
         return found if gap is None or math.isnan(gap) else {**found, "canary_gap": (gap, 1.0)}

@@ -5,20 +5,19 @@
     log.add_grades(chunk=0, grades=[[Grade(1.0), Grade(0.0)], ...], sides=[[0, 1], ...])    # of the chunk's next prompts
 
 Each call appends one line and flushes it to the disk. A killed run that continues reads what is there: it samples and grades
-nothing twice. A line that the kill cut short is removed. Answers follow from weights and seeds, so they are those that the
+nothing twice. Answers follow from weights and seeds, so they are those that the
 continued run would have sampled.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from model_ops.files import JsonLines
 from model_ops.graders import Grade
 from model_ops.rollouts import Tokens
 
@@ -44,14 +43,9 @@ class AnswerLog:
     """The file of one training."""
 
     def __init__(self, path: Path):
-        self.path, self.chunks = path, list[SampledChunk]()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            os.truncate(path, len(whole))
-        for line in whole.splitlines():
-            self._take(json.loads(line))
+        self._lines, self.chunks = JsonLines(path), list[SampledChunk]()
+        for record in self._lines.records:
+            self._take(record)
 
     def before(self, round: int) -> int:
         """Number of chunks of earlier rounds."""
@@ -65,10 +59,7 @@ class AnswerLog:
         self._add({"chunk": chunk, "grades": said, "sides": sides})
 
     def _add(self, record: dict[str, Any]) -> None:
-        with self.path.open("ab") as file:
-            file.write(json.dumps(record).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        self._lines.add(record)
         self._take(record)
 
     def _take(self, record: dict[str, Any]) -> None:

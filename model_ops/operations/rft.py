@@ -3,6 +3,8 @@
 Job inputs: `model` (a model directory), `prompts` (a dataset rl_prompts), `reward_model` where the grader asks for one. Output
 as that of `sft`: the model with its tokenizer and chat template, and metrics.jsonl; rollouts.parquet has a row for each answer.
 
+With `environment` or `agent` an answer is an attempt of several turns, which that grades.
+
 Held-out prompts (the validation split, or the test split where that is empty) are answered before the first step, during the
 training and after the last step; the metrics name the first ones `before_`.
 """
@@ -10,7 +12,7 @@ training and after the last step; the metrics name the first ones `before_`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +21,14 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import context_of, joined_tokens
+from model_ops.environments import (
+    AgentRollouts,
+    EnvironmentProcesses,
+    EnvironmentRollouts,
+    FinishedAttempts,
+    PolicySessions,
+    SessionServer,
+)
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
@@ -28,7 +38,7 @@ from model_ops.objectives import HeldOutRollouts, PolicyLoss, RftSettings, Rollo
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, SampledPrompt, read_sampled_prompts
+from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 
@@ -39,6 +49,8 @@ PLEASES = (
     "grades rose in training, and no more held-out answers pass than before, so the model may have learnt to please its "
     "grader: read the best rollouts, and give the grader a part that sees what it misses"
 )
+SECONDS = {"environment": 10.0, "agent": 300.0}
+"""Most seconds of one call of an environment, and of an agent's attempt."""
 VALIDATIONS = 4
 """Measurements of held-out prompts during a training, the last one included."""
 
@@ -68,7 +80,11 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     use_memory_efficient_layers(model)
     reward_model = RewardModel.load(job.input("reward_model"), model.device) if "reward_model" in job.inputs else None
 
-    def maker(grader: GraderSettings, key: str, answers: int) -> GradedAnswers:
+    acts = acting_makers(settings, tokenizer, room, opened, progress)
+
+    def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
+        if acts is not None:
+            return acts(FinishedAttempts(kept), answers)
         ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
         return GradedAnswers(ready, tokenizer, answers)
 
@@ -77,7 +93,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     work = job.output / ".work"
     plan = RolloutPlan(
         prompts,
-        maker(settings.grader, "grader", settings.answers),
+        maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl"),
         engine,
         RolloutLog(work / "rollouts.jsonl"),
         model,
@@ -85,12 +101,13 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         settings,
         world,
         shares=joined_tokens(base, settings) > 0,
+        longest=settings.max_new_tokens if acts is None else room,
         progress=progress,
     )
     validate = None
     if held_out:
         grader, key = held_out_grader(settings, held_out)
-        made = maker(grader, key, settings.held_out_answers)
+        made = maker(grader, key, settings.held_out_answers, None)
         validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
     before = measured_before(validate, work / "before.json", model, progress)
     every = max(1, len(plan) // VALIDATIONS)
@@ -111,6 +128,24 @@ def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float],
     return bool(before) and rose > RISE and not after["validation_pass_rate"] > before["before_validation_pass_rate"]
 
 
+def acting_makers(
+    settings: RftSettings, tokenizer: PreTrainedTokenizerBase, room: int, opened: ExitStack, progress: Progress
+) -> Callable[[FinishedAttempts, int], RolloutMaker] | None:
+    """(attempts that are over, answers to each prompt) -> a maker of attempts of several turns; None for single answers."""
+    kind = "environment" if settings.environment else "agent"
+    if (named := settings.environment or settings.agent) is None:
+        return None
+    file, _, name = named.rpartition(":")
+    seconds = settings.seconds or SECONDS[kind]
+    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind))
+    if kind == "environment":
+        limits = {"max_turns": settings.max_turns, "longest_context": room}
+        return lambda kept, answers: EnvironmentRollouts(processes, tokenizer, kept, progress, answers=answers, **limits)
+    sessions = PolicySessions(tokenizer, room, settings.max_turns)
+    server = opened.enter_context(SessionServer(sessions))
+    return lambda kept, answers: AgentRollouts(processes, sessions, server.base_url, kept, progress, answers=answers)
+
+
 def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: int, most: int) -> list[SampledPrompt]:
     """The first prompts of the validation split, or of the test split where that has none."""
     for split in ("validation", "test") if most else ():
@@ -120,9 +155,10 @@ def held_out_prompts(dataset: Path, tokenizer: PreTrainedTokenizerBase, room: in
     return []
 
 
-def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tuple[GraderSettings, str]:
-    """(who grades held-out answers, its key). Where every row brings a verifier, that grades, whatever rewards training."""
-    if settings.held_out_grader is not None:
+def held_out_grader(settings: RftSettings, prompts: list[SampledPrompt]) -> tuple[GraderSettings | None, str]:
+    """(who grades held-out answers, None for the environment; its key). Where every row brings a verifier, that grades,
+    whatever rewards training."""
+    if settings.held_out_grader is not None or settings.grader is None:
         return settings.held_out_grader, "held_out_grader"
     if all("kind" in prompt.columns for prompt in prompts):
         return GraderSettings.model_validate("verifier"), "held_out_grader"

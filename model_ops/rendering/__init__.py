@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.picture import Picture
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
-    from model_ops.rendering.server_messages import THOUGHTS, unreadable_arguments
+    from model_ops.rendering.server_messages import THOUGHTS, as_read, unreadable_arguments
     from model_ops.rendering.settings import RenderingSettings
     from model_ops.rendering.token_bytes import TokenBytes, matched_ids
     from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, end_of_turn_ids, joined_with_places

@@ -43,6 +43,12 @@ def server_messages(
     return _with_one_system(found) if renamed else found
 
 
+def as_read(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages in one spelling: those that a template reads as the same are equal. Raises ValueError for a part that is not
+    text."""
+    return server_messages(messages, "object", True, False)
+
+
 def reasoning_of(message: dict[str, Any]) -> str | None:
     """The reasoning in a message; None without one."""
     for name in THOUGHTS:

@@ -90,6 +90,10 @@ class TurnEncoder:
         """Tokens of a server's prompt."""
         return self._encode([text])[0].ids
 
+    def after(self, mark: str, text: str) -> list[int]:
+        """Tokens of a text that follows a special token, of whose words some tokenizers write a space before the first one."""
+        return self._encode([mark + text])[0].ids[1:]
+
     def _of_row(
         self, count: int, parts: Iterator[tuple[tuple[LearntTurn, int], Any]], answers: Iterator[tuple[Ids, Any]]
     ) -> list[TurnTokens]:

@@ -59,6 +59,9 @@ class GradedAnswers:
             for prompt, of_prompt in zip(prompts, sampled, strict=True)
         ]
         return [
-            [Rollout.of(prompt.tokens, answer, grade) for answer, grade in zip(of_prompt, grades, strict=True)]
+            [
+                Rollout.of(prompt.tokens, answer, grade, attempt)
+                for attempt, (answer, grade) in enumerate(zip(of_prompt, grades, strict=True))
+            ]
             for prompt, of_prompt, grades in zip(prompts, sampled, self.grader.grade(groups), strict=True)
         ]

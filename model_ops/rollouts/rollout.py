@@ -65,13 +65,16 @@ class Rollout:
     ended: bool
     """Whether the attempt came to its end; otherwise a limit cut it."""
     grade: Grade
+    attempt: int = 0
+    """Number of the attempt among those at the prompt. Rollouts of one attempt have one grade: an attempt has several where the
+    chat template rewrites what was said before."""
 
     @classmethod
-    def of(cls, prompt: Tokens, answer: Sampled, grade: Grade) -> Rollout:
+    def of(cls, prompt: Tokens, answer: Sampled, grade: Grade, attempt: int = 0) -> Rollout:
         """The rollout of a single answer."""
         whole = np.ones(len(answer.tokens), bool)
         versions = np.full(len(answer.tokens), answer.version)
-        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade)
+        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade, attempt)
 
 
 class Engine(Protocol):

@@ -46,6 +46,7 @@ class KeptRollout:
     tokens: int
     """Sampled ones."""
     ended: bool
+    attempt: int
 
 
 @dataclass
@@ -93,7 +94,7 @@ class RolloutLog:
 
     def add(self, round: int, prompts: list[int], groups: Sequence[Sequence[Rollout]]) -> None:
         """Keeps a chunk."""
-        written = [[_written(rollout) for rollout in of_prompt] for of_prompt in groups]
+        written = [[written_rollout(rollout) for rollout in of_prompt] for of_prompt in groups]
         self._add({"round": round, "prompts": prompts, "groups": written})
 
     def add_outcomes(self, outcomes: Mapping[int, Outcome]) -> None:
@@ -121,18 +122,20 @@ class RolloutLog:
 def _kept(rollout: Rollout) -> KeptRollout:
     sampled = rollout.versions[rollout.sampled]
     version = int(sampled[0]) if len(sampled) else -1
-    return KeptRollout(version, rollout.grade, int(rollout.sampled.sum()), rollout.ended)
+    return KeptRollout(version, rollout.grade, int(rollout.sampled.sum()), rollout.ended, rollout.attempt)
 
 
-def _written(rollout: Rollout) -> dict[str, Any]:
+def written_rollout(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as JSON."""
     arrays = {name: b64encode(getattr(rollout, name).astype(kind).tobytes()).decode() for name, kind in KINDS.items()}
-    return {**arrays, "ended": rollout.ended, "grade": asdict(rollout.grade)}
+    return {**arrays, "ended": rollout.ended, "grade": asdict(rollout.grade), "attempt": rollout.attempt}
 
 
 def _groups(record: dict[str, Any]) -> list[list[Rollout]]:
-    return [[_read(rollout) for rollout in of_prompt] for of_prompt in record["groups"]]
+    return [[read_rollout(rollout) for rollout in of_prompt] for of_prompt in record["groups"]]
 
 
-def _read(written: dict[str, Any]) -> Rollout:
+def read_rollout(written: dict[str, Any]) -> Rollout:
+    """The rollout that `written_rollout` wrote."""
     arrays = {name: np.frombuffer(b64decode(written[name]), kind) for name, kind in KINDS.items()}
-    return Rollout(**arrays, ended=written["ended"], grade=Grade(**written["grade"]))
+    return Rollout(**{**written, **arrays, "grade": Grade(**written["grade"])})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.tasks.answer_message import UnusableAnswer, message_of
+    from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
     from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text, score_call
     from model_ops.tasks.item import Item, JudgedItem
     from model_ops.tasks.json_answer import JsonItem, score_json

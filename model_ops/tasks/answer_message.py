@@ -20,8 +20,14 @@ from model_ops.tasks.function_call import BLOCK, Call, calls_in
 CALLS_MARK = "[TOOL_CALLS]"
 
 
+UNREADABLE_CALL = "a tool call that is no JSON"
+
+
 class UnusableAnswer(Exception):
     """An answer that is no message to learn; the text is a fixed reason, by which such answers are counted."""
+
+    message: dict[str, Any] | None = None
+    """Where the reason is UNREADABLE_CALL: the message with its calls left in its content."""
 
 
 def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, specials: Collection[str]) -> dict[str, Any]:
@@ -31,14 +37,16 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
     special token, which would become one in the rows that learn it.
     """
     thought, said = _apart(text, prompt)
-    calls, content = _called(said, tools) if tools else ([], said)
+    try:
+        calls, content = _called(said, tools) if tools else ([], said)
+    except UnusableAnswer as error:
+        error.message = _message(thought, said)
+        raise
     if any(mark in part for mark in specials if mark for part in (thought, content)):
         raise UnusableAnswer("a special token in the answer")
     if not content.strip() and not calls:
         raise UnusableAnswer("empty")
-    message: dict[str, Any] = {"role": "assistant", "content": content.strip()}
-    if thought.strip():
-        message["reasoning_content"] = thought.strip()
+    message = _message(thought, content)
     if calls:
         message["tool_calls"] = [
             {
@@ -49,6 +57,11 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
             for number, call in enumerate(calls)
         ]
     return message
+
+
+def _message(thought: str, content: str) -> dict[str, Any]:
+    reasoning = {"reasoning_content": thought.strip()} if thought.strip() else {}
+    return {"role": "assistant", "content": content.strip(), **reasoning}
 
 
 def _apart(text: str, prompt: str) -> tuple[str, str]:
@@ -75,9 +88,12 @@ def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str
     if blocks:
         groups = [calls_in(f"<tool_call>{block}</tool_call>") for block in blocks]
         if not all(groups):
-            raise UnusableAnswer("a tool call that is no JSON")
+            raise UnusableAnswer(UNREADABLE_CALL)
         return [call for group in groups for call in group], BLOCK.sub("", text)
     bare = text.strip().removeprefix(CALLS_MARK)
+    marked = text.strip().startswith(CALLS_MARK)
     offered = {(tool.get("function") or tool).get("name") for tool in tools}
-    calls = calls_in(bare) if "```" not in bare else []
-    return (calls, "") if calls and all(call.name in offered for call in calls) else ([], text)
+    calls = calls_in(bare) if marked or "```" not in bare else []
+    if marked and not calls:
+        raise UnusableAnswer(UNREADABLE_CALL)
+    return (calls, "") if calls and (marked or all(call.name in offered for call in calls)) else ([], text)

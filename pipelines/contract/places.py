@@ -21,6 +21,8 @@ from resources.composing import EvalSettings
 from resources.sources import absolute_uri, is_local
 
 TASKS = "datasets.rl_prompts.tasks"
+GRADED = "a function of a file, as rewards.py:grade"
+ACTED = {"environment": "a class of a file, as envs.py:Shop", "agent": "a function of a file, as agent.py:run"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -85,6 +87,9 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         elif last in holder:
             for name, part in grader.parts.items():
                 holder[last]["parts"][name]["by"] = part.by
+    for key in ACTED:
+        if (found.get("rft") or {}).get(key):
+            found["rft"][key] = getattr(recipe.rft, key)
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
@@ -239,18 +244,20 @@ def _settle_teacher(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
 
 
 def _settle_graders(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    """Makes the files of grading functions absolute."""
-    for key, part in ((key, part) for key, grader in recipe.graders.items() for part in grader.parts.values()):
-        file, _, function = part.by.rpartition(":")
+    """Makes the files of grading functions, environments and agents absolute."""
+    named = [(key, part, "by", GRADED) for key, grader in recipe.graders.items() for part in grader.parts.values()]
+    named += [(f"rft.{key}", recipe.rft, key, wanted) for key, wanted in ACTED.items() if getattr(recipe.rft, key, None)]
+    for key, holder, field, wanted in named:
+        file, _, name = getattr(holder, field).rpartition(":")
         if not file:
             continue
         try:
             place = _absolute(file, home)
             if not Path(place).is_file():
-                yield key, f"there is no file {place}; give a function of a file, as rewards.py:grade"
-            part.by = f"{place}:{function}"
+                yield key, f"there is no file {place}; give {wanted}"
+            setattr(holder, field, f"{place}:{name}")
         except (_NoPathError, OSError):
-            yield key, "this is not a path on this machine; give a function of a file, as rewards.py:grade"
+            yield key, f"this is not a path on this machine; give {wanted}"
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:

@@ -28,11 +28,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from model_ops.chat_apis import json_text, whole
 from model_ops.files import write_text
 from model_ops.tasks import Item
 from resources.composing.eval_tasks import EvalTaskError, Task, task_item
 from resources.curating import EVAL_ITEMS
-from resources.records import json_text, whole
 from resources.sources import Uri
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")

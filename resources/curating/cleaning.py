@@ -34,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.chat_apis import WHOLE
 from resources.curating.curation import CurationSettings
 from resources.curating.duplicates.minhash import signatures
 from resources.curating.fresh_days import FreshDays
@@ -47,7 +48,6 @@ from resources.curating.row_feedback import attach_row_feedback
 from resources.curating.shingles import threads
 from resources.digests import source_digest
 from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, attach_slice, rows, run, slice_files, stream, workbench
-from resources.records import WHOLE
 
 BYTES_AT_A_TIME = 256 << 20
 """Bytes of text cleaned at a time, over all workers: several small days together, a larger day in parts of whole sessions."""

@@ -17,9 +17,10 @@ from typing import Any
 
 import zstandard
 
+from model_ops.chat_apis import CUT, anthropic_api
 from resources.digests import keyed_hash
 from resources.gateway.journal import Frame
-from resources.records import CAPTURE_NOTE_KEY, streams, user_of
+from resources.records import CAPTURE_NOTE_KEY, streams
 
 STREAM = "text/event-stream"
 LEFT_OUT = frozenset(
@@ -125,10 +126,10 @@ def _streamed(text: str, form: str, problem: str) -> Any:
         whole = [chunk["response"] for chunk in chunks if isinstance(chunk.get("response"), dict)]
         last = whole[-1] if whole else {}
         ended = chunks and chunks[-1].get("type") in ("response.completed", "response.incomplete", "response.failed")
-        return last if ended else {**last, "error": {"message": f"{streams.CUT} ({problem})" if problem else streams.CUT}}
+        return last if ended else {**last, "error": {"message": f"{CUT} ({problem})" if problem else CUT}}
     answer = streams.joined(chunks, done)
-    if problem and "error" in answer and answer["error"].get("message") == streams.CUT:
-        answer["error"] = {"message": f"{streams.CUT} ({problem})"}
+    if problem and "error" in answer and answer["error"].get("message") == CUT:
+        answer["error"] = {"message": f"{CUT} ({problem})"}
     return answer
 
 
@@ -143,7 +144,7 @@ def _without_user(response: Any, user: str | None) -> Any:
 def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
     """The id of whoever asked, and the session, by the names that clients use. A user is no session."""
     metadata = request.get("metadata") if isinstance(request.get("metadata"), dict) else {}
-    named, in_user = user_of(metadata.get("user_id"))
+    named, in_user = anthropic_api.user_of(metadata.get("user_id"))
     user = next((text for value in (request.get("user"), request.get("safety_identifier")) if (text := _text(value))), named)
     places = (
         request.get("session_id"),

@@ -26,12 +26,12 @@ from pathlib import Path
 
 import zstandard
 
+from model_ops.chat_apis import json_text
 from model_ops.files import locked, write_json
 from model_ops.machine import Backoff
 from resources.gateway.journal import OPEN, READY, STATUS, Frame, frames, make_ready, segments
 from resources.gateway.record import Unreadable, record_of
 from resources.gateway.store import Store, open_store
-from resources.records import json_text
 
 LOOKS_EVERY_S, FLUSHES_EVERY_S = 0.25, 1.0
 LEVEL = 3

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from resources.records import field_mapping, json_paths, streams, synonyms
     from resources.records.extraction import LINES, Extraction
     from resources.records.field_mapping import FieldMapping
-    from resources.records.finish_reasons import WHOLE
     from resources.records.formats import BY_NAME, FORMATS, detect
     from resources.records.formats.capture_note import CAPTURE_NOTE_KEY
     from resources.records.formats.format import Format
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
     from resources.records.objects.object_reader import read_object
     from resources.records.plain_text import escaped_json, finalize, visible
-    from resources.records.providers.anthropic_api import user_of
     from resources.records.providers.otlp import shown_attributes
-    from resources.records.valid_json import json_text, whole
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

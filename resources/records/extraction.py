@@ -26,10 +26,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key
 from resources.lake import run, sql_text
 from resources.records.field_mapping import MEASURES
-from resources.records.finish_reasons import finish_reason_of
 from resources.records.formats import BY_NAME
 from resources.records.formats.format import Format
 from resources.records.moments import moment_of
@@ -39,9 +39,7 @@ from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
-from resources.records.providers.responses_api import chat_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
-from resources.records.valid_json import json_text, mended
 
 BATCH_ROWS = 2048
 """Most rows of an Arrow batch: DuckDB's threads share a part's batches."""
@@ -128,7 +126,7 @@ class Extraction:
         connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
-        connection.create_function("chat_of", chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")

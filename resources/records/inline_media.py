@@ -17,7 +17,7 @@ import mimetypes
 import re
 from typing import Any
 
-from resources.records.valid_json import json_text
+from model_ops.chat_apis import json_text
 
 NEEDLES = ("base64", "input_audio", "inlineData", "inline_data", '"bytes"')
 """A record without any of these has no inline media. The list is short because every record is searched for each."""

@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from model_ops.chat_apis import json_text
 from resources.records.field_mapping import FieldMapping, wrapped_pair
 from resources.records.formats import FORMATS, MAPPED
 from resources.records.formats.format import Format
 from resources.records.objects.log_reader import RAW_BYTES, RecordProblem, Records, record_of
 from resources.records.objects.object_reader import normalised_record
-from resources.records.valid_json import json_text
 
 PAIRS, CONVERSATIONS = FORMATS["openai_pairs"], FORMATS["messages"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
-from resources.records.valid_json import json_text
+from model_ops.chat_apis import json_text
 
 _CLOCK = (
     r"(?P<hour>\d{1,2})(?P<colon>[:.])(?P<minute>\d\d)(?:(?P=colon)(?P<second>\d\d)(?:[.,](?P<part>\d+))?)?"

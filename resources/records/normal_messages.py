@@ -25,7 +25,7 @@ import json
 import re
 from typing import Any
 
-from resources.records.valid_json import json_text
+from model_ops.chat_apis import json_text
 
 _THOUGHT = re.compile(r"\A\s*(?:\[THINK\](.*?)\[/THINK\]|<thought>(.*?)</thought>|◁think▷(.*?)◁/think▷)", re.DOTALL)
 """Reasoning at the beginning of an answer, in other marks than <think>."""

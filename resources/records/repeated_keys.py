@@ -12,8 +12,8 @@ import json
 import numpy as np
 import pyarrow as pa
 
+from model_ops.chat_apis import json_text
 from model_ops.machine import compiled
-from resources.records.valid_json import json_text
 
 _DEEPEST, _MOST_KEYS = 256, 1 << 14
 """Nesting and open keys of a record that are looked at; what is beyond counts as told apart."""

@@ -19,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_ops.chat_apis import CUT, json_text
 from resources.records.objects.log_reader import Records, record_of
-from resources.records.valid_json import json_text
 
 CHUNK = "chat.completion.chunk"
-CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
 OPEN_STREAMS = 10_000
 """Most open answers of one object; beyond this, the answer without a chunk for the longest time is closed as it is."""
 SETTLED = 256

@@ -29,6 +29,8 @@ def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
     content = yaml.safe_load(block.text)
     for directory in ("Qwen3-0.6B", "embedder"):
         (tmp_path / "models" / directory).mkdir(parents=True)
+    for file in ("sums.py", "agent.py"):
+        (tmp_path / file).touch()
     whole = block.page == "docs/recipes.md" or "workload" in content
     recipe = tmp_path / "recipe.yaml"
     missing = {} if whole else {key: value for key, value in NEEDED.items() if key not in content}

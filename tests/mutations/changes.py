@@ -17,6 +17,7 @@ class Change:
     tests: tuple[str, ...]
 
 
+TALKS = "model_ops/environments/test_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
@@ -45,6 +46,43 @@ CHANGES = {
         "heard * sum(batch.on_host[1]))}",
         "heard * (sum(batch.on_host[1]) + 3))}",
         ("model_ops/speculators/test_training_loss.py",),
+    ),
+    # environments
+    "what an environment says is learnt": Change(
+        "model_ops/environments/conversation.py",
+        "sampled=versions != NOT_SAMPLED,",
+        "sampled=versions >= NOT_SAMPLED,",
+        (TALKS,),
+    ),
+    "the end of a turn stands twice": Change(
+        "model_ops/rendering/tokens.py",
+        "return self._encode([mark + text])[0].ids[1:]",
+        "return self._encode([mark + text])[0].ids",
+        (TALKS,),
+    ),
+    "a rewritten history goes on as if it were kept": Change(
+        "model_ops/environments/conversation.py",
+        "if mark and text.startswith(self._text + answer):",
+        "if mark and answer in text:",
+        (TALKS,),
+    ),
+    "an environment that fails is graded": Change(
+        "model_ops/environments/environment_rollouts.py",
+        "Grade(problem=attempt.problem) if attempt.problem else",
+        "Grade(0.0) if attempt.problem else",
+        ("model_ops/environments/test_environment_rollouts.py",),
+    ),
+    "a request goes on from other messages": Change(
+        "model_ops/environments/policy_sessions.py",
+        "if goes_on and as_read(talk.messages) == said[:before]:",
+        "if goes_on:",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "parts of an attempt count as attempts": Change(
+        "model_ops/objectives/advantages.py",
+        "grades = [[of_group[place] for place in firsts]",
+        "grades = [[of_group[place] for place in firsts[:1]] * len(firsts)",
+        ("model_ops/test_rft_environments.py",),
     ),
     # reinforcement fine-tuning
     "a policy's clip takes the better side": Change(

@@ -19,9 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from model_ops.chat_apis import json_text
 from resources.curating.personal_data.secret_patterns import Span
 from resources.curating.pii_patterns import card, find_personal_data
-from resources.records import json_text
 
 _PLAIN_KEYS = frozenset(("role", "content", "text", "type", "name", "description", "reasoning", "refusal"))
 _JOINING_KEYS = frozenset(("tool_call_id", "call_id", "tool_use_id"))

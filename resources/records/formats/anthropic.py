@@ -12,10 +12,9 @@ session that Claude Code writes into metadata.user_id is the session.
 
 from __future__ import annotations
 
+from model_ops.chat_apis import anthropic_api, bodies, is_pair
 from resources.records.formats.format import Format
-from resources.records.providers.anthropic_api import is_request
 from resources.records.providers.bedrock_bodies import is_converse
-from resources.records.providers.blocks import bodies, is_pair
 
 
 def recognises(record: dict) -> bool:
@@ -26,7 +25,7 @@ def recognises(record: dict) -> bool:
         return True
     if not isinstance(request.get("messages"), list) or "choices" in response or is_converse(request, response):
         return False
-    return response.get("type") == "error" or is_request(request)
+    return response.get("type") == "error" or anthropic_api.is_request(request)
 
 
 FORMAT = Format("anthropic", recognises)

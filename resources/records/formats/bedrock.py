@@ -9,9 +9,9 @@ object of its own: such a record is quarantined (`body_in_s3`).
 
 from __future__ import annotations
 
+from model_ops.chat_apis import bodies, is_pair
 from resources.records.formats.format import Format
 from resources.records.providers.bedrock_bodies import is_converse
-from resources.records.providers.blocks import bodies, is_pair
 
 
 def recognises(record: dict) -> bool:

@@ -6,8 +6,8 @@ is one message of the user.
 
 from __future__ import annotations
 
+from model_ops.chat_apis import bodies, is_pair, objects
 from resources.records.formats.format import Format
-from resources.records.providers.blocks import bodies, is_pair, objects
 
 
 def recognises(record: dict) -> bool:

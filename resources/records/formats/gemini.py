@@ -10,8 +10,8 @@ tool; calls without an id get one. A blocked prompt is a failed request with fin
 
 from __future__ import annotations
 
+from model_ops.chat_apis import bodies, is_pair
 from resources.records.formats.format import Format
-from resources.records.providers.blocks import bodies, is_pair
 
 
 def recognises(record: dict) -> bool:

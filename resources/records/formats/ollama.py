@@ -6,8 +6,8 @@ around them the keys of `openai_pairs`. A streamed response may be the list of i
 
 from __future__ import annotations
 
+from model_ops.chat_apis import bodies, is_pair
 from resources.records.formats.format import Format
-from resources.records.providers.blocks import bodies, is_pair
 from resources.records.providers.ollama_api import is_response
 
 

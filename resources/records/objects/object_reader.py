@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from model_ops.chat_apis import json_text
 from resources.records.inline_media import NEEDLES, referenced
 from resources.records.objects.csv_reader import dialect_of, read_csv
 from resources.records.objects.decompress import DamagedError, decompressed, utf8
@@ -41,7 +42,6 @@ from resources.records.objects.vllm_log import is_vllm_log, read_vllm_log
 from resources.records.providers.streams import NEEDLES as EVENTS
 from resources.records.providers.streams import with_joined_events
 from resources.records.streams import CHUNK, with_joined_response
-from resources.records.valid_json import json_text
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 TABLE_ENDINGS = (".csv", ".tsv", ".tab")

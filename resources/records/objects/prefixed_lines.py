@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from model_ops.chat_apis import json_text
 from resources.records.moments import moment_of
 from resources.records.objects.decompress import DamagedError
 from resources.records.objects.log_reader import RecordProblem, Records, damaged, record_of, text_lines
-from resources.records.valid_json import json_text
 
 TOGETHER = 8 << 20
 SEARCHED = 200

@@ -20,9 +20,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from model_ops.chat_apis import json_text
 from resources.records.objects.decompress import DamagedError
 from resources.records.objects.log_reader import RAW_BYTES, RecordProblem, Records, damaged, text_lines
-from resources.records.valid_json import json_text
 
 TOGETHER = 8 << 20
 """Characters of lines that are given together."""

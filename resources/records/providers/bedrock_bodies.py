@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from resources.records.providers import anthropic_api, converse_api
-from resources.records.providers.blocks import finish_reason, mapping, objects, plus
+from model_ops.chat_apis import anthropic_api, finish_reason, mapping, objects, plus
+from resources.records.providers import converse_api
 from resources.records.providers.completion_streams import METRICS
 
 SPEAKERS = {"user": "user", "chatbot": "assistant", "system": "system", "tool": "tool"}

@@ -13,10 +13,9 @@ import json
 import re
 from typing import Any
 
+from model_ops.chat_apis import UnknownBlock, anthropic_api, bodies, body, json_text, mapping, plus
 from resources.records.moments import logged_time
-from resources.records.providers import anthropic_api, bedrock_bodies, gemini_api, langsmith_runs, ollama_api
-from resources.records.providers.blocks import UnknownBlock, bodies, body, mapping, plus
-from resources.records.valid_json import json_text
+from resources.records.providers import bedrock_bodies, gemini_api, langsmith_runs, ollama_api
 
 ENVELOPE = (
     "workload_id",

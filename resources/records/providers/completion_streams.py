@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from resources.records.providers.blocks import mapping, objects
+from model_ops.chat_apis import mapping, objects
 from resources.records.streams import joined
 
 METRICS = "amazon-bedrock-invocationMetrics"

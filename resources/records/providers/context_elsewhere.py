@@ -16,9 +16,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from model_ops.chat_apis import body, json_text, objects
 from resources.records.json_paths import value_at
-from resources.records.providers.blocks import body, objects
-from resources.records.valid_json import json_text
 
 REQUESTS = ("request",), ("full_request",), ("input", "inputBodyJson"), ("modelInput",), ("model_parameters",), ("input",)
 RESPONSES = ("response",), ("full_response",), ("output", "outputBodyJson")

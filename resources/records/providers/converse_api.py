@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from resources.records.providers.blocks import (
+from model_ops.chat_apis import (
     Turn,
     UnknownBlock,
     chosen_tool,
@@ -19,12 +19,12 @@ from resources.records.providers.blocks import (
     function_tool,
     given,
     inline_url,
+    json_text,
     mapping,
     media,
     objects,
     plus,
 )
-from resources.records.valid_json import json_text
 
 
 def chat(request: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from resources.records.providers.blocks import (
+from model_ops.chat_apis import (
     Turn,
     UnknownBlock,
     chosen_tool,
@@ -23,12 +23,12 @@ from resources.records.providers.blocks import (
     function_tool,
     given,
     inline_url,
+    json_text,
     mapping,
     media,
     objects,
     plus,
 )
-from resources.records.valid_json import json_text
 
 LEFT_OUT = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 """Tools that the provider ran: their results are in the answer."""

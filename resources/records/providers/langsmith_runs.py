@@ -11,8 +11,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from resources.records.providers.blocks import body, finish_reason, mapping, objects
-from resources.records.valid_json import json_text
+from model_ops.chat_apis import body, finish_reason, json_text, mapping, objects
 
 ROLES = {
     "human": "user",

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from resources.records.providers import anthropic_api, bedrock_bodies, gemini_api
-from resources.records.providers.blocks import UnknownBlock, body, mapping, objects
-from resources.records.valid_json import json_text
+from model_ops.chat_apis import UnknownBlock, anthropic_api, body, json_text, mapping, objects
+from resources.records.providers import bedrock_bodies, gemini_api
 
 
 def provider_chat_of(text: str) -> str:

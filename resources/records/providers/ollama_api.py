@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from resources.records.providers.blocks import finish_reason, mapping, objects
+from model_ops.chat_apis import finish_reason, mapping, objects
 
 OPTIONS = {"num_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 NOT_WHOLE = ("context", "raw", "suffix", "images")

@@ -17,11 +17,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from model_ops.chat_apis import json_text
 from resources.records.inline_media import NEEDLES, referenced
 from resources.records.objects.log_reader import LONGEST_BYTES
 from resources.records.providers.otlp_messages import ROLE_OF_EVENT, content_of, structured, system_of, tools_of
 from resources.records.synonyms import Reader, column_of, shown_leaves
-from resources.records.valid_json import json_text
 
 INFERENCE = {"chat", "text_completion", "generate_content", "completion"}
 PARAMETERS = {

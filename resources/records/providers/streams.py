@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from model_ops.chat_apis import responses_api
 from resources.records.objects.log_reader import record_of
 from resources.records.providers.completion_streams import joined_chunks
 from resources.records.providers.ollama_api import is_response
 from resources.records.providers.ollama_api import joined_chunks as joined_prompt_chunks
-from resources.records.providers.responses_api import NEEDLES as RESPONSES
-from resources.records.providers.responses_api import is_event, joined_response
 from resources.records.streams import events, with_failure
 
 CUT = "stream_cut: the stream ends without a reason why the model stopped"
@@ -33,7 +32,7 @@ NEEDLES = (
     '"data: {',
     '"data:{',
     r"\"done\":",
-    *RESPONSES,
+    *responses_api.NEEDLES,
 )
 """A record without any of these holds no streamed answer of these providers."""
 
@@ -65,8 +64,8 @@ def joined(response: Any) -> dict[str, Any] | None:
         return None
     found = [event.get("data", event) if "event" in event else event for event in response if isinstance(event, dict)]
     found = [each for event in found if isinstance(each := record_of(event) if isinstance(event, str) else event, dict)]
-    if any(map(is_event, found)):
-        return joined_response(found, done or "[DONE]" in response)
+    if any(map(responses_api.is_event, found)):
+        return responses_api.joined_response(found, done or "[DONE]" in response)
     if any(event.get("type") in ("message_start", "content_block_delta") for event in found):
         return _anthropic(found)
     if any({"messageStart", "contentBlockDelta"} & event.keys() for event in found):

@@ -1,6 +1,8 @@
 """Every recipe in recipes/: it loads, its graph and its plan of steps are made, its settings pass `millrace check`, without a
 network."""
 
+import shutil
+
 import pytest
 import yaml
 
@@ -24,6 +26,7 @@ MADE = {
     "merged": ["base_model", "sft_model", "merged_model"],
     "preferences": ["base_model", "sft_model", "preference_model", "merged_model"],
     "rft": ["base_model", "sft_model", "rft_model"],
+    "rft-tools": ["base_model", "sft_model", "rft_model"],
     "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
 }
 
@@ -60,6 +63,8 @@ def test_a_recipe_s_settings_pass_the_check(name, tmp_path, monkeypatch):
         content["datasets"] = {"preference": {}}
     if "rft" in content:
         content["datasets"] = {"rl_prompts": {}}
+    for file in RECIPES.glob("*.py"):
+        shutil.copy(file, tmp_path)
     content |= {"base_model": "tiny", "sources": {"gateway": {"uri": "logs"}}}
     if name == "drafter_only":  # the toy has fewer positions than the model that the recipe names
         content["speculator"]["max_length"] = 2_048

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from model_ops.chat_apis.responses_api import chat_of
 from model_ops.serving.service import fingerprint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest
 from resources.records.formats import FORMATS, detect
-from resources.records.providers.responses_api import chat_of
 from resources.sources.sources import SourceError, SourceSettings, days_in, list_objects, objects_after
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from test_formats import pair, read
 from test_normalised import chunk, events
 
+from model_ops.chat_apis.valid_json import json_text, mended
 from resources.curating.personal_data.placeholders import Redactor
 from resources.records.formats import FORMATS
-from resources.records.valid_json import json_text, mended
 
 texts = st.text(st.characters() | st.sampled_from("\ud83d\ude00\udfff"), max_size=6)
 values = st.recursive(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.records.providers import anthropic_api, converse_api, gemini_api
-from resources.records.providers.blocks import UnknownBlock, finish_reason
+from model_ops.chat_apis import anthropic_api
+from model_ops.chat_apis.blocks import UnknownBlock, finish_reason
+from resources.records.providers import converse_api, gemini_api
 from resources.records.providers.calls import call_of
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.streams import joined

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from resources.records.providers.blocks import (
+from model_ops.chat_apis.blocks import (
     Turn,
     UnknownBlock,
     chosen_tool,
@@ -85,6 +85,11 @@ def turns_of(messages: Any, system: Any = None) -> list[Turn]:
     """A request's messages, the system prompt first."""
     before = [turn("system", system)] if system else []
     return before + [turn(message.get("role"), message.get("content")) for message in objects(messages)]
+
+
+def messages_of(messages: Any, system: Any = None) -> list[dict[str, Any]]:
+    """The chat messages of a request. Raises UnknownBlock."""
+    return dialogue(turns_of(messages, system), [])[0]
 
 
 def turn(role: Any, content: Any) -> Turn:

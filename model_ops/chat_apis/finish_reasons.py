@@ -25,6 +25,8 @@ MEANS = {spelling: reason for reason, spellings in SPELLINGS.items() for spellin
 WHOLE = [spelling for spelling, reason in MEANS.items() if reason in ("stop", "tool_calls")]
 """Spellings of reasons that leave an answer whole."""
 ABSENT = ("", "none", "null")
+CUT = "stream_cut: the stream ends without a finish_reason and without [DONE]"
+"""The error of such a stream."""
 
 
 def finish_reason_of(written: str | int | None) -> str | None:

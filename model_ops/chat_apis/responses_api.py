@@ -18,8 +18,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from resources.records.streams import CUT
-from resources.records.valid_json import json_text
+from model_ops.chat_apis.blocks import function_tool
+from model_ops.chat_apis.finish_reasons import CUT
+from model_ops.chat_apis.valid_json import json_text
 
 PARTS = {"input_text", "output_text", "text", "summary_text", "reasoning_text"}
 
@@ -52,6 +53,18 @@ def chat_of(text: str) -> str:
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
+
+
+def messages_of(items: Any, instructions: Any = None) -> list[dict[str, Any]]:
+    """The chat messages of a request's `input`, with its instructions before them."""
+    system = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
+    return [*system, *_messages(_listed(items))]
+
+
+def tools_of(tools: Any) -> list[dict[str, Any]] | None:
+    """The request's functions in the shape of chat completions; None without any."""
+    functions = [tool for tool in _listed(tools) if tool.get("type") == "function"]
+    return [function_tool(each.get("name"), each.get("description"), each.get("parameters")) for each in functions] or None
 
 
 def _listed(items: Any) -> list[dict[str, Any]]:

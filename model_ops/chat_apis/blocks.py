@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.records.finish_reasons import finish_reason_of
-from resources.records.valid_json import json_text
+from model_ops.chat_apis.finish_reasons import finish_reason_of
+from model_ops.chat_apis.valid_json import json_text
 
 
 class UnknownBlock(ValueError):

@@ -1,0 +1,21 @@
+"""What a policy acts in over several turns: environments of a user's file, or a user's own agent at a session's address.
+
+`environment_rollouts.py` plays attempts: the policy's turns are sampled together, tools answer them, and the environment grades
+the end. `agent_rollouts.py` runs agents, which ask at `session_server.py`; `policy_sessions.py` tells which request goes on
+from which turn. `conversation.py` keeps a conversation by its exact tokens, of which only the sampled ones are learnt.
+`environment_processes.py` holds every environment or agent in a process that can be killed.
+"""
+
+from typing import TYPE_CHECKING
+
+from model_ops.door import door
+
+if TYPE_CHECKING:
+    from model_ops.environments.agent_rollouts import AgentRollouts
+    from model_ops.environments.environment_processes import EnvironmentProcesses
+    from model_ops.environments.environment_rollouts import EnvironmentRollouts
+    from model_ops.environments.finished_attempts import FinishedAttempts
+    from model_ops.environments.policy_sessions import PolicySessions
+    from model_ops.environments.session_server import SessionServer
+
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,0 +1,115 @@
+"""Attempts of a user's own agent, which asks the policy at an address, as it would ask any server.
+
+    maker = AgentRollouts(processes, sessions, base_url, finished, progress, answers=8)
+    maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
+
+The agent is a function `run(row, base_url, api_key)` of a file, async or not, that returns a grade. All attempts of a call run
+at the same time, each in a process and with a key of its own; what they ask at about the same time is sampled together. An
+agent that raises, hangs, ends its process, closes its connection or asks nothing leaves no grade.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from model_ops.environments.conversation import ConversationPart
+from model_ops.environments.environment_processes import EnvironmentProcesses, ForkedEnvironment, Told
+from model_ops.environments.environment_rollouts import row_of, seed_of
+from model_ops.environments.finished_attempts import FinishedAttempts
+from model_ops.environments.policy_sessions import PolicySession, PolicySessions, PolicyTurn
+from model_ops.graders import Failures, Grade
+from model_ops.jobs import Progress
+from model_ops.rollouts import Engine, Rollout, SampledPrompt
+
+Attempt = tuple[str, SampledPrompt, int]
+"""Its name, its prompt, and its number among the attempts at the prompt."""
+
+
+class AgentRollouts:
+    """finished: attempts of this run that are over. answers: attempts at each prompt."""
+
+    def __init__(
+        self,
+        processes: EnvironmentProcesses,
+        sessions: PolicySessions,
+        base_url: str,
+        finished: FinishedAttempts,
+        progress: Progress,
+        *,
+        answers: int,
+    ):
+        self.answers, self._processes, self._sessions, self._base_url = answers, processes, sessions, base_url
+        self._finished, self._progress = finished, progress
+        self.failures = Failures(f"the {processes.name}")
+
+    def rollouts(
+        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
+    ) -> list[list[Rollout]]:
+        """As RolloutMaker.rollouts. An attempt has a rollout for each context that does not go on from another."""
+        return self._finished.groups(prompts, names, self.answers, self.failures, lambda left: self._play(left, engine, seed))
+
+    def _play(self, attempts: Sequence[Attempt], engine: Engine, seed: int) -> None:
+        sessions = [self._sessions.begin(name, prompt.row_id) for name, prompt, _ in attempts]
+        forks = [self._processes.begin() for _ in attempts]
+        left = set(range(len(attempts)))
+
+        def over(place: int, told: Told) -> None:
+            if place not in left:
+                return
+            left.discard(place)
+            self._processes.end(forks[place])
+            self._keep(attempts[place], sessions[place], told)
+
+        requests = [
+            (
+                fork,
+                {
+                    "run": {"row": row_of(prompt), "base_url": self._base_url, "api_key": session.key},
+                    "seed": seed_of(name, seed),
+                },
+            )
+            for fork, session, (name, prompt, _) in zip(forks, sessions, attempts, strict=True)
+        ]
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(self._processes.ask_all, requests, len(requests), over)
+            try:
+                while not running.done():
+                    self._progress.stop_if_requested()
+                    if turns := self._sessions.waiting(max(1, len(left))):
+                        self._progress.report("attempts of agents", len(attempts) - len(left), len(attempts), "attempts")
+                        self._answer(turns, forks, engine, seed)
+            except BaseException:
+                left.clear()  # agents that end now have not failed
+                raise
+            finally:
+                for fork in forks:
+                    fork.kill()
+        running.result()
+
+    def _answer(self, turns: Sequence[PolicyTurn], forks: Sequence[ForkedEnvironment], engine: Engine, seed: int) -> None:
+        """Samples what the agents ask. The time that it takes is not theirs."""
+        began = time.monotonic()
+        try:
+            contexts = [np.array(turn.talk.context, np.int32) for turn in turns]
+            said = engine.sample(contexts, [turn.name for turn in turns], seed)
+        except BaseException:
+            for turn in turns:
+                turn.give_up()
+            raise
+        for fork in forks:
+            fork.until_s += time.monotonic() - began
+        for turn, sampled in zip(turns, said, strict=True):
+            turn.answer(sampled)
+
+    def _keep(self, attempt: Attempt, session: PolicySession, told: Told) -> None:
+        name, prompt, number = attempt
+        talks = self._sessions.end(session)
+        problem = told.problem or ("closed its connection before the answer" if session.lost else "")
+        problem = problem or ("" if talks else "asked the model nothing")
+        grade = Grade(problem=problem) if problem else Grade.of(told.said)
+        parts = [part for talk in talks for part in talk.parts if part.tokens] or [ConversationPart(prompt.ids)]
+        self._finished.add(name, [part.rollout(not session.cut and not problem, grade, number) for part in parts])

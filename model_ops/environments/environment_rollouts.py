@@ -1,0 +1,230 @@
+"""Attempts of several turns: the policy acts, the environment answers, until the attempt is over.
+
+    maker = EnvironmentRollouts(processes, tokenizer, finished, progress, answers=8, max_turns=8, longest_context=3_584)
+    maker.rollouts(prompts, names, engine, seed=0)         # a RolloutMaker
+
+All attempts of a call are sampled together, turn by turn: those that go on make one batch of the engine. An attempt is over
+when the policy calls no tool and a simulated user has nothing more to say; a limit of tokens or turns cuts it. Then the
+environment grades it. An environment that raises, hangs or ends its process leaves no grade, which is never 0: it is counted by
+a fixed text with ids of rows, and one that fails on most attempts stops the training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.environments.conversation import Conversation, ConversationPart
+from model_ops.environments.environment_processes import EnvironmentProcesses, ForkedEnvironment
+from model_ops.environments.finished_attempts import FinishedAttempts
+from model_ops.graders import Failures, Grade
+from model_ops.jobs import ModelError, Progress
+from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, learnt_turns
+from model_ops.rollouts import Engine, Rollout, Sampled, SampledPrompt
+from model_ops.tasks import UNREADABLE_CALL
+
+UNREADABLE = {
+    "role": "tool",
+    "tool_call_id": "call00000",
+    "content": '{"error": "the call cannot be read: a call is a JSON object with name and arguments"}',
+}
+
+
+@dataclass
+class EnvironmentAttempt:
+    """One attempt while it goes on."""
+
+    name: str
+    prompt: SampledPrompt
+    number: int
+    """Among the attempts at the prompt."""
+    environment: ForkedEnvironment
+    talk: Conversation | None = None
+    """None before the environment is reset."""
+    over: bool = False
+    ended: bool = False
+    """Whether it came to its end, before a limit."""
+    problem: str = ""
+
+    def rollouts(self, grade: Grade) -> list[Rollout]:
+        parts = self.talk.parts if self.talk is not None else [ConversationPart(self.prompt.ids)]
+        return [part.rollout(self.ended, grade, self.number) for part in parts]
+
+    def stop(self, ended: bool = False, problem: str = "") -> None:
+        self.over, self.ended, self.problem = True, ended, problem
+
+    def hear(self, *messages: dict[str, Any]) -> None:
+        """Goes on with messages for the policy. Where the template takes no reply to a call that it does not see, a user gives
+        it."""
+        try:
+            self.talk.hear(messages)
+        except Unrenderable:
+            if messages != (UNREADABLE,):
+                return self.stop(problem="said what the chat template refuses")
+            self.hear({"role": "user", "content": UNREADABLE["content"]})
+
+
+class EnvironmentRollouts:
+    """finished: attempts of this run that are over. answers: attempts at each prompt. longest_context: most tokens that the
+    policy answers. Raises ModelError for an environment that cannot be used, with this model or at all."""
+
+    def __init__(
+        self,
+        processes: EnvironmentProcesses,
+        tokenizer: PreTrainedTokenizerBase,
+        finished: FinishedAttempts,
+        progress: Progress,
+        *,
+        answers: int,
+        max_turns: int,
+        longest_context: int,
+    ):
+        self.answers, self._max_turns, self._longest_context = answers, max_turns, longest_context
+        self._processes, self._finished, self._progress = processes, finished, progress
+        self._template, self._encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
+        self._tools = processes.about.tools or None
+        if not processes.about.rewards:
+            raise ModelError(f"the {processes.name} has no method reward, so nobody grades its attempts")
+        if self._tools and not writes_tools(self._template, self._tools):
+            raise ModelError(
+                f"the {processes.name} has tools, and the model's chat template does not write calls and their "
+                "results: choose a model whose template does"
+            )
+        self.failures = Failures(f"the {processes.name}")
+
+    def rollouts(
+        self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
+    ) -> list[list[Rollout]]:
+        """As RolloutMaker.rollouts. An attempt has more than one rollout where the chat template rewrites what was said."""
+        return self._finished.groups(prompts, names, self.answers, self.failures, lambda left: self._play(left, engine, seed))
+
+    def _play(self, left: Sequence[tuple[str, SampledPrompt, int]], engine: Engine, seed: int) -> None:
+        attempts = [EnvironmentAttempt(*each, self._processes.begin()) for each in left]
+        for attempt, said in self._asked(
+            attempts, "reset", lambda attempt: {"reset": row_of(attempt.prompt), "seed": seed_of(attempt.name, seed)}
+        ):
+            self._begin(attempt, said)
+        active = self._going_on(attempts)
+        for turn in range(self._max_turns):
+            for attempt in active:
+                if len(attempt.talk.context) > self._longest_context:
+                    attempt.stop()
+            active = self._going_on(active)
+            if not active:
+                return
+            self._progress.stop_if_requested()
+            self._progress.report("turns of the model", turn, self._max_turns, "turns")
+            contexts = [np.array(attempt.talk.context, np.int32) for attempt in active]
+            self._turn(active, engine.sample(contexts, [f"{attempt.name}:{turn}" for attempt in active], seed))
+            active = self._going_on(active)
+        for attempt in active:
+            attempt.stop()
+        self._going_on(active)
+
+    def _begin(self, attempt: EnvironmentAttempt, said: Any) -> None:
+        """Begins the conversation with the row's messages and what `reset` returned."""
+        *before, last = attempt.prompt.messages
+        if isinstance(said, list) and all(isinstance(message, dict) for message in said):
+            messages = [*before, last, *said]
+        elif said is None or isinstance(said, str):
+            messages = [*before, {**last, "content": f"{last.get('content') or ''}{said or ''}"}]
+        else:
+            return attempt.stop(problem="reset returned neither text nor messages")
+        row = Row(attempt.prompt.row_id, messages, self._tools)
+        try:
+            attempt.talk = Conversation(row, self._template, self._encoder)
+        except Unrenderable:
+            attempt.stop(problem="reset returned what the chat template refuses")
+
+    def _turn(self, attempts: Sequence[EnvironmentAttempt], sampled: Sequence[Sampled]) -> None:
+        """What the policy said, and what the environment answers to it."""
+        calling, speaking = [], []
+        for attempt, answer in zip(attempts, sampled, strict=True):
+            message, problem = attempt.talk.say(answer)
+            if not answer.ended:
+                attempt.stop()
+            elif problem == UNREADABLE_CALL:
+                attempt.hear(UNREADABLE)
+            elif message.get("tool_calls"):
+                calling.append(attempt)
+            elif self._processes.about.replies and not problem:
+                speaking.append(attempt)
+            else:
+                attempt.stop(ended=True)
+        for attempt, texts in self._asked(
+            calling, "a tool", lambda attempt: {"calls": [_read(call) for call in _calls(attempt)]}
+        ):
+            attempt.hear(*(_result(call, text) for call, text in zip(_calls(attempt), texts, strict=True)))
+        for attempt, said in self._asked(speaking, "reply", lambda attempt: {"reply": attempt.talk.messages[-1]}):
+            if said is None:
+                attempt.stop(ended=True)
+            elif isinstance(said, str):
+                attempt.hear({"role": "user", "content": said})
+            else:
+                attempt.stop(problem="reply returned no text")
+
+    def _going_on(self, attempts: Sequence[EnvironmentAttempt]) -> list[EnvironmentAttempt]:
+        """The attempts that are not over; the others are graded and kept."""
+        over = [attempt for attempt in attempts if attempt.over]
+        grades = {}
+        for attempt, said in self._asked(
+            [attempt for attempt in over if not attempt.problem], "reward", lambda attempt: {"reward": attempt.talk.messages}
+        ):
+            grades[attempt.name] = Grade.of(said)
+        for attempt in over:
+            self._processes.end(attempt.environment)
+            grade = Grade(problem=attempt.problem) if attempt.problem else grades[attempt.name]
+            self._finished.add(attempt.name, attempt.rollouts(grade))
+        return [attempt for attempt in attempts if not attempt.over]
+
+    def _asked(
+        self, attempts: Sequence[EnvironmentAttempt], what: str, request: Callable[[EnvironmentAttempt], dict[str, Any]]
+    ) -> Iterator[tuple[EnvironmentAttempt, Any]]:
+        """What the environments answer; one that has a problem stops its attempt."""
+        told = self._processes.ask_all([(attempt.environment, request(attempt)) for attempt in attempts])
+        for attempt, each in zip(attempts, told, strict=True):
+            if each.problem:
+                attempt.stop(problem=f"{what} {each.problem}")
+            else:
+                yield attempt, each.said
+
+
+def writes_tools(template: ChatTemplate, tools: list[dict[str, Any]]) -> bool:
+    """Whether a chat template writes a call of a tool, and its result."""
+    call = {"id": "call00000", "type": "function", "function": {"name": tools[0]["function"]["name"], "arguments": "{}"}}
+    said: list[dict[str, Any]] = [
+        {"role": "user", "content": "QUESTION"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    try:
+        learnt_turns(Row("probe", said, tools), template)
+        return "RESULT" in template.prompt(Row("probe", [*said, _result(call, "RESULT")], tools), 3)
+    except Unrenderable:
+        return False
+
+
+def row_of(prompt: SampledPrompt) -> dict[str, Any]:
+    """What the user's file is told of a prompt: the columns of its row."""
+    return {**prompt.columns, "row_id": prompt.row_id, "prompt": prompt.messages}
+
+
+def seed_of(name: str, seed: int) -> str:
+    """Of the random numbers of the user's file: the same for all attempts at a prompt, so that they meet the same world."""
+    return f"{seed}:{name.rpartition(':')[0]}"
+
+
+def _calls(attempt: EnvironmentAttempt) -> list[dict[str, Any]]:
+    return attempt.talk.messages[-1]["tool_calls"]
+
+
+def _read(call: dict[str, Any]) -> dict[str, Any]:
+    return {"name": call["function"]["name"], "arguments": json.loads(call["function"]["arguments"])}
+
+
+def _result(call: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": text}

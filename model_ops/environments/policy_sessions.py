@@ -1,0 +1,169 @@
+"""Sessions of agents that talk to the policy: which request goes on from which turn, by exact tokens.
+
+    sessions = PolicySessions(tokenizer, longest_context=3_584, max_turns=8)
+    session = sessions.begin("0:3:1", "row-3")            # session.key is the agent's
+    turn = sessions.ask(key, messages, tools, None)       # from a thread of the server; turn.message() waits for the answer
+    turns = sessions.waiting(running=8)                   # in the thread of the training: those to be sampled together
+    turn.answer(sampled)
+
+A request goes on from an earlier one where its messages begin with exactly what that one was asked and answered, its tools are
+the same, and no other request went on from there: then both are one rollout, if the chat template keeps the history
+(conversation.py). Any other request is a further sample of the same attempt.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from model_ops.environments.conversation import Conversation
+from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, as_read
+from model_ops.rollouts import Sampled
+
+GATHER_S = 0.05
+"""How long a request waits for others to be sampled with, while agents are running that have asked nothing."""
+
+
+class SessionError(Exception):
+    """A request that cannot be answered; the text is for the agent. status: of HTTP."""
+
+    def __init__(self, text: str, status: int = 400):
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass
+class PolicySession:
+    """The conversations of one attempt."""
+
+    name: str
+    row_id: str
+    key: str
+    talks: list[Conversation] = field(default_factory=list)
+    earlier: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The messages up to each response, by its id."""
+    turns: int = 0
+    cut: bool = False
+    """Whether a context or an answer was too long, or the agent asked too often."""
+    lost: bool = False
+    """Whether an answer came too late: the agent had closed its connection."""
+    closed: bool = False
+
+
+@dataclass
+class PolicyTurn:
+    """One request, until it is answered."""
+
+    session: PolicySession
+    talk: Conversation
+    name: str
+    most_tokens: int | None
+    prompt_tokens: int
+    lock: threading.Lock
+    answered: queue.Queue[tuple[dict[str, Any], Sampled] | None] = field(default_factory=lambda: queue.Queue(1))
+
+    def answer(self, sampled: Sampled) -> None:
+        """Takes what the policy said, which the request's own limit may cut."""
+        if self.most_tokens is not None and len(sampled.tokens) > self.most_tokens:
+            tokens, log_probs = sampled.tokens[: self.most_tokens], sampled.log_probs[: self.most_tokens]
+            sampled = replace(sampled, tokens=tokens, log_probs=log_probs, ended=False)
+        with self.lock:
+            message, _ = self.talk.say(sampled)
+            self.session.cut |= not sampled.ended
+        self.answered.put((message, sampled))
+
+    def give_up(self) -> None:
+        """Ends the wait for an answer that nobody gives any more."""
+        self.answered.put(None)
+
+    def message(self) -> tuple[dict[str, Any], Sampled]:
+        """What the policy said. Waits for it. Raises SessionError where the training ended meanwhile."""
+        found = self.answered.get()
+        if found is None:
+            raise SessionError("the training ended", 503)
+        return found
+
+
+class PolicySessions:
+    """longest_context: most tokens that the policy answers. max_turns: most requests of a session."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, longest_context: int, max_turns: int):
+        self._template, self._encoder = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer)
+        self._longest_context, self._max_turns = longest_context, max_turns
+        self._by_key: dict[str, PolicySession] = {}
+        self._asked: queue.Queue[PolicyTurn] = queue.Queue()
+        self._lock = threading.Lock()  # neither the tokenizer nor a conversation may be used by two threads at once
+
+    def begin(self, name: str, row_id: str) -> PolicySession:
+        session = PolicySession(name, row_id, f"rollout-{secrets.token_hex(16)}")
+        self._by_key[session.key] = session
+        return session
+
+    def session(self, key: str) -> PolicySession:
+        """Raises SessionError for a key of no attempt that is going on."""
+        session = self._by_key.get(key)
+        if session is None:
+            raise SessionError("this key belongs to no attempt that is going on", 401)
+        return session
+
+    def end(self, session: PolicySession) -> list[Conversation]:
+        """Its conversations that have an answer. Later requests with its key are refused."""
+        with self._lock:
+            session.closed = True
+            del self._by_key[session.key]
+            return [talk for talk in session.talks if any(part.tokens for part in talk.parts)]
+
+    def ask(
+        self, key: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None, most_tokens: int | None
+    ) -> PolicyTurn:
+        """Puts a request into the next batch. Raises SessionError for one that cannot be answered."""
+        session = self.session(key)
+        with self._lock:
+            if session.turns == self._max_turns:
+                session.cut = True
+                raise SessionError(f"this attempt has asked {self._max_turns} times, as often as rft.max_turns allows")
+            try:
+                talk = self._talk(session, list(messages), list(tools or []) or None)
+            except (Unrenderable, ValueError) as error:
+                raise SessionError(f"the chat template refuses the messages: {error}") from error
+            if len(talk.context) > self._longest_context:
+                session.cut = True
+                raise SessionError(f"the context has {len(talk.context)} tokens; the model takes {self._longest_context}")
+            name = f"{session.name}:{session.turns}"
+            turn = PolicyTurn(session, talk, name, most_tokens, len(talk.context), self._lock)
+            session.turns += 1
+        self._asked.put(turn)
+        return turn
+
+    def waiting(self, running: int) -> list[PolicyTurn]:
+        """Requests to be sampled together: of all running agents, or those that came within GATHER_S of each other. Waits no
+        longer than that for the first one. Requests of agents that have ended are left out."""
+        found: list[PolicyTurn] = []
+        while len(found) < running:
+            try:
+                found.append(self._asked.get(timeout=GATHER_S))
+            except queue.Empty:
+                break
+        for turn in found:
+            if turn.session.closed:
+                turn.give_up()
+        return [turn for turn in found if not turn.session.closed]
+
+    def _talk(self, session: PolicySession, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> Conversation:
+        """The conversation that the messages go on from, with what is new in them; else a new one."""
+        said = as_read(messages)
+        for talk in session.talks:
+            before = len(talk.messages)
+            goes_on = before < len(messages) and talk.row.tools == tools and talk.messages[-1]["role"] == "assistant"
+            if goes_on and as_read(talk.messages) == said[:before]:
+                talk.hear(messages[before:])
+                return talk
+        talk = Conversation(Row(session.row_id, messages, tools), self._template, self._encoder)
+        session.talks.append(talk)
+        return talk
