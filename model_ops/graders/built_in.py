@@ -24,8 +24,7 @@ from model_ops.tasks import (
     accepted_calls,
     calls_as_text,
     final_number,
-    program_of,
-    run_program,
+    run_unit_tests,
 )
 
 TRUTHS = ("answer", "ground_truth", "solution", "reference_answer")
@@ -72,5 +71,5 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _score(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> float:
     if isinstance(item, UnitTestsItem):
-        return float(run_program(program_of(item, answer.content), part.seconds, TEST_MEMORY_MB).passed)
+        return float(run_unit_tests(item, answer.content, part.seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, calls_as_text(answer.message) if item.kind == "function_call" else answer.content)

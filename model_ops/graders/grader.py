@@ -25,7 +25,7 @@ from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.graders.settings import GraderPart, GraderSettings
 from model_ops.jobs import ModelError
 from model_ops.rendering import Row
-from model_ops.tasks import JudgedItem, run_program
+from model_ops.tasks import JudgedItem, isolation
 
 Groups = Sequence[AskedGroup]
 GroupGrader = Callable[[Groups], list[list[Grade]]]
@@ -87,7 +87,7 @@ class Grader:
                 )
             return partial(scored, self._reward_model)
         if part.by == "unit_tests":
-            run_program("pass", part.seconds, 256)  # raises where nothing can lock a program down
+            isolation()  # raises where nothing can lock a program down
         return lambda groups: [check(part, group) for group in groups]
 
 

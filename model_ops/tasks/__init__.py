@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from model_ops.tasks.item import Item, JudgedItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
+    from model_ops.tasks.sandbox import FunctionFailure, SandboxResult, call_function, isolation
     from model_ops.tasks.text_match import (
         ExactItem,
         NumberItem,
@@ -25,6 +26,6 @@ if TYPE_CHECKING:
         score_number,
         score_regex,
     )
-    from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, program_of, run_program
+    from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, run_unit_tests
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -9,7 +9,7 @@ from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, score_exact, score_number, score_regex
-from model_ops.tasks.unit_tests import UnitTestsItem, program_of
+from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
 
@@ -147,9 +147,8 @@ def test_a_program_stands_alone_or_continues_its_prompt():
         "```python\ndef f(x):\n    return x + 1\n```",
         "def f(x):\n    return round(x + 1, int(pi))",
     ):
-        exec(compile(program_of(item, answer), "program", "exec"), {})
-    with pytest.raises(AssertionError):
-        exec(compile(program_of(item, "    return x"), "program", "exec"), {})
+        assert run_unit_tests(item, answer, 20, 512).passed
+    assert not run_unit_tests(item, "    return x", 20, 512).passed
 
 
 def test_intervals_of_scores():

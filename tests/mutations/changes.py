@@ -22,9 +22,35 @@ ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasin
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
+SANDBOX = "model_ops/test_sandbox.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
+    # the sandbox
+    "an answer's object is compared with a plain value by its own methods": Change(
+        "model_ops/tasks/two_sides.py",
+        "if isinstance(other, Remote) else NotImplemented",
+        "if True else NotImplemented",
+        (SANDBOX,),
+    ),
+    "an answer may ask the tests for anything": Change(
+        "model_ops/tasks/two_sides.py",
+        "        if not self.gives_all:\n            raise TypeError",
+        "        if False:\n            raise TypeError",
+        (SANDBOX,),
+    ),
+    "built-in names come from the answer": Change(
+        "model_ops/tasks/two_sides.py",
+        'wanted -= own | set(dir(builtins)) | {""}',
+        'wanted -= own | {""}',
+        (SANDBOX,),
+    ),
+    "programs may fork": Change(
+        "model_ops/tasks/sandbox_child.py",
+        "(SET_BITS, 0, 1, CLONE_THREAD)",
+        "(SET_BITS, 0, 0, CLONE_THREAD)",
+        (SANDBOX,),
+    ),
     # losses
     "divergence weighs the student's part by beta": Change(
         "model_ops/objectives/divergences.py",
