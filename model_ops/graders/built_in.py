@@ -1,4 +1,4 @@
-"""Graders by name: the checks of model_ops/tasks, math equality, unit tests, length.
+"""Graders by name: the checks of model_ops/tasks, unit tests, length, language.
 
     check(GraderPart(by="number"), group)        # [Grade(1.0), Grade(0.0), ...], one for each answer
 
@@ -24,6 +24,7 @@ from model_ops.tasks import (
     accepted_calls,
     calls_as_text,
     final_number,
+    language_of,
     run_unit_tests,
 )
 
@@ -37,6 +38,10 @@ def check(part: GraderPart, group: AskedGroup) -> list[Grade]:
     """The grades of the answers. Raises ModelError where programs of answers cannot be locked down."""
     if part.by == "length":
         return [Grade(short_enough(answer.tokens, part.most_tokens)) for answer in group.answers]
+    if part.by == "language":
+        wanted = part.language or group.columns.get("language")
+        said = [language_of(answer.content) for answer in group.answers]
+        return [Grade() if each is None or not wanted else Grade(float(each == wanted)) for each in said]
     item = item_of(part, group.columns)
     return [Grade() if item is None else Grade(_score(item, answer, part)) for answer in group.answers]
 

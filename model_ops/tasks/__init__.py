@@ -1,4 +1,4 @@
-"""Items of an evaluation suite and how an answer is scored: exact text, pattern, number, JSON, function call, unit tests.
+"""Items of an evaluation suite and how an answer is scored: text, pattern, number, JSON, calls, instructions, unit tests.
 
 Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
 the same rule. Models are asked in `evaluation`. Start with `kinds.py`, the table of items and scorers. `unit_tests.py` runs
@@ -12,6 +12,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.tasks.answer_message import UnusableAnswer, message_of
     from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text, score_call
+    from model_ops.tasks.instructions import InstructionsItem, language_of
     from model_ops.tasks.item import Item, JudgedItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items

@@ -16,27 +16,33 @@ Without Landlock or seccomp nothing runs. The supervisor ends both at the job's 
 start many threads.
 """
 
+import collections  # noqa: F401 - this one and others like it: answers import them, so they are loaded once
 import contextlib
 import ctypes
+import dataclasses  # noqa: F401
+import functools  # noqa: F401
 import gc
+import heapq  # noqa: F401
 import itertools
 import json
+import math  # noqa: F401
 import os
 import platform
+import re  # noqa: F401
 import resource
 import select
 import signal
 import socket
+import string  # noqa: F401
 import struct
 import sys
 import time
+import typing  # noqa: F401
 from pathlib import Path
 
-for _name in ("collections", "dataclasses", "functools", "heapq", "math", "re", "string", "typing"):
-    __import__(_name)  # answers import them: so they are loaded once
-
 sys.path.insert(0, str(Path(__file__).parent))
-two_sides = __import__("two_sides")
+import two_sides
+
 del sys.path[0]
 
 LIBC = ctypes.CDLL(None, use_errno=True)

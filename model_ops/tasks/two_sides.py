@@ -10,6 +10,9 @@ equals a plain value. The answer may call functions that the tests passed to it,
 import ast
 import builtins
 import contextlib
+import datetime
+import decimal
+import fractions
 import io
 import json
 import operator
@@ -21,8 +24,8 @@ import types
 
 LARGEST_MESSAGE = 64 << 20
 COLLECTIONS = {"tuple": tuple, "set": set, "frozenset": frozenset}
-TEXTS = {("decimal", "Decimal"), ("fractions", "Fraction"), *(("datetime", name) for name in ("date", "datetime", "time"))}
-"""Classes, by module and name, that are made again of their text."""
+TEXTS = {each.__name__: each for each in (decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time)}
+"""Classes that are made again of their text, by name."""
 MUTABLE = (list, dict, set, bytearray)
 
 
@@ -119,8 +122,8 @@ class Side:
             return {"complex": [value.real, value.imag]}
         if type(value) is range:
             return {"range": [value.start, value.stop, value.step]}
-        if (text := (type(value).__module__, type(value).__name__)) in TEXTS:
-            return {"text": [*text, str(value)]}
+        if type(value) in TEXTS.values():
+            return {"text": [type(value).__name__, str(value)]}
         if isinstance(value, Remote):
             return {"yours": value._of[1]}
         if not self.gives_all and not callable(value):
@@ -144,9 +147,9 @@ class Side:
             return {"bytes": bytes, "bytearray": bytearray}[kind].fromhex(given)
         if kind in ("complex", "range"):
             return {"complex": complex, "range": range}[kind](*given)
-        if kind == "text" and tuple(given[:2]) in TEXTS:
-            made = getattr(__import__(given[0]), given[1])
-            return getattr(made, "fromisoformat", made)(given[2])
+        if kind == "text":
+            made = TEXTS[given[0]]
+            return getattr(made, "fromisoformat", made)(given[1])
         if kind == "object":
             return self.remotes.setdefault(given, Remote(self, given))
         return self.objects[given]
@@ -266,10 +269,10 @@ def answer(layers, source, place):
 
 def test(layers, source, place, reports):
     """The tests' process: a line with the layers of isolation, then what it found."""
+    asked = read(source)  # first: no process can join a namespace whose first process has ended
     os.write(reports, json.dumps(layers).encode() + b"\n")
     if layers is None:
         return
-    asked = read(source)
     sys.set_int_max_str_digits(0)
     sys.stdin, sys.stdout = open(os.devnull), io.StringIO()  # noqa: SIM115, PTH123 - open until the process ends
     names = module_of("tests")
@@ -298,7 +301,8 @@ def run_tests(asked, side, names):
     tests = compile(asked["test"], "tests.py", "exec", ast.PyCF_ONLY_AST)
     wanted = {node.id for node in ast.walk(tests) if isinstance(node, ast.Name)} | {entry}
     wanted -= own | set(dir(builtins)) | {""}
-    names.update({name: __import__(name) for name in wanted & sys.stdlib_module_names})
+    for name in wanted & sys.stdlib_module_names:
+        exec(f"import {name}", names)
     values, errors = side.ask("names", sorted(wanted - sys.stdlib_module_names))
     for name, (_, *above) in errors.items():
         base = next(getattr(builtins, each) for each in above if isinstance(getattr(builtins, each, None), type))

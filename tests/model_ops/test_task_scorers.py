@@ -2,6 +2,7 @@
 
 import json
 import time
+from decimal import Decimal
 
 import pytest
 
@@ -31,6 +32,14 @@ SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content":
 )
 def test_the_final_number_counts(text, right):
     assert score_number(NumberItem(**SHARED, answer="1 + 17 = 18 #### 18"), text) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("-$18", -18), ("$-18", -18), ("\N{MINUS SIGN}18", -18), ("so 10-4", 4), ("(3)-2", 2), ("between 10\N{EN DASH}20", 20), ("GPT-4", 4), ("x = -3", -3), ("#### -1,250.50", -1250.5), ("-.5", -0.5)],
+)  # fmt: skip
+def test_a_minus_is_a_sign_only_where_nothing_is_subtracted(text, number):
+    assert final_number(text) == Decimal(str(number))
 
 
 def test_numbers_with_separators():
