@@ -44,7 +44,7 @@ def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
 
 
 def _f1(common: int, first: int, second: int) -> float:
-    return 2 * common / (first + second) if first + second else 1.0
+    return 2 * common / (first + second) if first + second else 0.0  # as rouge_score: texts shorter than n words have none
 
 
 def _words(text: str) -> list[str]:
@@ -85,7 +85,7 @@ def _bleu(text: str, reference: str) -> float:
 def _gleu(text: str, reference: str) -> float:
     own, wanted = (sum((_grams(each.split(), size) for size in range(1, 5)), Counter()) for each in (text, reference))
     most = max(own.total(), wanted.total())
-    return (own & wanted).total() / most if most else 1.0
+    return (own & wanted).total() / most if most else 0.0
 
 
 METRICS: dict[str, Callable[[str, str], float]] = {
