@@ -22,7 +22,7 @@ ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasin
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
-SANDBOX = "model_ops/test_sandbox.py"
+SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 
 CHANGES = {
@@ -50,6 +50,37 @@ CHANGES = {
         "(SET_BITS, 0, 1, CLONE_THREAD)",
         "(SET_BITS, 0, 0, CLONE_THREAD)",
         (SANDBOX,),
+    ),
+    # graders
+    "F1 of common n-grams is half": Change(
+        "model_ops/graders/text_similarity.py",
+        "return 2 * common / (first + second)",
+        "return common / (first + second)",
+        (OPENAI_GRADER,),
+    ),
+    "short texts have no brevity penalty": Change(
+        "model_ops/graders/text_similarity.py",
+        "min(0.0, 1 - len(wanted) / len(own))",
+        "0.0",
+        (OPENAI_GRADER,),
+    ),
+    "names that a formula does not know are 0": Change(
+        "model_ops/graders/openai_grader.py",
+        "return values[name]",
+        "return values.get(name, 0.0)",
+        (OPENAI_GRADER,),
+    ),
+    "places of a ranking count twice": Change(
+        "model_ops/graders/group_judges.py",
+        "(last - 2 * place) / last / 2",
+        "(last - 2 * place) / last",
+        ("model_ops/graders/test_grader.py",),
+    ),
+    "less than includes its bound": Change(
+        "model_ops/tasks/instructions.py",
+        "else count < int(bound)",
+        "else count <= int(bound)",
+        ("model_ops/test_instructions.py",),
     ),
     # losses
     "divergence weighs the student's part by beta": Change(

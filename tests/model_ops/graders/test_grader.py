@@ -221,12 +221,17 @@ def test_math_equality():
     asked = [
         group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
         group("4", answer=" "),
+        group("Paris", answer="Paris"),
+        group("$1 + x$", "1", answer="x + 1"),
+        group(r"$2\pi$", "2", answer=r"2\pi"),
     ]
-    settings = {"parts": {"right": {"by": "math", "seconds": 1}}}
+    settings = {"parts": {"right": {"by": "math", "seconds": 5}}}
     with Grader(GraderSettings.model_validate(settings), "grader") as grader:
-        ((half, third, endless), (nothing,)) = grader.grade(asked)
+        ((half, third, endless), (nothing,), (words,), *formulas) = grader.grade(asked)
     assert (half.value, third.value, nothing.value) == (1.0, 0.0, None)
     assert endless.value in (None, 0.0)
+    assert words.value is None and words.problem.startswith("right: raised UnreadableTruth")
+    assert [[each.value for each in of_group] for of_group in formulas] == [[1.0, 0.0]] * 2
 
 
 def test_language_is_that_of_the_part_or_of_the_row():

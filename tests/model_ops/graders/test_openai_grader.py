@@ -145,5 +145,6 @@ def test_similarities_are_those_of_their_definitions():
     assert {each: round(similarity(each, text, reference), 9) for each in expected} == {
         each: round(value, 9) for each, value in expected.items()
     }
+    assert similarity("bleu", "the cat", "the cat sat") == pytest.approx(math.exp(1 - 3 / 2)), "too short"
     for metric in (*expected, "rouge_3"):
         assert similarity(metric, "a b c d e", "a b c d e") == pytest.approx(1) and similarity(metric, "xyz", "pqrs") == 0
