@@ -1,6 +1,6 @@
 """Graders by name: the checks of model_ops/tasks, unit tests, length, language.
 
-    check(GraderPart(by="number"), group)        # [Grade(1.0), Grade(0.0), ...], one for each answer
+    check_all(GraderPart(by="number"), groups)        # [[Grade(1.0), Grade(0.0), ...], ...], one for each answer
 
 What is right comes from the row: from the fields of the item that it brings (rows of `rl_prompts`), or from a column of TRUTHS;
 for pairs of answers, from the chosen one. A row without it is not graded: None, not 0.
@@ -8,7 +8,10 @@ for pairs of answers, from the chosen one. A row without it is not graded: None,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,6 +35,12 @@ TRUTHS = ("answer", "ground_truth", "solution", "reference_answer")
 """Columns that hold the right answer, the first of them that a row has."""
 TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
+
+
+def check_all(part: GraderPart, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
+    """`check` of each group; on all cores at a time where answers are programs."""
+    with ThreadPoolExecutor(os.cpu_count() or 1 if part.by in ("unit_tests", "verifier") else 1) as pool:
+        return list(pool.map(partial(check, part), groups))
 
 
 def check(part: GraderPart, group: AskedGroup) -> list[Grade]:

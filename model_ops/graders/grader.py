@@ -18,7 +18,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
-from model_ops.graders.built_in import check, truth
+from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
 from model_ops.graders.grade import AskedGroup, Failures, Grade, combined
 from model_ops.graders.group_judges import graded_by_rubric, ranked
@@ -96,7 +96,7 @@ class Grader:
             return partial(scored, self._reward_model)
         if part.by == "unit_tests":
             isolation()  # raises where nothing can lock a program down
-        return lambda groups: [check(part, group) for group in groups]
+        return partial(check_all, part)
 
 
 def scored(model: Scorer, groups: Groups) -> list[list[Grade]]:

@@ -15,8 +15,10 @@ import ast
 import json
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,7 +113,10 @@ class OpenAiGrader:
             raise ModelError(f"the grader {name} {problem}")
 
     def grade(self, groups: list[AskedGroup]) -> list[list[Grade]]:
-        return [[self._grade(self.grader, *namespace(group, answer)) for answer in group.answers] for group in groups]
+        asked = [(group, answer) for group in groups for answer in group.answers]
+        with ThreadPoolExecutor(self._judge.settings.concurrency if self._judge else os.cpu_count() or 1) as pool:
+            grades = iter(list(pool.map(lambda each: self._grade(self.grader, *namespace(*each)), asked)))
+        return [[next(grades) for _ in group.answers] for group in groups]
 
     def _grade(self, grader: Mapping[str, Any], item: dict[str, Any], sample: dict[str, Any]) -> Grade:
         if grader["type"] == "multi":
