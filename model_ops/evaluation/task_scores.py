@@ -31,7 +31,7 @@ from model_ops.evaluation.task_answers import Answers, answer_items, key_of
 from model_ops.files import bare
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.tasks import SCORERS, AnyItem, program_of, read_items, run_program
+from model_ops.tasks import SCORERS, AnyItem, isolation, read_items, run_unit_tests
 
 ASKED = ("target", "reference", "base", "champion")
 TEST_MEMORY_MB = 512
@@ -67,7 +67,7 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     }
     for suite, items in chosen.items():
         if items[0].kind == "unit_tests":
-            result.suites[suite]["isolation"] = _isolation(settings.tasks)
+            result.suites[suite]["isolation"] = _isolation()
     answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], result, progress)
     rows: list[dict[str, Any]] = []
     for suite, items in chosen.items():
@@ -134,7 +134,7 @@ def _scored(
 
 def _score(item: AnyItem, text: str, settings: TaskSettings) -> float:
     if item.kind == "unit_tests":
-        return float(run_program(program_of(item, text), settings.test_seconds, TEST_MEMORY_MB).passed)
+        return float(run_unit_tests(item, text, settings.test_seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, text)
 
 
@@ -176,10 +176,10 @@ def _row(item: AnyItem, model: str, against: str, sampling: str, score: float) -
     }
 
 
-def _isolation(settings: TaskSettings) -> str:
+def _isolation() -> str:
     """How programs are isolated on this machine; "" if they cannot be."""
     try:
-        return run_program("pass", settings.test_seconds, TEST_MEMORY_MB).isolation
+        return isolation()
     except ModelError:
         return ""
 

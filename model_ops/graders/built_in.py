@@ -1,6 +1,6 @@
-"""Graders by name: the checks of model_ops/tasks, math equality, unit tests, length.
+"""Graders by name: the checks of model_ops/tasks, unit tests, length, language.
 
-    check(GraderPart(by="number"), group)        # [Grade(1.0), Grade(0.0), ...], one for each answer
+    check_all(GraderPart(by="number"), groups)        # [[Grade(1.0), Grade(0.0), ...], ...], one for each answer
 
 What is right comes from the row: from the fields of the item that it brings (rows of `rl_prompts`), or from a column of TRUTHS;
 for pairs of answers, from the chosen one. A row without it is not graded: None, not 0.
@@ -8,7 +8,10 @@ for pairs of answers, from the chosen one. A row without it is not graded: None,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,8 +27,8 @@ from model_ops.tasks import (
     accepted_calls,
     calls_as_text,
     final_number,
-    program_of,
-    run_program,
+    language_of,
+    run_unit_tests,
 )
 
 TRUTHS = ("answer", "ground_truth", "solution", "reference_answer")
@@ -34,10 +37,20 @@ TEST_MEMORY_MB = 512
 """Most memory of one program of unit tests."""
 
 
+def check_all(part: GraderPart, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
+    """`check` of each group; on all cores at a time where answers are programs."""
+    with ThreadPoolExecutor(os.cpu_count() or 1 if part.by in ("unit_tests", "verifier") else 1) as pool:
+        return list(pool.map(partial(check, part), groups))
+
+
 def check(part: GraderPart, group: AskedGroup) -> list[Grade]:
     """The grades of the answers. Raises ModelError where programs of answers cannot be locked down."""
     if part.by == "length":
         return [Grade(short_enough(answer.tokens, part.most_tokens)) for answer in group.answers]
+    if part.by == "language":
+        wanted = part.language or group.columns.get("language")
+        said = [language_of(answer.content) for answer in group.answers]
+        return [Grade() if each is None or not wanted else Grade(float(each == wanted)) for each in said]
     item = item_of(part, group.columns)
     return [Grade() if item is None else Grade(_score(item, answer, part)) for answer in group.answers]
 
@@ -72,5 +85,5 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _score(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> float:
     if isinstance(item, UnitTestsItem):
-        return float(run_program(program_of(item, answer.content), part.seconds, TEST_MEMORY_MB).passed)
+        return float(run_unit_tests(item, answer.content, part.seconds, TEST_MEMORY_MB).passed)
     return SCORERS[item.kind](item, calls_as_text(answer.message) if item.kind == "function_call" else answer.content)

@@ -18,14 +18,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
-from model_ops.graders.built_in import check, truth
+from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
 from model_ops.graders.grade import AskedGroup, Failures, Grade, combined
+from model_ops.graders.group_judges import graded_by_rubric, ranked
+from model_ops.graders.judge import Judge
+from model_ops.graders.openai_grader import OpenAiGrader
 from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.graders.settings import GraderPart, GraderSettings
 from model_ops.jobs import ModelError
 from model_ops.rendering import Row
-from model_ops.tasks import JudgedItem, run_program
+from model_ops.tasks import JudgedItem, isolation
 
 Groups = Sequence[AskedGroup]
 GroupGrader = Callable[[Groups], list[list[Grade]]]
@@ -68,6 +71,8 @@ class Grader:
 
     def _grader_of(self, name: str, part: GraderPart) -> GroupGrader:
         path, _, function = part.by.rpartition(":")
+        if path.endswith(".json"):
+            return self._open.enter_context(OpenAiGrader(Path(path), part, f"{self.key}.parts.{name}")).grade
         if path:
             return self._open.enter_context(FunctionWorkers(Path(path), function, part.seconds)).grade
         if part.by == "math":
@@ -80,6 +85,9 @@ class Grader:
         if part.by == "judge":
             judge = self._open.enter_context(PairwiseJudge(part.judge, f"{self.key}.parts.{name}.judge"))
             return partial(judged, judge)
+        if part.by in ("rubric", "ranking"):
+            asked = self._open.enter_context(Judge(part.judge, f"{self.key}.parts.{name}.judge"))
+            return partial(ranked, asked) if part.by == "ranking" else partial(graded_by_rubric, asked, part.criteria)
         if part.by == "reward_model":
             if self._reward_model is None:
                 raise ModelError(
@@ -87,8 +95,8 @@ class Grader:
                 )
             return partial(scored, self._reward_model)
         if part.by == "unit_tests":
-            run_program("pass", part.seconds, 256)  # raises where nothing can lock a program down
-        return lambda groups: [check(part, group) for group in groups]
+            isolation()  # raises where nothing can lock a program down
+        return partial(check_all, part)
 
 
 def scored(model: Scorer, groups: Groups) -> list[list[Grade]]:

@@ -4,7 +4,12 @@ Run by function_child.py in processes that can be killed, because some formulas 
 own time limit is a signal, which works in a main thread only. Needs the extra `math`: pip install millrace[math].
 """
 
+import re
+
 from math_verify import parse, verify
+
+TEXT = re.compile(r"\$|\\boxed|####|(?<![\\a-zA-Z])[a-zA-Z]{3,}")
+"""A truth that is a text around a formula. Others are formulas: of `2\\pi` or `x + 1` as a text only a number would be read."""
 
 
 class UnreadableTruth(ValueError):
@@ -16,7 +21,8 @@ def grade(answer: str, columns: dict) -> float | None:
     truth = columns.get("answer")
     if truth is None:
         return None
-    wanted = parse(truth, parsing_timeout=None) or parse(f"${truth}$", parsing_timeout=None)
+    shown = truth if TEXT.search(truth) else f"${truth}$"
+    wanted = parse(shown, parsing_timeout=None)
     if not wanted:
         raise UnreadableTruth
     return float(verify(wanted, parse(answer, parsing_timeout=None), timeout_seconds=None))

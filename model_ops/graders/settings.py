@@ -2,6 +2,7 @@
 
 grader: verifier                      # what each row brings to verify its answers with
 grader: rewards.py:grade              # a function of a file
+grader: grader.json                   # a grader in OpenAI's form
 grader:                               # several, each stored for every answer
   parts:
     correct: {by: number}
@@ -11,7 +12,7 @@ grader:                               # several, each stored for every answer
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -20,9 +21,12 @@ from pydantic_core import CoreSchema
 from model_ops.answering import EndpointSettings
 from model_ops.jobs import Settings
 
-CHECKS = ("verifier", "number", "exact", "regex", "json_schema", "function_call", "unit_tests")
+CHECKS = ("verifier", "number", "exact", "regex", "json_schema", "function_call", "unit_tests", "ifeval")
 """Checks of model_ops/tasks. verifier: of the kind that the row says."""
-NAMES = (*CHECKS, "math", "length", "judge", "reward_model")
+JUDGES = ("judge", "rubric", "ranking")
+NAMES = (*CHECKS, "math", "length", "language", *JUDGES, "reward_model")
+OPENAI = "openai"
+"""Stands behind the colon after a file in OpenAI's form, where a function's name stands."""
 
 
 class AnswerJudgeSettings(EndpointSettings):
@@ -36,13 +40,17 @@ class GraderPart(Settings):
     """One grader, and what its grade counts."""
 
     by: str = Field(
-        description=f"Who grades: {', '.join(NAMES)}, or a function of a file, as rewards.py:grade",
+        description=f"Who grades: {', '.join(NAMES)}, a function of a file, as rewards.py:grade, or a grader in "
+        "OpenAI's JSON form, as grader.json",
     )
     weight: float = Field(
         1.0, ge=-1e6, le=1e6, description="What its grade is multiplied by in a sum. Below 0: a high grade is bad"
     )
     seconds: float = Field(
-        10.0, gt=0, le=3_600, description="Most seconds of one answer, for functions, `math` and `unit_tests`"
+        10.0,
+        gt=0,
+        le=3_600,
+        description="Most seconds of one answer, for functions, `math`, `unit_tests` and Python of OpenAI's form",
     )
     pattern: str | None = Field(
         None, description="regex: what a right answer matches. Left out: the pattern that the row brings"
@@ -51,20 +59,36 @@ class GraderPart(Settings):
         256, ge=1, le=2**20, description="length: answers up to so many tokens get 1; it falls to 0 at twice as many"
     )
     judge: AnswerJudgeSettings | None = Field(
-        None, description="judge: the server that compares the answers to a prompt in pairs. Left out: none"
+        None,
+        description="judge: the server that compares the answers to a prompt in pairs; rubric: checks criteria; ranking: puts "
+        "all answers to a prompt into an order; grader.json: is asked by score_model. Left out: none",
+    )
+    criteria: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, max_length=32, description="rubric: what a good answer does; the grade is the share that it meets"
+    )
+    language: str | None = Field(
+        None,
+        pattern="^[a-z]{2,3}$",
+        description="language: code of the language to answer in. Left out: that of the row's column",
     )
 
     @field_validator("by")
     @classmethod
     def _is_known(cls, value: str) -> str:
-        if value not in NAMES and not re.fullmatch(r".*\.py:[^\W\d]\w*", value):
-            raise ValueError(f"no grader is called so; give {', '.join(NAMES)}, or a function of a file, as rewards.py:grade")
+        if re.fullmatch(r".*\.json", value):
+            return f"{value}:{OPENAI}"
+        if value not in NAMES and not re.fullmatch(rf".*\.py:[^\W\d]\w*|.*\.json:{OPENAI}", value):
+            raise ValueError(
+                f"no grader is called so; give {', '.join(NAMES)}, a function of a file, as rewards.py:grade, or grader.json"
+            )
         return value
 
     @model_validator(mode="after")
     def _judge_is_named(self):
-        if (self.by == "judge") != (self.judge is not None):
+        if (self.by in JUDGES) != (self.judge is not None) and not self.by.endswith(OPENAI):
             raise ValueError("a judge is named in both `by: judge` and `judge: {base_url, model}`; give both or neither")
+        if (self.by == "rubric") != bool(self.criteria):
+            raise ValueError("criteria belong to `by: rubric`; give both or neither")
         return self
 
 
@@ -92,7 +116,7 @@ class GraderSettings(Settings):
     def _text_is_one_grader(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        return {"parts": {value.rpartition(":")[2]: {"by": value}}}
+        return {"parts": {OPENAI if value.endswith(".json") else value.rpartition(":")[2]: {"by": value}}}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

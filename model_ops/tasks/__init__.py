@@ -1,4 +1,4 @@
-"""Items of an evaluation suite and how an answer is scored: exact text, pattern, number, JSON, function call, refusal, unit
+"""Items of an evaluation suite and how an answer is scored: text, pattern, number, JSON, calls, instructions, refusals, unit
 tests.
 
 Each scorer is a pure function of item and answer that returns 0 to 1, so that `resources` can check a teacher's answers with
@@ -13,10 +13,12 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
     from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text, score_call
+    from model_ops.tasks.instructions import InstructionsItem, language_of
     from model_ops.tasks.item import Item, JudgedItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
     from model_ops.tasks.refusal import CompliesItem, RefusesItem
+    from model_ops.tasks.sandbox import FunctionFailure, SandboxResult, call_function, isolation
     from model_ops.tasks.text_match import (
         ExactItem,
         NumberItem,
@@ -27,6 +29,6 @@ if TYPE_CHECKING:
         score_number,
         score_regex,
     )
-    from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, program_of, run_program
+    from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, run_unit_tests
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

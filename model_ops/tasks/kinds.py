@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from model_ops.jobs import ModelError
 from model_ops.tasks.function_call import FunctionCallItem, score_call
+from model_ops.tasks.instructions import InstructionsItem, score_instructions
 from model_ops.tasks.item import JudgedItem
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.refusal import CompliesItem, RefusesItem, score_refusal
@@ -22,7 +23,16 @@ from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_e
 from model_ops.tasks.unit_tests import UnitTestsItem
 
 AnyItem = (
-    NumberItem | FunctionCallItem | JsonItem | ExactItem | RegexItem | RefusesItem | CompliesItem | UnitTestsItem | JudgedItem
+    NumberItem
+    | FunctionCallItem
+    | JsonItem
+    | ExactItem
+    | RegexItem
+    | InstructionsItem
+    | RefusesItem
+    | CompliesItem
+    | UnitTestsItem
+    | JudgedItem
 )
 
 ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for item in get_args(AnyItem)}
@@ -34,6 +44,7 @@ SCORERS: dict[str, Callable[[Any, str], float]] = {
     "json_schema": score_json,
     "exact": score_exact,
     "regex": score_regex,
+    "ifeval": score_instructions,
     "refuses": score_refusal,
     "complies": score_refusal,
 }

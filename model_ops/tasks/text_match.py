@@ -57,7 +57,11 @@ def score_regex(item: RegexItem, text: str) -> float:
 
 
 MARK = "####"
-NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+(?:[eE][-+]?\d+)?")
+MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "$": None, "\N{EURO SIGN}": None})
+"""Signs that are written otherwise, and signs of currencies, which may stand between a minus and its number."""
+NUMBER = re.compile(
+    r"(?:(?<![\w.)])[-+])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|(?:(?<![\w.)])[-+])?(?<!\d)\.\d+(?:[eE][-+]?\d+)?"
+)
 
 
 class NumberItem(Item):
@@ -76,6 +80,7 @@ def score_number(item: NumberItem, text: str) -> float:
 
 def final_number(text: str) -> Decimal | None:
     """The number after the last ####, else the last number; None without a number."""
+    text = text.translate(MINUS)
     marked = text.rpartition(MARK)
     found = NUMBER.findall(marked[2])[:1] if marked[1] else NUMBER.findall(text)[-1:]
     try:

@@ -12,6 +12,7 @@ recipe names must fit every record: EvalTaskError says what is missing.
     json_schema    json_schema | schema: an object, or its JSON text
     function_call  function: schemas; accepted calls in ground_truth, or in the file `answers` under the same id (BFCL)
     unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
+    ifeval         instruction_id_list and kwargs, as in the published data
     judge, refuses, complies    nothing but the prompt
 """
 
@@ -28,6 +29,7 @@ from model_ops.tasks import (
     CompliesItem,
     ExactItem,
     FunctionCallItem,
+    InstructionsItem,
     Item,
     JsonItem,
     JudgedItem,
@@ -39,7 +41,18 @@ from model_ops.tasks import (
 )
 
 Task = Literal[
-    "auto", "none", "number", "exact", "regex", "json_schema", "function_call", "refuses", "complies", "unit_tests", "judge"
+    "auto",
+    "none",
+    "number",
+    "exact",
+    "regex",
+    "json_schema",
+    "function_call",
+    "ifeval",
+    "refuses",
+    "complies",
+    "unit_tests",
+    "judge",
 ]
 
 OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
@@ -156,6 +169,11 @@ def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, acc
     return UnitTestsItem(**{**shared, "messages": messages}, code=prompt, test=test, entry_point=entry_point)
 
 
+def _ifeval(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
+    names, given = (record.get(name) or [] for name in ("instruction_id_list", "kwargs"))
+    return InstructionsItem(**shared, instruction_id_list=names, kwargs=given)
+
+
 def _judge(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
     return JudgedItem(**shared, reference=answer or "")
 
@@ -174,6 +192,7 @@ _BUILDERS = {
     "json_schema": _json_schema,
     "function_call": _function_call,
     "unit_tests": _unit_tests,
+    "ifeval": _ifeval,
     "refuses": lambda shared, *_: RefusesItem(**shared),
     "complies": lambda shared, *_: CompliesItem(**shared),
     "judge": _judge,

@@ -681,6 +681,12 @@ CLAIMS: list[Claim] = [
         ],
     ),
     (
+        PAGE,
+        "Hostile programs",
+        "sandbox",
+        lambda r: [*(str(r(each)) for each in ("attempts", "escaped", "hung")), tenth(r("ms_per_program"))],
+    ),
+    (
         README,
         "How long does the full demo",
         "demo",

@@ -2,6 +2,7 @@
 
 import json
 import time
+from decimal import Decimal
 
 import pytest
 
@@ -10,7 +11,7 @@ from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.refusal import CompliesItem, RefusesItem, refused, score_refusal
 from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, score_exact, score_number, score_regex
-from model_ops.tasks.unit_tests import UnitTestsItem, program_of
+from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
 from resources.lake import run, workbench
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
@@ -33,6 +34,14 @@ SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content":
 )
 def test_the_final_number_counts(text, right):
     assert score_number(NumberItem(**SHARED, answer="1 + 17 = 18 #### 18"), text) == right
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("-$18", -18), ("$-18", -18), ("\N{MINUS SIGN}18", -18), ("so 10-4", 4), ("(3)-2", 2), ("between 10\N{EN DASH}20", 20), ("GPT-4", 4), ("x = -3", -3), ("#### -1,250.50", -1250.5), ("-.5", -0.5)],
+)  # fmt: skip
+def test_a_minus_is_a_sign_only_where_nothing_is_subtracted(text, number):
+    assert final_number(text) == Decimal(str(number))
 
 
 def test_numbers_with_separators():
@@ -149,9 +158,8 @@ def test_a_program_stands_alone_or_continues_its_prompt():
         "```python\ndef f(x):\n    return x + 1\n```",
         "def f(x):\n    return round(x + 1, int(pi))",
     ):
-        exec(compile(program_of(item, answer), "program", "exec"), {})
-    with pytest.raises(AssertionError):
-        exec(compile(program_of(item, "    return x"), "program", "exec"), {})
+        assert run_unit_tests(item, answer, 20, 512).passed
+    assert not run_unit_tests(item, "    return x", 20, 512).passed
 
 
 def test_intervals_of_scores():

@@ -24,10 +24,67 @@ REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_sco
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
+SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
 
 CHANGES = {
+    # the sandbox
+    "an answer's object is compared with a plain value by its own methods": Change(
+        "model_ops/tasks/two_sides.py",
+        "if isinstance(other, Remote) else NotImplemented",
+        "if True else NotImplemented",
+        (SANDBOX,),
+    ),
+    "an answer may ask the tests for anything": Change(
+        "model_ops/tasks/two_sides.py",
+        "        if not self.gives_all:\n            raise TypeError",
+        "        if False:\n            raise TypeError",
+        (SANDBOX,),
+    ),
+    "built-in names come from the answer": Change(
+        "model_ops/tasks/two_sides.py",
+        'wanted -= own | set(dir(builtins)) | {""}',
+        'wanted -= own | {""}',
+        (SANDBOX,),
+    ),
+    "programs may fork": Change(
+        "model_ops/tasks/sandbox_child.py",
+        "(SET_BITS, 0, 1, CLONE_THREAD)",
+        "(SET_BITS, 0, 0, CLONE_THREAD)",
+        (SANDBOX,),
+    ),
+    # graders
+    "F1 of common n-grams is half": Change(
+        "model_ops/graders/text_similarity.py",
+        "return 2 * common / (first + second)",
+        "return common / (first + second)",
+        (OPENAI_GRADER,),
+    ),
+    "short texts have no brevity penalty": Change(
+        "model_ops/graders/text_similarity.py",
+        "min(0.0, 1 - len(wanted) / len(own))",
+        "0.0",
+        (OPENAI_GRADER,),
+    ),
+    "names that a formula does not know are 0": Change(
+        "model_ops/graders/openai_grader.py",
+        "return values[name]",
+        "return values.get(name, 0.0)",
+        (OPENAI_GRADER,),
+    ),
+    "places of a ranking count twice": Change(
+        "model_ops/graders/group_judges.py",
+        "(last - 2 * place) / last / 2",
+        "(last - 2 * place) / last",
+        ("model_ops/graders/test_grader.py",),
+    ),
+    "less than includes its bound": Change(
+        "model_ops/tasks/instructions.py",
+        "else count < int(bound)",
+        "else count <= int(bound)",
+        ("model_ops/test_instructions.py",),
+    ),
     # losses
     "divergence weighs the student's part by beta": Change(
         "model_ops/objectives/divergences.py",

@@ -52,6 +52,7 @@ OTHER_CALL = {"function": {"name": "area", "arguments": '{"base": 11}'}}
             answer("", tool_calls=[CALL]),
             answer("", tool_calls=[OTHER_CALL]),
         ),
+        ("ifeval", {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, "a b", "a, b"),
         ("unit_tests", {"test": "assert f(2) == 4", "entry_point": "f"}, "def f(x): return 2 * x", "def f(x): return x"),
     ],
 )
@@ -70,6 +71,7 @@ def test_checks_by_name_take_what_is_right_from_the_row(grader, columns, right, 
         ("json_schema", {"json_schema": {"type": 7}}),
         ("regex", {}),
         ("unit_tests", {"entry_point": "f"}),
+        ("ifeval", {"instruction_id_list": ["poetry:rhyme"], "kwargs": [{}]}),
         ("function_call", {"chosen": {"tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}}),
     ],
 )
@@ -206,6 +208,8 @@ def test_settings_say_what_is_wrong():
         ("numbers", "no grader is called so"),
         ({"parts": {}}, "at least 1"),
         ({"parts": {"a": {"by": "judge"}}}, "give both or neither"),
+        ({"parts": {"a": {"by": "ranking"}}}, "give both or neither"),
+        ({"parts": {"a": {"by": "number", "criteria": ["x"]}}}, "criteria belong to"),
         ({"parts": {"a": {"by": "number", "weight": math.nan}}}, "weight"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -217,9 +221,65 @@ def test_math_equality():
     asked = [
         group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
         group("4", answer=" "),
+        group("Paris", answer="Paris"),
+        group("$1 + x$", "1", answer="x + 1"),
+        group(r"$2\pi$", "2", answer=r"2\pi"),
     ]
-    settings = {"parts": {"right": {"by": "math", "seconds": 1}}}
+    settings = {"parts": {"right": {"by": "math", "seconds": 5}}}
     with Grader(GraderSettings.model_validate(settings), "grader") as grader:
-        ((half, third, endless), (nothing,)) = grader.grade(asked)
+        ((half, third, endless), (nothing,), (words,), *formulas) = grader.grade(asked)
     assert (half.value, third.value, nothing.value) == (1.0, 0.0, None)
     assert endless.value in (None, 0.0)
+    assert words.value is None and words.problem.startswith("right: raised UnreadableTruth")
+    assert [[each.value for each in of_group] for of_group in formulas] == [[1.0, 0.0]] * 2
+
+
+def test_language_is_that_of_the_part_or_of_the_row():
+    german, english = (
+        "Das ist eine Antwort auf Deutsch, und sie ist lang genug.",
+        "This is an answer, and it is long enough to tell.",
+    )
+    assert grades("language", group(german, english, "4", language="de"), group(german)) == [[1.0, 0.0, None], [None]]
+    assert grades({"parts": {"a": {"by": "language", "language": "en"}}}, group(german, english)) == [[0.0, 1.0]]
+
+
+def test_a_rubric_is_the_share_of_criteria_met_whatever_their_order():
+    criteria = [f"has {letter}" for letter in "abcd"]
+
+    orders = set()
+
+    def answer(body, number):
+        shown = body["messages"][1]["content"]
+        orders.add(shown.split("<criteria>")[1].split("</criteria>")[0])
+        text = shown.split("<answer>\n")[1].split("\n</answer>")[0]
+        listed = dict(line.split(". has ") for line in shown.split("<criteria>\n")[1].split("\n</criteria>")[0].splitlines())
+        return completion(
+            json.dumps({place: letter in text for place, letter in listed.items()} if text != "?" else {"1": True})
+        )
+
+    with judge_server(answer) as (address, _):
+        part = {"by": "rubric", "criteria": criteria, "judge": {"base_url": address, "model": "j"}}
+        with Grader(GraderSettings.model_validate({"parts": {"good": part}}), "grader") as grader:
+            (found,) = grader.grade([group("abcd", "ab", "d", "ac", "?")])
+    assert [each.value for each in found] == [1.0, 0.5, 0.25, 0.5, None]
+    assert found[2].parts == {"good": 0.25, "good.1": 0.0, "good.2": 0.0, "good.3": 0.0, "good.4": 1.0}
+    assert len(orders) > 1
+
+
+def test_a_ranking_asks_twice_for_a_group_in_opposite_orders():
+    def answer(body, number):
+        shown = body["messages"][1]["content"].split("</question>")[1]
+        letters = {letter: shown.split(f"<{letter}>\n")[1][0] for letter in "ABCD" if f"<{letter}>" in shown}
+        if "x" in letters.values():  # a judge that likes the first place only
+            return completion(json.dumps({"order": sorted(letters)}))
+        return completion(json.dumps({"order": sorted(letters, key=letters.get)}))
+
+    with judge_server(answer) as (address, seen):
+        settings = {"parts": {"best": {"by": "ranking", "judge": {"base_url": address, "model": "j"}}}}
+        assert grades(settings, group("b", "a", "d", "c"), group("x1", "x2", "x3"), group("a", "a"), group("a")) == [
+            [1 / 3, 1.0, -1.0, -1 / 3],
+            [0.0, 0.0, 0.0],
+            [0.0, 0.0],
+            [None],
+        ]
+        assert len(seen) == 6

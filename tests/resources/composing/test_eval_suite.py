@@ -158,7 +158,7 @@ def test_a_record_that_lacks_what_its_task_needs(tmp_path, record, task, said):
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data: public evaluation suites")
 def test_public_suites_as_tasks(tmp_path):
     from model_ops.tasks.kinds import read_items
-    from model_ops.tasks.unit_tests import program_of, run_program
+    from model_ops.tasks.unit_tests import run_unit_tests
 
     build_eval_suite(
         {
@@ -178,5 +178,5 @@ def test_public_suites_as_tasks(tmp_path):
     with gzip.open(SHARED / "HumanEval.jsonl.gz", "rt") as file:
         solutions = {record["task_id"]: record["canonical_solution"] for record in map(json.loads, file)}
     for item in items["unit_tests"][::12]:
-        assert run_program(program_of(item, solutions[item.item_id]), 10, 512).passed, item.item_id
-        assert not run_program(program_of(item, "    return None\n"), 10, 512).passed
+        assert run_unit_tests(item, solutions[item.item_id], 10, 512).passed, item.item_id
+        assert not run_unit_tests(item, "    return None\n", 10, 512).passed

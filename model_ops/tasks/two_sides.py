@@ -1,0 +1,313 @@
+"""The two processes of a job in the sandbox: tests in one, the answer that they test in the other. Run by sandbox_child.py.
+
+An answer in the tests' own process could change what `==`, `assert` or `math.isclose` do there, or report that it passed.
+Here the tests hold stand-ins for the answer's names. A call sends plain values (numbers, texts, lists, tuples, dicts, sets,
+bytes) as JSON and brings plain values back, which the tests compare by themselves. Other objects stay with the answer: their
+stand-ins ask for methods, attributes and operators. Two stand-ins are compared by the answer's own methods; a stand-in never
+equals a plain value. The answer may call functions that the tests passed to it, and nothing else of the tests.
+"""
+
+import ast
+import builtins
+import contextlib
+import datetime
+import decimal
+import fractions
+import io
+import json
+import operator
+import os
+import struct
+import sys
+import traceback
+import types
+
+LARGEST_MESSAGE = 64 << 20
+COLLECTIONS = {"tuple": tuple, "set": set, "frozenset": frozenset}
+TEXTS = {each.__name__: each for each in (decimal.Decimal, fractions.Fraction, datetime.date, datetime.datetime, datetime.time)}
+"""Classes that are made again of their text, by name."""
+MUTABLE = (list, dict, set, bytearray)
+
+
+class Lost(Exception):
+    """The other process has ended, or sends what cannot be read."""
+
+
+class ForeignError(Exception):
+    """An exception of the answer whose class has no counterpart here."""
+
+
+class Remote:
+    """Stand-in for an object of the other process."""
+
+    def __init__(self, side, number):
+        object.__setattr__(self, "_of", (side, number))
+
+    def __call__(self, *args, **named):
+        return self._of[0].ask("call", self, *args, **named)
+
+    def __getattr__(self, name):
+        return self._of[0].ask("getattr", self, name)
+
+    def __setattr__(self, name, value):
+        self._of[0].ask("setattr", self, name, value)
+
+    def __instancecheck__(self, value):
+        return isinstance(value, Remote) and self._of[0].ask("isinstance", value, self)
+
+    __hash__ = object.__hash__
+
+
+def _asks(name):
+    return lambda self, *args: self._of[0].ask(name, self, *args)
+
+
+def _asks_reversed(name):
+    return lambda self, other: self._of[0].ask(name, other, self)
+
+
+def _compares(name):
+    return lambda self, other: self._of[0].ask(name, self, other) if isinstance(other, Remote) else NotImplemented
+
+
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+OWN_METHODS = (
+    "len",
+    "iter",
+    "next",
+    "str",
+    "repr",
+    "bool",
+    "int",
+    "float",
+    "abs",
+    "round",
+    "neg",
+    "getitem",
+    "setitem",
+    "delitem",
+)
+for _name in OWN_METHODS + ARITHMETIC:
+    setattr(Remote, f"__{_name}__", _asks(_name))
+for _name in ARITHMETIC:
+    setattr(Remote, f"__r{_name}__", _asks_reversed(_name))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Remote, f"__{_name}__", _compares(_name))
+
+
+class Side:
+    """One end. gives_all: whether the other end may ask for anything; if not, it may call the functions that it was given."""
+
+    def __init__(self, place, gives_all):
+        self.place, self.gives_all = place, gives_all
+        self.objects, self.numbers, self.remotes, self.errors, self.names = [], {}, {}, {}, {}
+
+    def pack(self, value):
+        """The value as JSON. Subclasses of plain types become plain; other objects stay here, under a number."""
+        if value is None or isinstance(value, bool):
+            return value
+        for kind, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
+            if isinstance(value, kind):
+                return plain(value)
+        if isinstance(value, list):
+            return [self.pack(each) for each in list.__iter__(value)]
+        for name, kind in COLLECTIONS.items():
+            if isinstance(value, kind):
+                return {name: [self.pack(each) for each in kind.__iter__(value)]}
+        if isinstance(value, dict):
+            return {"dict": [[self.pack(key), self.pack(each)] for key, each in dict.items(value)]}
+        if isinstance(value, bytes | bytearray):
+            return {"bytearray" if isinstance(value, bytearray) else "bytes": bytes(value).hex()}
+        if type(value) is complex:
+            return {"complex": [value.real, value.imag]}
+        if type(value) is range:
+            return {"range": [value.start, value.stop, value.step]}
+        if type(value) in TEXTS.values():
+            return {"text": [type(value).__name__, str(value)]}
+        if isinstance(value, Remote):
+            return {"yours": value._of[1]}
+        if not self.gives_all and not callable(value):
+            raise TypeError("tests can pass plain values and functions only")
+        if id(value) not in self.numbers:
+            self.numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+        return {"object": self.numbers[id(value)]}
+
+    def unpack(self, data):
+        if isinstance(data, list):
+            return [self.unpack(each) for each in data]
+        if not isinstance(data, dict):
+            return data
+        [(kind, given)] = data.items()
+        if kind in COLLECTIONS:
+            return COLLECTIONS[kind](self.unpack(each) for each in given)
+        if kind == "dict":
+            return {self.unpack(key): self.unpack(each) for key, each in given}
+        if kind in ("bytes", "bytearray"):
+            return {"bytes": bytes, "bytearray": bytearray}[kind].fromhex(given)
+        if kind in ("complex", "range"):
+            return {"complex": complex, "range": range}[kind](*given)
+        if kind == "text":
+            made = TEXTS[given[0]]
+            return getattr(made, "fromisoformat", made)(given[1])
+        if kind == "object":
+            return self.remotes.setdefault(given, Remote(self, given))
+        return self.objects[given]
+
+    def send(self, message):
+        data = json.dumps(message).encode()
+        data = memoryview(struct.pack("=Q", len(data)) + data)
+        while data:
+            data = data[os.write(self.place, data) :]
+
+    def receive(self):
+        def read(size):
+            parts = []
+            while size:
+                parts.append(os.read(self.place, min(size, 1 << 20)))
+                size -= len(parts[-1])
+                if not parts[-1]:
+                    raise Lost
+            return b"".join(parts)
+
+        [size] = struct.unpack("=Q", read(8))
+        if size > LARGEST_MESSAGE:
+            raise Lost
+        return json.loads(read(size))
+
+    def ask(self, name, *args, **named):
+        """What the other end says; it may ask something meanwhile."""
+        self.send({"ask": name, "args": [self.pack(each) for each in args], "named": self.pack(named)})
+        while "ask" in (reply := self.receive()):
+            self.send(self.reply(reply))
+        sys.stdout.write(reply.get("printed", ""))
+        for place, now in reply.get("changed", ()):
+            change(args[place], self.unpack(now))
+        if "raised" in reply:
+            raise self.error(reply["raised"], reply["text"])
+        value = self.unpack(reply["value"])
+        return returned(value) if reply.get("awaited") else value
+
+    def error(self, names, text):
+        for name in names:
+            kind = self.errors.get(name) or getattr(builtins, name, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                with contextlib.suppress(TypeError):  # some classes want more than a text
+                    return kind(text)
+        return ForeignError(text)
+
+    def reply(self, asked):
+        """The reply to a message of the other end."""
+        reply, args = {}, []
+        try:
+            args, named = [self.unpack(each) for each in asked["args"]], self.unpack(asked["named"])
+            value = self.perform(asked["ask"], args, named)
+            if type(value) is types.CoroutineType:
+                import asyncio
+
+                value, reply["awaited"] = asyncio.run(value), True
+            reply["value"] = self.pack(value)
+        except BaseException as error:
+            reply |= {"raised": [kind.__name__ for kind in type(error).__mro__], "text": str(error)[:10_000]}
+        now = [(place, self.pack(each)) for place, each in enumerate(args) if isinstance(each, MUTABLE)]
+        reply["changed"] = [(place, each) for place, each in now if each != asked["args"][place]]
+        if self.gives_all and sys.stdout.tell():
+            reply["printed"], sys.stdout = sys.stdout.getvalue(), io.StringIO()
+        return reply
+
+    def perform(self, name, args, named):
+        if name == "call" and (self.gives_all or id(args[0]) in self.numbers):
+            return args[0](*args[1:], **named)
+        if not self.gives_all:
+            raise TypeError("an answer can call the functions that tests pass to it, and nothing else of them")
+        if name == "names":
+            known = {each: self.names[each] for each in args[0] if each in self.names}
+            errors = {each: kind for each, kind in known.items() if isinstance(kind, type) and issubclass(kind, Exception)}
+            values = {each: value for each, value in known.items() if not isinstance(value, types.ModuleType)}
+            return values, {each: [of.__name__ for of in kind.__mro__] for each, kind in errors.items()}
+        return (getattr(operator, name, None) or getattr(builtins, name))(*args)
+
+
+def change(value, now):
+    """Makes the caller's own list, dict, set or bytearray what the answer made of it."""
+    if isinstance(value, list | bytearray):
+        value[:] = now
+    else:
+        value.clear()
+        value.update(now)
+
+
+async def returned(value):
+    return value
+
+
+def read(place):
+    with os.fdopen(place, "rb") as pipe:
+        return json.load(pipe)
+
+
+def module_of(name):
+    """(a module of that name, its names)."""
+    module = sys.modules[name] = types.ModuleType(name)  # dataclasses look it up
+    return module.__dict__
+
+
+def answer(layers, source, place):
+    """The answer's process: runs it, then does what the tests ask."""
+    if layers is None:
+        return
+    given = read(source)
+    sys.set_int_max_str_digits(0)
+    sys.stdin, sys.stdout = open(os.devnull), io.StringIO()  # noqa: SIM115, PTH123 - open until the process ends
+    side = Side(place, gives_all=True)
+    side.names = module_of("answer")
+    exec(compile(given, "answer.py", "exec"), side.names)
+    with contextlib.suppress(Lost):
+        while True:
+            side.send(side.reply(side.receive()))
+
+
+def test(layers, source, place, reports):
+    """The tests' process: a line with the layers of isolation, then what it found."""
+    asked = read(source)  # first: no process can join a namespace whose first process has ended
+    os.write(reports, json.dumps(layers).encode() + b"\n")
+    if layers is None:
+        return
+    sys.set_int_max_str_digits(0)
+    sys.stdin, sys.stdout = open(os.devnull), io.StringIO()  # noqa: SIM115, PTH123 - open until the process ends
+    names = module_of("tests")
+    try:
+        if "function" in asked:
+            exec(compile(asked["source"], "grader.py", "exec"), names)
+            said = {"value": names[asked["function"]](*asked["args"])}
+        else:
+            run_tests(asked, Side(place, gives_all=False), names)
+            said = {"value": None}
+        said = json.dumps(said, default=float)
+    except BaseException as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "grader.py"]
+        said = json.dumps({"problem": f"raised {type(error).__name__}" + (f" in line {lines[-1]}" if lines else "")})
+    data = memoryview(f"{asked['word']}\n{said}".encode())
+    while data:
+        data = data[os.write(reports, data) :]
+
+
+def run_tests(asked, side, names):
+    """Raises what a failed test raises."""
+    exec(compile(asked["prepared"], "prepared.py", "exec"), names)
+    entry = asked["entry_point"]
+    own = {name for name, value in names.items() if name != entry and getattr(value, "__module__", "") != "tests"}
+    own |= {name for name, value in names.items() if name != entry and isinstance(value, types.FunctionType)}
+    tests = compile(asked["test"], "tests.py", "exec", ast.PyCF_ONLY_AST)
+    wanted = {node.id for node in ast.walk(tests) if isinstance(node, ast.Name)} | {entry}
+    wanted -= own | set(dir(builtins)) | {""}
+    for name in wanted & sys.stdlib_module_names:
+        exec(f"import {name}", names)
+    values, errors = side.ask("names", sorted(wanted - sys.stdlib_module_names))
+    for name, (_, *above) in errors.items():
+        base = next(getattr(builtins, each) for each in above if isinstance(getattr(builtins, each, None), type))
+        values[name] = side.errors[name] = type(name, (base if issubclass(base, Exception) else Exception,), {})
+    names.update(values)
+    exec(compile(tests, "tests.py", "exec"), names)
+    if asked["calls_check"]:
+        names["check"](names[entry])
