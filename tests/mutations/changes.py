@@ -18,6 +18,7 @@ class Change:
 
 
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
+DISPATCH = "model_ops/cuda/test_cuda_dispatch.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
@@ -206,25 +207,46 @@ CHANGES = {
         "model_ops/tensors/varlen_kernel.py",
         "return -1 if window is None else window - 1",
         "return -1 if window is None else window",
-        (VARLEN,),
+        (DISPATCH,),
     ),
     "CUDA's softmax scale is a tenth higher": Change(
         "model_ops/tensors/varlen_kernel.py",
         "False,\n        scale=scale,",
         "False,\n        scale=1.1 * scale,",
-        (VARLEN, DRAFTS),
+        (DISPATCH,),
     ),
     "CUDA's gradients take another scale": Change(
         "model_ops/tensors/varlen_kernel.py",
         "unused,\n        scale=scale,",
         "unused,\n        scale=1.1 * scale,",
-        (VARLEN, DRAFTS),
+        (DISPATCH,),
     ),
     "a drafter's scale on CUDA is d to the -0.4": Change(
         "model_ops/speculators/backbone/draft_attention.py",
         "varlen_forward(query, keys, values, _boundaries(layout), query.shape[-1] ** -0.5)",
         "varlen_forward(query, keys, values, _boundaries(layout), query.shape[-1] ** -0.4)",
-        (DRAFTS,),
+        (DISPATCH,),
+    ),
+    "CUDA's window sees the next position": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "window_size_right=0,\n    )\n    return output, normaliser",
+        "window_size_right=1,\n    )\n    return output, normaliser",
+        (VARLEN, DISPATCH),
+    ),
+    "CUDA's gradients see beyond a window": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "window is None,\n        random_state,",
+        "True,\n        random_state,",
+        (DISPATCH,),
+    ),
+    "a drafter's documents end where their queries do": Change(
+        "model_ops/speculators/backbone/draft_attention.py",
+        "Boundaries.of_starts(layout.query_starts, layout.key_starts, layout.device)",
+        "Boundaries.of_starts(layout.query_starts, layout.query_starts, layout.device)",
+        (DRAFTS, DISPATCH),
+    ),
+    "copied drafts stay on the CPU": Change(
+        "model_ops/drafting/lookup.py", "Proposal(tokens.to(self.device), ", "Proposal(tokens, ", (DISPATCH,)
     ),
     # LoRA, quantization
     "rsLoRA divides by the rank": Change(
