@@ -5,6 +5,7 @@ entry along.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Change:
 
 
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
-DISPATCH = "model_ops/cuda/test_cuda_dispatch.py"
+DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
@@ -245,6 +246,24 @@ CHANGES = {
         "Boundaries.of_starts(layout.query_starts, layout.query_starts, layout.device)",
         (DRAFTS, DISPATCH),
     ),
+    "FP8 products leave out the scales of the weight": Change(
+        "model_ops/quantization/fp8_linear.py",
+        "right_scale.float().t().contiguous()",
+        "torch.ones_like(right_scale).t().contiguous()",
+        (DISPATCH,),
+    ),
+    "adapters of one input share a scale": Change(
+        "model_ops/adapters/lora.py",
+        "of_ups.append((gradient.T @ part).mul_(layer.scaling))",
+        "of_ups.append(gradient.T @ part)",
+        ("model_ops/cuda/test_shared_inputs.py",),
+    ),
+    "a graph is kept over tensors that moved": Change(
+        "model_ops/decoding/ragged_cache.py",
+        "            self.graphs.clear()\n",
+        "",
+        ("model_ops/cuda/test_graphed_decoding.py",),
+    ),
     "copied drafts stay on the CPU": Change(
         "model_ops/drafting/lookup.py", "Proposal(tokens.to(self.device), ", "Proposal(tokens, ", (DISPATCH,)
     ),
@@ -397,3 +416,25 @@ CHANGES = {
         (GATES,),
     ),
 }
+
+if find_spec("triton") is not None:  # else the tests of its kernels are skipped
+    CHANGES |= {
+        "CUDA's norm forgets the residual stream's gradient": Change(
+            "model_ops/tensors/triton_rows.py", "found += tl.load(carried", "found += 0.5 * tl.load(carried", (ROWS, LAYERS)
+        ),
+        "CUDA's rotary gradient turns the wrong way": Change(
+            "model_ops/tensors/memory_efficient_layers.py", "cos[0], sin[0], -1.0)", "cos[0], sin[0], 1.0)", (LAYERS,)
+        ),
+        "CUDA's gated gradient takes the sigmoid for its slope": Change(
+            "model_ops/tensors/triton_rows.py",
+            "steep = share + active * (1.0 - share) * slope",
+            "steep = share + 0.0 * active * (1.0 - share) * slope",
+            (ROWS,),
+        ),
+        "GPTQ's kernel spreads half of an error": Change(
+            "model_ops/calibration/triton_gptq.py",
+            "left - error[:, None] * later",
+            "left - 0.5 * error[:, None] * later",
+            (ROWS,),
+        ),
+    }

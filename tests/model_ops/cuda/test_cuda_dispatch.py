@@ -4,12 +4,17 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from model_ops.calibration.walk import _held_on
 from model_ops.drafting.lookup import LookupDrafter
 from model_ops.drafting.ngram import NgramIndex
 from model_ops.models import attention
 from model_ops.models.attention import packed_attention
+from model_ops.quantization import fp8_linear
+from model_ops.quantization.fp8_linear import Fp8Linear, fp8_product, fp8_product_scaled, quantize_fp8
+from model_ops.quantization.schemes.fp8 import FP8
 from model_ops.speculators.backbone import draft_attention as drafts
 from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
+from model_ops.tensors import cuda_rows
 from tests.model_ops.flash_by_definition import OPERATORS
 
 
@@ -117,3 +122,73 @@ def test_a_lookup_drafter_proposes_on_the_device_of_the_text():
     drafter.device = torch.device("meta")
     proposal = drafter.propose(2, 0.0)
     assert proposal.tokens.device.type == proposal.valid.device.type == "meta"
+
+
+class ScaledByDefinition(TorchDispatchMode):
+    """torch._scaled_mm with a scale for each row and column, as cuBLAS and CUTLASS take it."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def __torch_dispatch__(self, operator, types, given=(), named=None):
+        if operator is not torch.ops.aten._scaled_mm.default:
+            return operator(*given, **(named or {}))
+        self.calls += 1
+        one, other, of_rows, of_columns, *_, out_dtype = given
+        assert one.is_contiguous() and other.t().is_contiguous(), "the kernel takes rows by columns"
+        assert one.dtype == other.dtype == torch.float8_e4m3fn and out_dtype == torch.bfloat16
+        assert of_rows.shape == (len(one), 1) and of_columns.shape == (1, other.shape[1])
+        assert of_rows.dtype == of_columns.dtype == torch.float32 and of_rows.is_contiguous() and of_columns.is_contiguous()
+        assert not any(size % 16 for size in other.shape)
+        return ((one.float() * of_rows) @ (other.float() * of_columns)).to(out_dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_fp8_scales_are_those_of_rows_and_columns(rows):
+    torch.manual_seed(0)
+    (left, left_scale), (right, right_scale) = quantize_fp8(torch.randn(rows, 64)), quantize_fp8(torch.randn(32, 64) * 9)
+    wanted = fp8_product(left, right, left_scale, right_scale, torch.float32)
+    with ScaledByDefinition() as scaled:
+        found = fp8_product_scaled(left, right, left_scale, right_scale, torch.float32)
+    assert scaled.calls == 1 and found.dtype == torch.float32
+    torch.testing.assert_close(found, wanted, rtol=8e-3, atol=1e-3)
+
+
+def test_a_fused_fp8_layer_gives_the_kernel_its_own_scales(monkeypatch):
+    torch.manual_seed(0)
+    layers = []
+    for out in (16, 48):
+        layer = Fp8Linear(32, out, False, torch.float32, FP8.stored(out, 32))
+        layer.hold(Fp8Linear.encode(torch.randn(out, 32) * out))
+        layers.append(layer)
+    x = torch.randn(3, 5, 32)
+    wanted = torch.cat([layer(x) for layer in layers], -1)
+    whole = Fp8Linear.fused(layers)
+    monkeypatch.setattr(fp8_linear, "fp8_product", fp8_product_scaled)
+    with ScaledByDefinition():
+        torch.testing.assert_close(whole(x), wanted, rtol=8e-3, atol=0.05)
+
+
+def test_kernels_that_differ_or_fail_are_left_out_with_a_warning():
+    one, device = torch.ones(3), torch.device("cpu")
+    assert cuda_rows.near_twins("kernels", device, lambda: [([one], [one])])
+    for pairs in (lambda: [([one * 1.1], [one])], lambda: [([one * float("nan")], [one])], lambda: 1 / 0):
+        with pytest.warns(UserWarning, match="kernels are left out on cpu: "):
+            assert not cuda_rows.near_twins("kernels", device, pairs)
+
+
+@pytest.mark.parametrize(("free", "place"), [(1 << 30, "cuda"), (1 << 10, "cpu")])
+def test_hidden_states_of_a_calibration_stay_on_a_device_where_they_fit(monkeypatch, free, place):
+    class Model:
+        device = torch.device("cuda")
+
+        class module:
+            config = type("Config", (), {"hidden_size": 64})
+            dtype = torch.float32
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
+    batches = [type("Some", (), {"tokens": 100})() for _ in range(3)]
+    assert _held_on(Model(), batches).type == place
+    Model.device = torch.device("cpu")
+    assert _held_on(Model(), batches).type == "cpu"
