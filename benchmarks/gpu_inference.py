@@ -18,8 +18,11 @@ from model_ops.decoding.decode_loop import decode
 from model_ops.decoding.runner import Runner, new_runner
 from model_ops.documents.likelihood import held_out_loss, mean_loss
 from model_ops.jobs.progress import Progress
+from model_ops.machine import device_rates
+from model_ops.machine.devices import device_of
 from model_ops.models import attention as packed
 from model_ops.models.model_directory import training_device
+from model_ops.quantization.fp8_linear import kernel_suits
 from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.scheme import Scheme
 from model_ops.quantization.schemes.fp8 import FP8
@@ -30,18 +33,20 @@ from model_ops.speculators.losses.training_loss import SpeculatorLoss
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.states.hidden_states import AnswerRow, OnlineStates
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan
+from model_ops.tensors import cuda_rows
 from model_ops.tensors.varlen_kernel import takes_varlen_kernel
 from model_ops.training.trainer import train
 
 BATCHES = (1, 64)
 """Rows that are decoded together."""
 DRAFTS = 3
-PRODUCTS = ((8_192, 4_096, 4_096), (8_192, 4_096, 14_336), (8_192, 14_336, 4_096), (64, 4_096, 14_336), (16_384, 4_096, 16))
+PRODUCTS = (*device_rates.SHAPES, (64, 4_096, 14_336), (16_384, 4_096, 16))
 """Rows, inputs and outputs: training, decoding of 64 rows, an adapter."""
 
 
 def ceilings() -> Iterator[dict[str, Any]]:
-    """What the device reaches: matrix products by shape, and a copy (bytes read and written)."""
+    """What the device reaches: matrix products by shape, a copy (bytes read and written), and attention; kept for the planner.
+    And whether Triton's kernels and torch's FP8 products are taken."""
     where = training_device()
     on_gpu = where.type == "cuda"
     dtype = torch.bfloat16 if on_gpu else torch.float32
@@ -53,6 +58,11 @@ def ceilings() -> Iterator[dict[str, Any]]:
     source = torch.empty((1 << 30) if on_gpu else (1 << 20), dtype=torch.uint8, device=where)
     target = torch.empty_like(source)
     yield {"copy_tb_s": round(2e-12 * source.numel() / seconds_of(lambda: target.copy_(source), where), 4)}
+    if on_gpu:
+        rates, known = device_rates.measured(), device_of(torch.cuda.get_device_name(where))
+        if known is not None:
+            device_rates.keep(rates, known.name)
+        yield {**rates._asdict(), "triton_kernels": cuda_rows.agrees(where), "fp8_products": kernel_suits(where)}
 
 
 def attention() -> Iterator[dict[str, Any]]:
@@ -101,16 +111,20 @@ def attention() -> Iterator[dict[str, Any]]:
 
 
 def decoding() -> Iterator[dict[str, Any]]:
-    """Tokens/s of answers by the project's own decoder, with a drafter and without. Weights are random, so its tokens are
-    nearly never accepted: its rounds are what is measured."""
+    """Tokens/s of answers by the project's own decoder: with recorded forwards and without, with a drafter and without. Weights
+    are random, so a drafter's tokens are nearly never accepted: its rounds are what is measured."""
     where = training_device()
     runner = new_runner(random_model(config_for(where), where, torch.bfloat16, "sdpa"))
     row = {"layers": runner.config.num_hidden_layers}
-    yield {**row, **_speeds(runner, 1.0, where), "peak_gib": peak_gib(where)}
+    yield {**row, "graphs": runner.graphed, **_speeds(runner, 1.0, where), "peak_gib": peak_gib(where)}
+    if runner.graphed:
+        runner.graphed = False
+        yield {**row, "graphs": False, **_speeds(runner, 1.0, where)}
+        runner.graphed = True
     settings = speculator_settings(architecture="eagle3", steps=1).resolved()
     model = new_draft_model(settings, runner, torch.arange(runner.config.vocab_size // 4)).to(where)
     drafter = model.ready_to_draft(runner.dtype).drafter()
-    yield {**row, "drafter": "eagle3", "drafts": DRAFTS, **_speeds(runner, 1.0, where, drafter)}
+    yield {**row, "graphs": runner.graphed, "drafter": "eagle3", "drafts": DRAFTS, **_speeds(runner, 1.0, where, drafter)}
 
 
 def rounded_decoding() -> Iterator[dict[str, Any]]:

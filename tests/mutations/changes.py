@@ -382,12 +382,21 @@ CHANGES = {
         ("resources/deciding/test_budget.py",),
     ),
     "devices reach half of their speed": Change(
-        "model_ops/planning/speed.py", "ASSUMED_MFU = 0.40", "ASSUMED_MFU = 0.20", (PLAN,)
+        "model_ops/machine/device_rates.py", "COPY_SHARE = 0.71,", "COPY_SHARE = 0.355,", (PLAN,)
+    ),
+    "a plan leaves out the bytes between products": Change(
+        "model_ops/planning/speed.py", " + needs.moved_bytes / rates.copy_tb_s", "", (PLAN,)
+    ),
+    "the planner takes the kernels of a CPU for those of a device": Change(
+        "model_ops/tensors/torch_internals.py",
+        "return _stands_for[-1] if isinstance(tensor, FakeTensor)",
+        'return "cpu" if isinstance(tensor, FakeTensor)',
+        ("model_ops/planning/test_traced_attention.py",),
     ),
     "the planner's attention keeps nothing": Change(
-        "model_ops/planning/step_trace.py",
-        "ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:3], dtype=torch.float32))",
-        "ctx.save_for_backward(*(each.new_empty(0) for each in (query, key, value, output, output)))",
+        "model_ops/models/attention.py",
+        "ctx.save_for_backward(query, key, value, output, normaliser, ",
+        "ctx.save_for_backward(*(each.new_empty(0) for each in (query, key, value, output, normaliser)), ",
         ("model_ops/planning/test_traced_attention.py",),
     ),
     # preference training
