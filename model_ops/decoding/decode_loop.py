@@ -179,8 +179,9 @@ class _Batch:
         longest = max(self.held)
         ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self.prompts], device=self.runner.device)
         capture = self.drafter.capture if self.drafter is not None else ()
-        if ids.device.type != "cpu":  # once for the whole batch: graphs need tensors that stay where they are
-            self.cache.reserve(longest + max(self.limits) + self.beyond + 2 * self.drafts + 1)
+        if ids.is_cuda:
+            most = longest + max(self.limits) + self.beyond + 2 * self.drafts + 1
+            self.cache.hold_room(most, torch.cuda.mem_get_info(ids.device)[0])
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         self.cache.lengths += lengths
         self.cache.longest_has(longest)

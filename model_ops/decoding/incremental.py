@@ -17,6 +17,7 @@ kernels one by one takes two to three times as long as an 8B model takes to read
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -175,8 +176,8 @@ class IncrementalModel:
 
     def new_cache(self, rows: int) -> RaggedCache:
         """An empty cache for `rows` rows."""
-        if self._spare is not None and self._spare.rows == rows:
-            cache, self._spare = self._spare, None
+        cache, self._spare = self._spare, None
+        if cache is not None and cache.rows == rows:
             cache.lengths = torch.zeros_like(cache.lengths)
             cache.longest_has(0)
             return cache
@@ -216,9 +217,15 @@ class IncrementalModel:
         if key not in cache.graphs:  # computed once before it is recorded: libraries allocate at their first call
             cache.graphs[key] = None
             return work(ids, positions)
-        held = (self.rotary.cos, self.rotary.sin, *cache.keys, *cache.values)
-        graph = cache.graphs[key] = cache.graphs[key] or ForwardGraph(work, ids, positions, held)
-        return graph(ids, positions)
+        if cache.graphs[key] is None:
+            held = (self.rotary.cos, self.rotary.sin, *cache.keys, *cache.values)
+            try:
+                cache.graphs[key] = ForwardGraph(work, ids, positions, held)
+            except RuntimeError as error:  # an operation that waits for the device, or a driver that records nothing
+                warnings.warn(f"decoding is not recorded on {self.device}: {error}", stacklevel=2)
+                self.graphed, cache.longest = False, longest
+                return self._compute(ids, positions, cache, capture, longest + tokens)
+        return cache.graphs[key](ids, positions)
 
     def _compute(
         self, ids: Tensor, positions: Tensor, cache: RaggedCache, capture: Sequence[int], span: int

@@ -23,6 +23,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+ROOM_SHARE = 0.5
+"""Most of the free memory that a batch's space takes before it is needed."""
+
 
 class RaggedCache:
     """Keys and values by layer, [rows, kv_heads, capacity, head_dim], and the length of each row."""
@@ -83,6 +86,14 @@ class RaggedCache:
                 # zeros, not empty: a NaN in an invisible entry times its weight of 0 is NaN
                 self.keys[layer] = F.pad(self.keys[layer], (0, 0, 0, extra))
                 self.values[layer] = F.pad(self.values[layer], (0, 0, 0, extra))
+
+    def hold_room(self, tokens: int, free: int) -> None:
+        """Reserves a batch's space at once, because graphs need tensors that stay where they are, if that takes at most
+        ROOM_SHARE of the `free` bytes. A cache that is not reserved grows."""
+        rows, heads, capacity, width = self.keys[0].shape
+        size = 2 * len(self.keys) * rows * heads * width * self.keys[0].itemsize
+        if size * (self.most_tokens() + tokens - capacity) <= ROOM_SHARE * free:
+            self.reserve(tokens)
 
     def positions(self, tokens: int) -> Int[Tensor, "rows tokens"]:
         """Positions of the next `tokens` tokens of each row."""

@@ -47,8 +47,8 @@ class DecodingCache(Protocol):
     def longest_has(self, tokens: int) -> None:
         """Tells the length of the longest row, after `lengths` was assigned, so that nobody asks the device for it."""
 
-    def reserve(self, tokens: int) -> None:
-        """Allocates space for `tokens` beyond the longest row."""
+    def hold_room(self, tokens: int, free: int) -> None:
+        """Allocates space for `tokens` beyond the longest row, if the device's `free` bytes suffice."""
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""

@@ -271,7 +271,7 @@ class StateCache:
     def longest_has(self, tokens: int) -> None:
         """Every row has its own cache: nothing depends on the longest."""
 
-    def reserve(self, tokens: int) -> None:
+    def hold_room(self, tokens: int, free: int) -> None:
         """transformers' caches grow by themselves."""
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:

@@ -75,6 +75,28 @@ def test_a_cache_is_used_again_by_a_batch_of_as_many_rows_with_its_graphs(record
     assert runner.new_cache(2) is not cache, "another number of rows"
 
 
+def test_where_nothing_can_be_recorded_the_text_is_the_same_and_a_warning_says_so(monkeypatch):
+    runner = new_runner(tiny_model("llama", attention="sdpa"))
+    wanted = texts(runner, None)
+
+    def refuse(*_):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(incremental, "ForwardGraph", refuse)
+    runner.graphed = True
+    with pytest.warns(UserWarning, match="decoding is not recorded on cpu: operation not permitted"):
+        assert texts(runner, None) == wanted
+    assert not runner.graphed
+
+
+def test_a_batch_s_room_is_held_only_where_half_of_the_free_memory_suffices():
+    for share, capacity in ((0.4, 0), (0.6, 100)):
+        cache = RaggedCache(3, 2, 1, 4, torch.float32)
+        needed = 2 * 3 * 2 * 1 * 4 * 4 * 100
+        cache.hold_room(100, int(needed / 0.5 * (share + 0.5)))
+        assert cache.capacity == capacity
+
+
 def test_no_round_asks_the_cache_for_its_longest_row(monkeypatch):
     asked, most = [], RaggedCache.most_tokens
     monkeypatch.setattr(RaggedCache, "most_tokens", lambda self: asked.append(self._most is None) or most(self))
