@@ -61,9 +61,10 @@ test-thorough: .venv/installed  ## Further families, formats and moments of what
 serve-env: .venv/installed  ## An environment with vLLM's CPU build
 	@$(BIN)/python -m benchmarks.vllm_environment
 
-# On a machine with a CUDA device: tests that need one, then benchmarks.gpu. Continues where it was stopped; AGAIN=1 measures all.
+# On a machine with a CUDA device: ceilings, tests that need one, training and decoding, into build/gpu. Continues where it was
+# stopped; AGAIN=1 measures all. A machine without make, network or this environment: python -m benchmarks.gpu --help.
 gpu: .venv/installed  ## Tests and benchmarks that need a CUDA device
-	$(BIN)/python -m benchmarks.gpu --cuda $(if $(AGAIN),--again)
+	$(BIN)/python -m benchmarks.gpu --seconds $(or $(DEADLINE),1800) $(if $(AGAIN),--again)
 
 .venv/installed: constraints.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "millrace needs Python 3.11 or later: make PYTHON=python3.11")'

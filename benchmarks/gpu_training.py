@@ -1,13 +1,15 @@
-"""Parts of benchmarks.gpu that train: SFT throughput, deterministic mode, compiled blocks.
+"""Parts of benchmarks.gpu that train: LoRA by micro-batch with a profile, SFT as the planner sets it up, deterministic mode.
 
 Trainer, plan of packed rows, loss at the head, attention, activation checkpointing and offload are those of a real run.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
-import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,23 +20,65 @@ from benchmarks.gpu_models import config_for, documents, finish, random_model
 from model_ops.adapters.lora import add_adapters
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.documents.packing import PackedPlan
-from model_ops.families.loading import blocks_of
 from model_ops.jobs.progress import Progress
-from model_ops.machine.devices import Device, peak_bf16_flops, this_machine
+from model_ops.machine.devices import Device, device_of, this_machine
 from model_ops.models.model_directory import training_device
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
-from model_ops.planning.choice import NothingFits, choose
-from model_ops.planning.memory_plan import GIB
+from model_ops.planning.choice import PLANNED_FOR, NothingFits, choose
+from model_ops.planning.memory_plan import GIB, MeshSizes, Setup, memory_of
 from model_ops.planning.needs import Training, needs_of
+from model_ops.planning.speed import tokens_per_second
+from model_ops.tensors import cuda_rows
 from model_ops.training.trainer import train
 
 TOY_SHARE, TOY_LEAST = 128, 64
 LEAST_TOKENS_PER_STEP = 16_384
-WARM_UP, MEASURED = 3, 6
+WARM_UP, MEASURED = 2, 4
+PROFILED_ROWS = 20
+LORA_LENGTH = 4_096
+LORA_RUNS = ((8_192, True), (16_384, True), (16_384, False))
+"""(tokens of a micro-batch, whether Triton's kernels are taken)."""
 
 
-def sft(method: str, length: int) -> dict[str, Any]:
+def lora(length: int = LORA_LENGTH) -> Iterator[dict[str, Any]]:
+    """Tokens/s, utilisation and peak memory of LoRA at rank 16 by micro-batch, with and without Triton's kernels, and the
+    kernels that take most of a step. A micro-batch that the planner finds too large is left out with its figure."""
+    where = training_device()
+    on_gpu = where.type == "cuda"
+    length = length if on_gpu else TOY_LEAST
+    config = config_for(where, fitted=False)
+    profiled = False
+    for tokens, kernels in LORA_RUNS:
+        tokens = tokens if on_gpu else 2 * tokens // TOY_SHARE
+        per_step = 2 * tokens
+        row: dict[str, Any] = {"method": "lora", "length": length, "micro_batch_tokens": tokens, "kernels": kernels}
+        needs = needs_of(config, Training("lora", length, per_step), "8B", where.type, document_tokens=length)
+        device, setup = _device(where), Setup(MeshSizes(), tokens, "none")
+        memory = memory_of(needs, setup, device)
+        row["predicted_gib"] = round(memory.total / GIB, 2)
+        row["predicted_tokens_per_second"] = _rounded(tokens_per_second(needs, setup, device))
+        if memory.total > PLANNED_FOR * device.memory_gib * GIB:
+            yield {**row, "left_out": f"the planner needs {memory.total / GIB:.1f} of {device.memory_gib:.1f} GiB"}
+            continue
+        takes = cuda_rows.takes
+        if not kernels:
+            cuda_rows.takes = lambda *_: False
+        try:
+            model = _to_tune(config, "lora", where)
+            rows = documents((WARM_UP + MEASURED) * per_step // length, length, length, config.vocab_size)
+            settings = {"tokens_per_step": per_step, "max_length": length, "micro_batch_tokens": tokens}
+            yield {**row, **_numbers(_train(model, rows, WARM_UP + MEASURED, **settings), where)}
+            if not profiled:
+                profiled = True
+                yield {**row, "profile": _profile(model, rows, settings, where)}
+            del model
+        finally:
+            cuda_rows.takes = takes
+        _give_back(where)
+
+
+def sft(method: str, length: int) -> Iterator[dict[str, Any]]:
     """Tokens/s, utilisation and peak memory of SFT as `millrace plan` sets it up for this device. If the planner finds no setup
     that fits, its sentence is the result."""
     where = training_device()
@@ -45,16 +89,17 @@ def sft(method: str, length: int) -> dict[str, Any]:
     row: dict[str, Any] = {"method": method, "length": length}
     needs = needs_of(config, Training(method, length, per_step), "8B" if on_gpu else "toy", where.type, document_tokens=length)
     try:
-        plan = choose(needs, 1, _device(where))
+        plan = choose(needs, 1, _device(where), alternatives=False)
     except NothingFits as error:
-        return {**row, "fits": False, "planner": str(error)}
+        yield {**row, "left_out": str(error)}
+        return
     setup = plan.setup
     row |= {
-        "fits": True,
         "micro_batch_tokens": setup.micro_batch_tokens,
         "activation_checkpointing": setup.checkpointing,
         "offload_activations": setup.offload,
         "predicted_gib": round(plan.memory.total / GIB, 2),
+        "predicted_tokens_per_second": _rounded(plan.tokens_per_second),
     }
     steps = WARM_UP + MEASURED
     rows = documents(steps * per_step // length, length, length, config.vocab_size)
@@ -68,20 +113,10 @@ def sft(method: str, length: int) -> dict[str, Any]:
         activation_checkpointing=setup.checkpointing,
         offload_activations=setup.offload,
     )
-    measured = lines[WARM_UP:]
-    row |= {
-        "tokens_per_second": round(median(line["tokens_per_second"] for line in measured), 1),
-        "mfu": median(line["mfu"] for line in measured) if "mfu" in measured[0] else None,
-        "data_wait_share": median(line["data_wait_share"] for line in measured),
-        "peak_gib": round(measured[-1]["peak_memory_mb"] / 1024, 2),
-        "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)],
-    }
-    if on_gpu:
-        row["reserved_gib"] = round(torch.cuda.max_memory_reserved(where) / GIB, 2)
-    return row
+    yield {**row, **_numbers(lines, where)}
 
 
-def deterministic() -> dict[str, Any]:
+def deterministic() -> Iterator[dict[str, Any]]:
     """Whether two runs end with the same bits, with and without `deterministic: true`, and how much slower that is."""
     where = training_device()
     config = config_for(where, fitted=False, num_hidden_layers=2)
@@ -105,39 +140,47 @@ def deterministic() -> dict[str, Any]:
         "same_bits_without": same[False],
         "step_time_ratio": round(seconds[True] / seconds[False], 3),
     }
-    return row if same[True] else {**row, "error": "deterministic: true ended with other bits in the second run"}
+    yield row if same[True] else {**row, "error": "deterministic: true ended with other bits in the second run"}
 
 
-def compiled() -> dict[str, Any]:
-    """A LoRA step with blocks compiled by torch.compile, against the same step without. All documents have one length, because
-    other lengths compile again. On a CPU the blocks are traced but not compiled."""
-    where = training_device()
-    on_gpu = where.type == "cuda"
-    config = config_for(where)
-    length, steps = (2_048, 8) if on_gpu else (64, 4)
-    rows = documents(steps * 8, length, length, config.vocab_size)
-    found = {}
-    for wanted in (False, True):
-        model = _to_tune(config, "lora", where)
-        if wanted:
-            for block in blocks_of(model):
-                block.compile(backend="inductor" if on_gpu else "eager", dynamic=False)
-        began_s = time.perf_counter()
-        lines = _train(model, rows, steps, tokens_per_step=8 * length, max_length=length, micro_batch_tokens=4 * length)
-        finish(where)
-        found[wanted] = (lines, time.perf_counter() - began_s)
-        del model
-    speed = {wanted: median(line["tokens_per_second"] for line in lines[2:]) for wanted, (lines, _) in found.items()}
-    loss = {wanted: lines[-1]["loss"] for wanted, (lines, _) in found.items()}
-    return {
-        "layers": config.num_hidden_layers,
-        "tokens_per_second": round(speed[False], 1),
-        "tokens_per_second_compiled": round(speed[True], 1),
-        "times_as_fast": round(speed[True] / speed[False], 3),
-        "seconds": round(found[False][1], 1),
-        "seconds_compiled": round(found[True][1], 1),
-        "relative_difference_of_loss": abs(loss[True] / loss[False] - 1),
+def _numbers(lines: list[dict[str, Any]], where: torch.device) -> dict[str, Any]:
+    """What the steps after the first ones say."""
+    measured = lines[WARM_UP:]
+    row = {
+        "tokens_per_second": round(median(line["tokens_per_second"] for line in measured), 1),
+        "mfu": median(line["mfu"] for line in measured) if "mfu" in measured[0] else None,
+        "data_wait_share": median(line["data_wait_share"] for line in measured),
+        "peak_gib": round(measured[-1]["peak_memory_mb"] / 1024, 2),
+        "loss": [round(lines[0]["loss"], 3), round(lines[-1]["loss"], 3)],
     }
+    if where.type == "cuda":
+        row["reserved_gib"] = round(torch.cuda.max_memory_reserved(where) / GIB, 2)
+    return row
+
+
+def _profile(model: Any, rows: list[Any], settings: dict[str, Any], where: torch.device) -> list[dict[str, Any]]:
+    """The operations or kernels that take most of two steps: name, calls, milliseconds, share."""
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if where.type == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as profile:
+        _train(model, rows, 2, **settings)
+        finish(where)
+
+    def own(event: Any) -> float:
+        return event.self_device_time_total if where.type == "cuda" else event.self_cpu_time_total
+
+    events = sorted(profile.key_averages(), key=own, reverse=True)
+    total = sum(map(own, events)) or 1.0
+    return [
+        {
+            "name": event.key[:120],
+            "calls": event.count,
+            "milliseconds": round(own(event) / 1e3, 2),
+            "share": round(own(event) / total, 4),
+        }
+        for event in events[:PROFILED_ROWS]
+    ]
 
 
 def _to_tune(config: Any, method: str, where: torch.device) -> Any:
@@ -151,7 +194,7 @@ def _to_tune(config: Any, method: str, where: torch.device) -> Any:
 def _train(model: Any, rows: list[Any], steps: int, **values: Any) -> list[dict[str, Any]]:
     """Trains, and returns the lines of metrics.jsonl."""
     settings = SftSettings(
-        steps=steps, learning_rate=1e-4, checkpoint_every=1_000_000, checkpoint_seconds=1e6, **values
+        steps=steps, learning_rate=1e-4, checkpoint_every=1_000_000, checkpoint_seconds=1e6, dry_run=False, **values
     ).resolved()
     with tempfile.TemporaryDirectory() as folder:
         train(model, PackedPlan(rows, settings), next_token_loss, settings, Path(folder) / ".work", Progress(None), "gpu")
@@ -161,6 +204,17 @@ def _train(model: Any, rows: list[Any], steps: int, **values: Any) -> list[dict[
 def _device(where: torch.device) -> Device:
     if where.type != "cuda":
         return this_machine()
-    name = torch.cuda.get_device_name(where)
-    peak = peak_bf16_flops(name)
-    return Device(name, torch.cuda.mem_get_info(where)[1] / GIB, peak / 1e12 if peak else None)
+    name, memory = torch.cuda.get_device_name(where), torch.cuda.mem_get_info(where)[1] / GIB
+    known = device_of(name)
+    return Device(name, memory) if known is None else replace(known, memory_gib=memory)
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number)
+
+
+def _give_back(where: torch.device) -> None:
+    gc.collect()
+    if where.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(where)

@@ -34,10 +34,18 @@ def described(name: str, figures: dict[str, Any]) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command(name),
         "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "memory_gib": _memory_gib(), "system": platform.platform()},
-        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "versions": {package: found for package in PACKAGES if (found := version_of(package)) is not None},
         "python": platform.python_version(),
         "figures": figures,
     }
+
+
+def version_of(package: str) -> str | None:
+    """The installed version; None where a machine lacks the package, which one for GPUs may."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def command(name: str) -> str:

@@ -44,8 +44,10 @@ from model_ops.decoding.sampling import (
 )
 from model_ops.jobs import ModelError
 
-COMPACT_BELOW = 0.8
+COMPACT_BELOW = {"cpu": 0.8}
 """A batch is compacted when at most this share of its rows is unfinished: copying caches costs about one forward."""
+COMPACT_BELOW_ELSEWHERE = 0.5
+"""The same on an accelerator, where finished rows cost little and another number of rows needs a graph of its own."""
 
 
 @dataclass
@@ -126,6 +128,7 @@ def decode(
             log_probs,
         )
         batch.run()
+        runner.take_back(batch.cache)
         for row, answer in zip(rows, batch.answers, strict=True):
             answers[row] = answer
         if on_batch is not None:
@@ -166,6 +169,8 @@ class _Batch:
         self.finished = [False] * len(prompts)
         """Whether the answer has ended and the requested tokens beyond its end are decoded."""
         self.live = list(range(len(prompts)))
+        self.held = [len(prompt) for prompt in prompts]
+        """Tokens of each live row in the cache."""
         self.uniforms = row_uniforms(row_ids, max_new_tokens + max(self.drafts, beyond) + 1, seed).to(runner.device)
         self.cache = runner.new_cache(len(prompts))
         self.history: TokenHistory | None = None
@@ -178,11 +183,15 @@ class _Batch:
     def _prefill(self) -> Tensor | None:
         """Runs the prompts and emits each row's first token."""
         lengths = torch.tensor([len(prompt) for prompt in self.prompts], device=self.runner.device)
-        longest = int(lengths.max())
+        longest = max(self.held)
         ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self.prompts], device=self.runner.device)
         capture = self.drafter.capture if self.drafter is not None else ()
+        if ids.is_cuda:
+            most = longest + max(self.limits) + self.beyond + 2 * self.drafts + 1
+            self.cache.hold_room(most, torch.cuda.mem_get_info(ids.device)[0])
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         self.cache.lengths += lengths
+        self.cache.longest_has(longest)
         each = torch.arange(len(self.prompts), device=ids.device)
         logits = self.runner.logits(hidden[each, lengths - 1])
         if logits.isnan().any():
@@ -232,6 +241,8 @@ class _Batch:
             self.drafter.advance(emitted, accepted + 1, captured)
         drafted = proposal.valid.sum(dim=1) if proposal is not None else torch.zeros_like(accepted)
         read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()  # one transfer for each round
+        self.held = [tokens + count for tokens, (*_, count, _) in zip(self.held, read, strict=True)]
+        self.cache.longest_has(max(self.held))
         logs = self._logs_of(logits, emitted)
         for row, (*tokens, count, proposed), log in zip(self.live, read, logs, strict=True):
             if self.finished[row]:
@@ -295,10 +306,10 @@ class _Batch:
         running = [place for place, row in enumerate(self.live) if not self.finished[row]]
         if not running:
             return None
-        if len(running) > COMPACT_BELOW * len(self.live):
+        if len(running) > COMPACT_BELOW.get(last.device.type, COMPACT_BELOW_ELSEWHERE) * len(self.live):
             return last
         rows = torch.tensor(running, device=last.device)
-        self.live = [self.live[place] for place in running]
+        self.live, self.held = ([each[place] for place in running] for each in (self.live, self.held))
         self.uniforms = self.uniforms[rows]
         self.cache.keep(rows)
         if self.history is not None:

@@ -7,6 +7,7 @@
     cache.store(layer, key, value, positions)             # without queries
     cache.lengths += accepted                             # makes new tokens visible
     cache.advance(1)                                      # the same number in every row: nothing is read from the device
+    cache.longest_has(123)                                # nor is it where the caller knows the longest row
 
 Every row has its tokens at 0..length-1, without padding on the left. Entries past a row's length are invisible and the next
 call overwrites them, so rejecting drafts or ignoring padding of a short row costs nothing.
@@ -14,10 +15,16 @@ call overwrites them, so rejecting drafts or ignoring padding of a short row cos
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+ROOM_SHARE = 0.5
+"""Most of the free memory that a batch's space takes before it is needed."""
 
 
 class RaggedCache:
@@ -32,6 +39,8 @@ class RaggedCache:
         self.lengths = torch.zeros(rows, dtype=torch.int64, device=device)
         self._most: int | None = 0
         self.longest = 0
+        self.graphs: dict[Hashable, Any] = {}
+        """A runner's CUDA graphs over these tensors; other tensors need others."""
 
     @property
     def lengths(self) -> Int[Tensor, " rows"]:
@@ -47,6 +56,10 @@ class RaggedCache:
         most = self._most
         self.lengths = self.lengths + tokens
         self._most = None if most is None else most + tokens
+
+    def longest_has(self, tokens: int) -> None:
+        """Tells the length of the longest row, after the lengths were assigned."""
+        self._most = tokens
 
     def most_tokens(self) -> int:
         """Length of the longest row; read from the device once after the lengths were assigned."""
@@ -68,10 +81,19 @@ class RaggedCache:
         needed = self.longest + tokens
         if needed > self.capacity:
             extra = max(needed, self.capacity * 3 // 2) - self.capacity
+            self.graphs.clear()
             for layer in range(len(self.keys)):
                 # zeros, not empty: a NaN in an invisible entry times its weight of 0 is NaN
                 self.keys[layer] = F.pad(self.keys[layer], (0, 0, 0, extra))
                 self.values[layer] = F.pad(self.values[layer], (0, 0, 0, extra))
+
+    def hold_room(self, tokens: int, free: int) -> None:
+        """Reserves a batch's space at once, because graphs need tensors that stay where they are, if that takes at most
+        ROOM_SHARE of the `free` bytes. A cache that is not reserved grows."""
+        rows, heads, capacity, width = self.keys[0].shape
+        size = 2 * len(self.keys) * rows * heads * width * self.keys[0].itemsize
+        if size * (self.most_tokens() + tokens - capacity) <= ROOM_SHARE * free:
+            self.reserve(tokens)
 
     def positions(self, tokens: int) -> Int[Tensor, "rows tokens"]:
         """Positions of the next `tokens` tokens of each row."""
@@ -81,6 +103,7 @@ class RaggedCache:
         """Keeps only these rows, in this order."""
         self.lengths = self.lengths[rows]
         used = self.most_tokens()
+        self.graphs.clear()
         self.keys = [keys[rows, :, :used] for keys in self.keys]
         self.values = [values[rows, :, :used] for values in self.values]
 

@@ -44,6 +44,12 @@ class DecodingCache(Protocol):
     def advance(self, tokens: int) -> None:
         """Makes `tokens` more of every row visible."""
 
+    def longest_has(self, tokens: int) -> None:
+        """Tells the length of the longest row, after `lengths` was assigned, so that nobody asks the device for it."""
+
+    def hold_room(self, tokens: int, free: int) -> None:
+        """Allocates space for `tokens` beyond the longest row, if the device's `free` bytes suffice."""
+
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""
 
@@ -67,6 +73,9 @@ class Runner(Protocol):
     device: torch.device
 
     def new_cache(self, rows: int) -> DecodingCache: ...
+
+    def take_back(self, cache: DecodingCache) -> None:
+        """Takes a cache that nobody reads any more."""
 
     def forward(
         self,

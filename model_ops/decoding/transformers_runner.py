@@ -59,6 +59,9 @@ class TransformersRunner:
         self.final_norm = _factor(self.norm, self.config.hidden_size, self.dtype, self.device)
         self.max_positions = max_positions(self.config)
 
+    def take_back(self, cache: Any) -> None:
+        """Caches are made anew for each batch."""
+
     @torch.no_grad()
     def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:
         """Logits in float32."""
@@ -264,6 +267,12 @@ class StateCache:
     def advance(self, tokens: int) -> None:
         """Makes `tokens` more of every row visible."""
         self.lengths = self.lengths + tokens
+
+    def longest_has(self, tokens: int) -> None:
+        """Every row has its own cache: nothing depends on the longest."""
+
+    def hold_room(self, tokens: int, free: int) -> None:
+        """transformers' caches grow by themselves."""
 
     def keep(self, rows: Int[Tensor, " kept"]) -> None:
         """Keeps only these rows, in this order."""

@@ -138,10 +138,13 @@ def this_machine() -> Device:
     return Device("cpu", psutil.virtual_memory().total / 2**30, per_node=1)
 
 
+def device_of(driver_name: str) -> Device | None:
+    """The device by the driver's name of it; None if the table does not have it."""
+    lowered = driver_name.lower()
+    return next((DEVICES[name] for contained, name in DRIVER_NAMES if contained in lowered), None)
+
+
 def peak_bf16_flops(driver_name: str) -> float | None:
     """Peak bfloat16 FLOP/s by the driver's name of the device; None if the table does not have it."""
-    lowered = driver_name.lower()
-    for contained, name in DRIVER_NAMES:
-        if contained in lowered:
-            return DEVICES[name].bf16_tflops * 1e12
-    return None
+    device = device_of(driver_name)
+    return None if device is None else device.bf16_tflops * 1e12

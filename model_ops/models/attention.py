@@ -37,7 +37,7 @@ from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention
 from model_ops.parallel import Context
-from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, varlen_kernel
+from model_ops.tensors import Boundaries, device_kind, same_dtype, takes_varlen_kernel, varlen_kernel
 
 PADDING_ALLOWED = 1.25
 """Largest ratio of the longest to the shortest document of a group."""
@@ -100,7 +100,7 @@ def packed_attention(
     if not getattr(module, "is_causal", True):
         raise ValueError("packed attention is causal; choose a model with causal attention")
     scaling = head_dim**-0.5 if scaling is None else scaling
-    if query.device.type != "cpu":
+    if device_kind(query) != "cpu":
         query, key, value = same_dtype(query, key, value)
     if dropout == 0 and softcap is None and takes_varlen_kernel(*(stream[0].transpose(0, 1) for stream in (query, key, value))):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.objectives.distillation import Divergence, distillation_loss, refuse_unusual_head
+    from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows, refuse_unusual_head
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
     from model_ops.objectives.held_out_preferences import HeldOutPreferences
     from model_ops.objectives.held_out_rollouts import HeldOutRollouts

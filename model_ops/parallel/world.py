@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -154,10 +155,10 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
-    def norm(self, gradients: Sequence[Tensor]) -> float:
+    def norm(self, gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
         """The norm of the whole gradient, of which this process has parts; equal on every process."""
         if self.mesh is None:
-            return float(torch.nn.utils.get_total_norm(list(gradients)))
+            return torch.nn.utils.get_total_norm(list(gradients))
         squares = torch.zeros((), dtype=torch.float64, device=self.device)
         shares: dict[int, list[Tensor]] = {}
         for gradient in gradients:
@@ -167,7 +168,7 @@ class World:
             if held:
                 squares += torch.stack(foreach_norm(held)).double().square().sum() / copies
         dist.all_reduce(squares)
-        return math.sqrt(float(squares)) if bool(torch.isfinite(squares)) else math.nan
+        return squares.sqrt()
 
     def _task(self, model: nn.Module) -> Task:
         if model not in self._tasks:

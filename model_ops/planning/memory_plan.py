@@ -128,6 +128,10 @@ class Needs:
     tokens_per_step: int
     trace: Trace
     flops_per_token: float
+    attention_flops: float
+    """Those of attention, per token; part of flops_per_token."""
+    moved_bytes: float
+    """Bytes that layers between matrix products read and write, per token."""
     forward_share: float
     """Share of these operations that one more forward pass adds."""
     optimizer: str = "adamw"

@@ -62,6 +62,7 @@ class Training:
             rank=getattr(lora, "rank", DEFAULT_RANK),
             targets=None if targets is None else tuple(targets),
             micro_batch_tokens=getattr(settings, "micro_batch_tokens", None),
+            distilled=getattr(settings, "label_weight", 1.0) < 1,
         )
 
 
@@ -96,6 +97,7 @@ def needs_of(
                         adapter_rank=training.rank if frozen else 0,
                         device=device,
                         document_tokens=document_tokens,
+                        distilled=training.distilled,
                     ),
                 )
 
@@ -104,6 +106,7 @@ def needs_of(
         return traced
 
     work = _work(config, counts, training)
+    without = needed_flops(replace(work, attention=()), [training.max_length], round(training.max_length * training.head_share))
     flops = needed_flops(work, [training.max_length], round(training.max_length * training.head_share)) / training.max_length
     forward = needed_flops(_forward_only(work), [training.max_length], 0) / training.max_length / 2
     forward_attention = sum(2 * width * training.max_length for width, _ in work.attention)
@@ -121,6 +124,8 @@ def needs_of(
         trace=tracer("bfloat16" if frozen and half else "float32"),
         sharded_trace=tracer("bfloat16") if half else None,
         flops_per_token=flops,
+        attention_flops=flops - without / training.max_length,
+        moved_bytes=_moved_bytes(config, counts, training),
         forward_share=min(0.5, (forward + forward_attention) / flops),
         optimizer=training.optimizer,
         micro_batch_tokens=training.micro_batch_tokens,
@@ -231,6 +236,26 @@ def _work(config: PreTrainedConfig, counts: WeightCounts, training: Training) ->
         head_trained=full,
         attention=attention_widths(config),
     )
+
+
+HIDDEN_PASSES, HEAD_PASSES, MLP_PASSES, ADAPTER_PASSES, LOGIT_BYTES = 19, 4, 8, 4, 48
+"""How often a step reads or writes: a number of the residual stream in a block (two norms, two sums; forward and backward), of
+rotated queries and keys, of gate and up, of an adapted layer's input and output; and bytes of the softmax for a logit. From
+model_ops.tensors.cuda_rows, model_ops.adapters.lora and model_ops.losses.linear_cross_entropy."""
+
+
+def _moved_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> float:
+    """Bytes of a token between matrix products. The residual stream is float32 where all weights are trained."""
+    heads = config.num_attention_heads + (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    experts = _experts(config)
+    mlp = (getattr(config, "moe_intermediate_size", None) if experts else None) or getattr(config, "intermediate_size", 0)
+    mlp *= config.num_experts_per_tok if experts else 1
+    stream = (4 if training.method == "full" else 2) * HIDDEN_PASSES * config.hidden_size
+    block = stream + 2 * (HEAD_PASSES * heads * head_dim + MLP_PASSES * mlp)
+    if training.method != "full":
+        block += 2 * ADAPTER_PASSES * counts.adapters / training.rank
+    return counts.layers * block + LOGIT_BYTES * config.vocab_size * training.head_share
 
 
 def _forward_only(work: MatrixWork) -> MatrixWork:

@@ -3,17 +3,16 @@
     speed_of(needs, Setup(MeshSizes(dp_shard=8), 4_096, "full"), DEVICES["h100"])     # share of the devices' peak
     tokens_per_second(needs, setup, device)
 
-The estimate multiplies needed operations, an assumed utilisation and the factors below. Use it to compare setups, not as a
-prediction of absolute speed.
+A token takes the time of its matrix products, its attention and the bytes that layers between products read and write, at the
+rates of the device (model_ops.machine.device_rates: measured, or shares of the data sheet), times the factors below, which are
+assumed.
 """
 
 from __future__ import annotations
 
-from model_ops.machine import Device
+from model_ops.machine import Device, rates_of
 from model_ops.planning.memory_plan import Needs, Setup
 
-ASSUMED_MFU = 0.40
-"""Model FLOPs utilisation (MFU) before the factors below: what open frameworks reach on H100 (see docs/training.md)."""
 SPEED = {"selective": 0.95, "offload": 0.97, "tp": 0.90, "cp": 0.95, "sharded": 0.97, "across nodes": 0.93}
 """Factor on the speed for each choice; tp and cp per doubling. Full checkpointing costs one more forward pass."""
 TOKENS_TO_HALF_SPEED = 192
@@ -30,10 +29,21 @@ LEAST_WIDTH = 1_024
 collectives of every block cost more than they save."""
 
 
+def utilisation(needs: Needs, device: Device) -> float:
+    """Model FLOPs utilisation (MFU) before the factors above; 1 on a CPU, whose setups differ by these alone."""
+    if device.is_cpu:
+        return 1.0
+    peak = device.bf16_tflops or ASSUMED_PEAK_TFLOPS
+    rates = rates_of(device, peak)
+    seconds = (needs.flops_per_token - needs.attention_flops) / rates.matmul_tflops
+    seconds += needs.attention_flops / rates.attention_tflops + needs.moved_bytes / rates.copy_tb_s
+    return needs.flops_per_token / peak / seconds
+
+
 def speed_of(needs: Needs, setup: Setup, device: Device) -> float:
     """Estimated share of the devices' peak FLOP/s that needed operations reach; comparable between setups."""
     mesh = setup.mesh
-    speed = ASSUMED_MFU
+    speed = utilisation(needs, device)
     if setup.checkpointing == "full":
         speed /= 1 + needs.forward_share
     elif setup.checkpointing == "selective":
@@ -76,7 +86,7 @@ def is_thin(needs: Needs, setup: Setup) -> bool:
 
 def is_too_small(needs: Needs, setup: Setup, device: Device) -> bool:
     """Whether launching a micro-batch takes longer than computing it, so that more devices do not help."""
-    return _computing_seconds(needs, setup, device) / ASSUMED_MFU < starting_seconds(needs, setup, device)
+    return _computing_seconds(needs, setup, device) / utilisation(needs, device) < starting_seconds(needs, setup, device)
 
 
 def tokens_per_second(needs: Needs, setup: Setup, device: Device) -> float | None:

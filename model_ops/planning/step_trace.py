@@ -17,33 +17,31 @@ the last of these is freed. Two models are run, with two and with three blocks; 
     last      peak of the last block's backward pass                    grows by `kept`
     first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
-Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Attention is the fused
-kernel of an accelerator (saves query, key, value, output, log-sum-exp), or on a CPU this project's attention for packed
-documents.
+Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Fake tensors stand for
+the planned device (model_ops.tensors.torch_internals.standing_for), so kernels and chunks are its own.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from torch import nn
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.adapters import LoraSettings, add_adapters
 from model_ops.families import blocks_of
 from model_ops.losses import Head, chunked_head, cross_entropy_rows
-from model_ops.losses import head as head_code
 from model_ops.models import packed_attention
+from model_ops.objectives import Divergence, distillation_rows
 from model_ops.tensors import (
+    Boundaries,
     FakeTensorMode,
     TorchDispatchMode,
+    standing_for,
     tree_leaves,
     unset_fake_temporarily,
     use_memory_efficient_layers,
@@ -65,6 +63,7 @@ class TraceSettings:
     """Rank of LoRA on all linear layers of a frozen base; 0 trains everything."""
     device: Literal["cpu", "cuda"] = "cuda"
     document_tokens: int | None = None
+    distilled: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def trace_micro_batch(config: PreTrainedConfig, traced: TraceSettings) -> MicroB
 
 
 def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), standing_for(traced.device):
         model = fake_model(config, traced)
         with unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
             use_memory_efficient_layers(model)
@@ -129,19 +128,21 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
             "input_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
             "position_ids": torch.zeros(1, traced.tokens, dtype=torch.int64),
             "use_cache": False,
+            "document_lengths": _documents(traced),
         }
-        if traced.device == "cpu":
-            inputs["document_lengths"] = _documents(traced)
         labels, weights = torch.zeros(traced.head_rows, dtype=torch.int64), torch.ones(traced.head_rows)
-        with live, _chunks_of(traced.device):
+        with live:
             half = traced.precision == "bfloat16"
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 hidden = model.base_model(**inputs).last_hidden_state[0]
                 after_blocks, forward = live.now, live.peak
                 live.peak = live.now
+                kept, head = hidden[torch.arange(traced.head_rows)], Head.of(model)
                 rows = cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights))
-                loss, _ = chunked_head(hidden[torch.arange(traced.head_rows)], Head.of(model), rows)
-            del hidden
+                if traced.distilled:  # the teacher's head beside the student's
+                    rows = distillation_rows(kept.detach(), head, labels, weights, Divergence(), torch.zeros_like(weights))
+                loss, _ = chunked_head(kept, head, rows)
+            del hidden, kept
             at_head = live.peak
             live.peak = live.now
             loss.backward()
@@ -158,27 +159,10 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
         )
 
 
-@contextmanager
-def _chunks_of(device: str) -> Iterator[None]:
-    """Makes the head chunk its rows as on the planned device, because fake tensors report a CPU."""
-    tables = (head_code.CHUNK_ELEMENTS, head_code.SOFTMAX_ELEMENTS)
-    before, added = [dict(table) for table in tables], head_code.ADDED_AT_ONCE
-    try:
-        for table in tables:
-            table["cpu"] = table[device]
-        if device != "cpu":
-            head_code.ADDED_AT_ONCE = sys.maxsize
-        yield
-    finally:
-        for table, held in zip(tables, before, strict=True):
-            table.update(held)
-        head_code.ADDED_AT_ONCE = added
-
-
 def fake_model(config: PreTrainedConfig, traced: TraceSettings) -> PreTrainedModel:
     """The model for training, to be created inside FakeTensorMode."""
     config = copy.deepcopy(config)
-    config._attn_implementation = "packed" if traced.device == "cpu" else "traced_fused"
+    config._attn_implementation = "packed"
     dtype = torch.bfloat16 if traced.adapter_rank and traced.weights == "bfloat16" else torch.float32
     model = AutoModelForCausalLM.from_config(config, dtype=dtype).train()
     if traced.weights == "bfloat16":
@@ -228,35 +212,6 @@ class _HandedOver:
         self.first_with_gradients = self._live.peak + self._before_first
 
 
-class _Fused(torch.autograd.Function):
-    """Saves and returns tensors of the shapes of a fused attention kernel; computes no values."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output = torch.empty_like(query)
-        ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:3], dtype=torch.float32))
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value, _, _ = ctx.saved_tensors
-        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-
-
-def _traced_fused(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **_: Any
-) -> tuple[Tensor, None]:
-    shared = query.shape[1] // key.shape[1]
-    if shared > 1:
-        key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = (stream.to(torch.bfloat16) for stream in (query, key, value))
-    return _Fused.apply(query, key, value).transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register("traced_fused", _traced_fused)
-
-
 def _with_layers(config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
     changed = copy.deepcopy(config)
     if getattr(changed, "layer_types", None):
@@ -275,6 +230,7 @@ def _documents(traced: TraceSettings) -> list[int]:
 def _warm_attention(config: PreTrainedConfig, traced: TraceSettings) -> None:
     """Fills attention's caches of index tensors with real tensors, before a call on fake tensors would fill them."""
     if traced.device != "cpu":
+        Boundaries.of(_documents(traced), torch.device("cpu"))
         return
     heads, kv_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     query, key = (torch.zeros(1, number, traced.tokens, 2) for number in (heads, kv_heads))

@@ -42,7 +42,10 @@ class Fp8BlockLinear(QuantizedLinear):
     def forward(self, hidden: Float[Tensor, "*tokens in"]) -> Float[Tensor, "*tokens out"]:
         groups, scale = quantize_fp8(hidden.unflatten(-1, (-1, BLOCK)))
         weight = self.decode({"weight": self.weight, "weight_scale": self.weight_scale})
-        output = nn.functional.linear((groups.float() * scale).flatten(-2), weight).to(hidden.dtype)
+        seen = (groups.float() * scale).flatten(-2)
+        if hidden.is_cuda:  # float32 would be multiplied without the units for matrices
+            seen, weight = seen.to(hidden.dtype), weight.to(hidden.dtype)
+        output = nn.functional.linear(seen, weight).to(hidden.dtype)
         return output if self.bias is None else output + self.bias
 
     @classmethod

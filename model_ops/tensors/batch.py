@@ -73,11 +73,11 @@ class Batch:
         return replace(self, labels=torch.full_like(self.labels, IGNORED), weights=torch.zeros_like(self.weights), row_ids=[])
 
     def to(self, device: torch.device) -> Self:
-        """The batch with all its tensors on a device."""
+        """The batch with all its tensors on a device. Copies to an accelerator do not wait for it."""
         return replace(
             self,
             **{
-                each.name: getattr(self, each.name).to(device)
+                each.name: getattr(self, each.name).to(device, non_blocking=device.type != "cpu")
                 for each in fields(self)
                 if isinstance(getattr(self, each.name), Tensor)
             },

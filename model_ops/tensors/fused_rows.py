@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
-from model_ops.tensors.torch_internals import FakeTensor
+from model_ops.tensors.torch_internals import FakeTensor, device_kind
 
 FEWEST_NUMBERS = 1 << 15
 """Smaller tensors take torch's operations: a call of a kernel costs about as much as several of those."""
@@ -56,7 +56,7 @@ def takes(*tensors: Tensor) -> bool:
 
     Fake tensors, by which the planner counts memory, are taken as the plain ones that they stand for."""
     plain = all(
-        type(tensor) in (Tensor, nn.Parameter, FakeTensor) and tensor.device.type == "cpu" and tensor.dtype in DTYPES
+        type(tensor) in (Tensor, nn.Parameter, FakeTensor) and device_kind(tensor) == "cpu" and tensor.dtype in DTYPES
         for tensor in tensors
     )
     return plain and tensors[0].ndim > 1 and tensors[0].numel() >= FEWEST_NUMBERS and not torch.compiler.is_compiling()

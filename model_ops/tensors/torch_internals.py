@@ -7,6 +7,7 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
 - TorchDispatchMode, tree_leaves: follow every operation of a traced step to know how long its tensors live. torch.fx records
   calls in Python, not the operations of the backward pass.
 - int8_matmul: torch has no public product of int8 matrices with int32 accumulation. CPU and CUDA have kernels.
+- scaled_matmul: the public torch.nn.functional.scaled_mm calls the same kernel, but torch 2.9 and earlier lack it.
 - foreach_multiply, foreach_norm: one kernel for all gradients instead of one for each; torch's own optimizers use them.
 - shallow_copy: nn.Module keeps parameters and submodules in dicts of its own. torch.func.functional_call replaces parameters
   too, but calls the module with its hooks and its replaced forward, which is what a copy is made to avoid.
@@ -15,7 +16,8 @@ tests/model_ops/test_torch_internals.py fails if a release of torch changes one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,8 +31,28 @@ TorchDispatchMode = _python_dispatch.TorchDispatchMode
 tree_leaves = _pytree.tree_leaves
 unset_fake_temporarily = fake_tensor.unset_fake_temporarily
 int8_matmul = torch._int_mm
+scaled_matmul = torch._scaled_mm
 foreach_multiply = torch._foreach_mul_
 foreach_norm = torch._foreach_norm
+
+
+_stands_for: list[str] = ["cpu"]
+
+
+def device_kind(tensor: Tensor) -> str:
+    """The type of a tensor's device; of a fake tensor, of the device that it stands for. torch without CUDA cannot fill fake
+    tensors of a CUDA device, so those of a plan are of a CPU and stand for what is planned."""
+    return _stands_for[-1] if isinstance(tensor, FakeTensor) else tensor.device.type
+
+
+@contextmanager
+def standing_for(device: str) -> Iterator[None]:
+    """Fake tensors stand for this type of device inside the block."""
+    _stands_for.append(device)
+    try:
+        yield
+    finally:
+        _stands_for.pop()
 
 
 def shallow_copy(

@@ -22,6 +22,8 @@ from jaxtyping import Float, Float32, Int32
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
 
+from model_ops.tensors.torch_internals import FakeTensor, device_kind
+
 WIDEST_HEAD = 256
 """Largest head_dim of the kernel; head_dim must also be a multiple of 8."""
 
@@ -74,17 +76,18 @@ def takes_varlen_kernel(
     """Whether the kernel computes these streams, forward and backward, on their device. torch is asked, because the answer
     depends on the device's generation, on head_dim, and on what the caller has switched off."""
     head_dim = query.shape[-1]
+    planned = isinstance(query, FakeTensor) and device_kind(query) == "cuda"  # in float32 too: another kernel keeps as much
     fits = (
-        query.is_cuda
+        (query.is_cuda or planned)
         and query.dtype == key.dtype == value.dtype
-        and query.dtype in (torch.bfloat16, torch.float16)
+        and (query.dtype in (torch.bfloat16, torch.float16) or planned)
         and value.shape[-1] == head_dim
         and head_dim % 8 == 0
         and head_dim <= WIDEST_HEAD
         and query.shape[0] > 0
     )
-    if not fits:
-        return False
+    if not fits or planned:
+        return fits
     # One token of each, since torch refuses a causal mask over streams of different lengths, which this kernel supports.
     # requires_grad: some devices lack the backward pass of wide heads.
     asked = [stream.detach()[:1].requires_grad_().transpose(0, 1)[None] for stream in (query, key, value)]

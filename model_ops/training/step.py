@@ -47,7 +47,8 @@ def optimizer_step(
         terms.add(output.terms, double=True)
         metrics.add(output.metrics)
     minimised = torch.stack(minimised).double()
-    means = _over_all_processes([terms, metrics], world)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    means, norm = _over_all_processes([terms, metrics], world, world.norm(gradients))
     counts = {name: count for name, (_, count) in means[0].items()}
     if max(counts.values()) <= 0:
         mine = [row for batch in micro_batches for row in batch.row_ids]
@@ -56,8 +57,7 @@ def optimizer_step(
     if known is not None and any(not math.isclose(counts[term], known[term], rel_tol=1e-5) for term in known):
         raise ModelError(f"{name}: counts() of the loss returned {known}, but its terms counted {counts}; make both agree")
     divisor = 1.0 if known is not None else next(iter(counts.values()))  # several terms were divided before the backward pass
-    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    norm = world.norm(gradients) / divisor
+    norm /= divisor
     of_terms = {term: _mean(*mean) for term, mean in means[0].items()}
     numbers = {
         "loss": sum(value for term, value in of_terms.items() if counts[term]),
@@ -120,15 +120,18 @@ def _objective(output: LossOutput, known: Mapping[str, float] | None) -> Float[T
     return sum(mean.sum / known[term] if known[term] else mean.sum * 0.0 for term, mean in output.terms.items())
 
 
-def _over_all_processes(groups: list[Totals], world: World) -> list[dict[str, tuple[float, float]]]:
-    """(sum, count) of every name, over the micro-batches of all processes."""
+def _over_all_processes(
+    groups: list[Totals], world: World, norm: Float[Tensor, ""]
+) -> tuple[list[dict[str, tuple[float, float]]], float]:
+    """(sum, count) of every name, over all processes and micro-batches, and the norm: a step waits for its device here."""
     names = [(place, name) for place, group in enumerate(groups) for name in group.sums]
     mine = [number for place, name in names for number in (groups[place].sums[name], groups[place].counts[name])]
-    totals = iter(world.totals(_on_the_host(mine)))
+    *mine, of_gradients = _on_the_host([*mine, norm])
+    totals = iter(world.totals(mine))
     found: list[dict[str, tuple[float, float]]] = [{} for _ in groups]
     for place, name in names:
         found[place][name] = (next(totals), next(totals))
-    return found
+    return found, of_gradients
 
 
 def _on_the_host(numbers: list[Tensor | float]) -> list[float]:

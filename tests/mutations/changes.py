@@ -5,6 +5,7 @@ entry along.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Change:
 
 TALKS = "model_ops/environments/test_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
+DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
@@ -448,25 +450,64 @@ CHANGES = {
         "model_ops/tensors/varlen_kernel.py",
         "return -1 if window is None else window - 1",
         "return -1 if window is None else window",
-        (VARLEN,),
+        (DISPATCH,),
     ),
     "CUDA's softmax scale is a tenth higher": Change(
         "model_ops/tensors/varlen_kernel.py",
         "False,\n        scale=scale,",
         "False,\n        scale=1.1 * scale,",
-        (VARLEN, DRAFTS),
+        (DISPATCH,),
     ),
     "CUDA's gradients take another scale": Change(
         "model_ops/tensors/varlen_kernel.py",
         "unused,\n        scale=scale,",
         "unused,\n        scale=1.1 * scale,",
-        (VARLEN, DRAFTS),
+        (DISPATCH,),
     ),
     "a drafter's scale on CUDA is d to the -0.4": Change(
         "model_ops/speculators/backbone/draft_attention.py",
         "varlen_forward(query, keys, values, _boundaries(layout), query.shape[-1] ** -0.5)",
         "varlen_forward(query, keys, values, _boundaries(layout), query.shape[-1] ** -0.4)",
-        (DRAFTS,),
+        (DISPATCH,),
+    ),
+    "CUDA's window sees the next position": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "window_size_right=0,\n    )\n    return output, normaliser",
+        "window_size_right=1,\n    )\n    return output, normaliser",
+        (VARLEN, DISPATCH),
+    ),
+    "CUDA's gradients see beyond a window": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "window is None,\n        random_state,",
+        "True,\n        random_state,",
+        (DISPATCH,),
+    ),
+    "a drafter's documents end where their queries do": Change(
+        "model_ops/speculators/backbone/draft_attention.py",
+        "Boundaries.of_starts(layout.query_starts, layout.key_starts, layout.device)",
+        "Boundaries.of_starts(layout.query_starts, layout.query_starts, layout.device)",
+        (DRAFTS, DISPATCH),
+    ),
+    "FP8 products leave out the scales of the weight": Change(
+        "model_ops/quantization/fp8_linear.py",
+        "right_scale.float().t().contiguous()",
+        "torch.ones_like(right_scale).t().contiguous()",
+        (DISPATCH,),
+    ),
+    "adapters of one input share a scale": Change(
+        "model_ops/adapters/lora.py",
+        "of_ups.append((gradient.T @ part).mul_(layer.scaling))",
+        "of_ups.append(gradient.T @ part)",
+        ("model_ops/cuda/test_shared_inputs.py",),
+    ),
+    "a graph is kept over tensors that moved": Change(
+        "model_ops/decoding/ragged_cache.py",
+        "            self.graphs.clear()\n",
+        "",
+        ("model_ops/cuda/test_graphed_decoding.py",),
+    ),
+    "copied drafts stay on the CPU": Change(
+        "model_ops/drafting/lookup.py", "Proposal(tokens.to(self.device), ", "Proposal(tokens, ", (DISPATCH,)
     ),
     # LoRA, quantization
     "rsLoRA divides by the rank": Change(
@@ -650,12 +691,21 @@ CHANGES = {
         ("resources/deciding/test_budget.py",),
     ),
     "devices reach half of their speed": Change(
-        "model_ops/planning/speed.py", "ASSUMED_MFU = 0.40", "ASSUMED_MFU = 0.20", (PLAN,)
+        "model_ops/machine/device_rates.py", "COPY_SHARE = 0.71,", "COPY_SHARE = 0.355,", (PLAN,)
+    ),
+    "a plan leaves out the bytes between products": Change(
+        "model_ops/planning/speed.py", " + needs.moved_bytes / rates.copy_tb_s", "", (PLAN,)
+    ),
+    "the planner takes the kernels of a CPU for those of a device": Change(
+        "model_ops/tensors/torch_internals.py",
+        "return _stands_for[-1] if isinstance(tensor, FakeTensor)",
+        'return "cpu" if isinstance(tensor, FakeTensor)',
+        ("model_ops/planning/test_traced_attention.py",),
     ),
     "the planner's attention keeps nothing": Change(
-        "model_ops/planning/step_trace.py",
-        "ctx.save_for_backward(query, key, value, output, query.new_empty(query.shape[:3], dtype=torch.float32))",
-        "ctx.save_for_backward(*(each.new_empty(0) for each in (query, key, value, output, output)))",
+        "model_ops/models/attention.py",
+        "ctx.save_for_backward(query, key, value, output, normaliser, ",
+        "ctx.save_for_backward(*(each.new_empty(0) for each in (query, key, value, output, normaliser)), ",
         ("model_ops/planning/test_traced_attention.py",),
     ),
     # preference training
@@ -690,3 +740,25 @@ CHANGES = {
         (GATES,),
     ),
 }
+
+if find_spec("triton") is not None:  # else the tests of its kernels are skipped
+    CHANGES |= {
+        "CUDA's norm forgets the residual stream's gradient": Change(
+            "model_ops/tensors/triton_rows.py", "found += tl.load(carried", "found += 0.5 * tl.load(carried", (ROWS, LAYERS)
+        ),
+        "CUDA's rotary gradient turns the wrong way": Change(
+            "model_ops/tensors/memory_efficient_layers.py", "cos[0], sin[0], -1.0)", "cos[0], sin[0], 1.0)", (LAYERS,)
+        ),
+        "CUDA's gated gradient takes the sigmoid for its slope": Change(
+            "model_ops/tensors/triton_rows.py",
+            "steep = share + active * (1.0 - share) * slope",
+            "steep = share + 0.0 * active * (1.0 - share) * slope",
+            (ROWS,),
+        ),
+        "GPTQ's kernel spreads half of an error": Change(
+            "model_ops/calibration/triton_gptq.py",
+            "left - error[:, None] * later",
+            "left - 0.5 * error[:, None] * later",
+            (ROWS,),
+        ),
+    }

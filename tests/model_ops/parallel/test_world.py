@@ -25,7 +25,7 @@ folder = Path(sys.argv[1])
 def norms():
     world = World.start(MeshSettings(dp_shard=2), torch.device("cpu"))
     parts = [distribute_tensor(torch.tensor([[3.0, 4.0]]), world.mesh.fsdp, [Shard(0)])]
-    return [world.norm(parts), world.norm([*parts, distribute_tensor(torch.tensor([12.0]), world.mesh.fsdp, [Replicate()])])]
+    return [float(world.norm(parts)), float(world.norm([*parts, distribute_tensor(torch.tensor([12.0]), world.mesh.fsdp, [Replicate()])]))]
 
 def draws(mesh):
     settings = TrainingSettings(steps=2, learning_rate=1e-3, tokens_per_step=256, max_length=64, precision="float32",

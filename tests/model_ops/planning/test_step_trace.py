@@ -6,13 +6,16 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-import model_ops.models.attention  # noqa: F401  registers "packed"
+import model_ops.models.attention
 from model_ops.documents.packing import Document, to_batch
+from model_ops.losses import head
 from model_ops.objectives.sft import next_token_loss
 from model_ops.planning.needs import Training, count_weights, needs_of
 from model_ops.planning.step_trace import LiveBytes, TraceSettings, trace_micro_batch
+from model_ops.tensors import cuda_rows, fused_rows, memory_efficient_layers
 from model_ops.tensors.memory_efficient_layers import use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
+from tests.model_ops.flash_by_definition import FlashByDefinition
 from tests.model_ops.tiny_models import tiny_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("step trace")]
@@ -70,12 +73,28 @@ def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, leng
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
-def test_a_step_of_a_device_takes_what_a_real_one_with_its_attention_does(checkpointing):
-    """The stand-in for the fused kernel keeps real tensors here, which are counted as they are."""
+def test_a_step_of_a_device_takes_what_its_own_code_does_on_real_tensors(monkeypatch, checkpointing):
+    """Triton's kernels are left out, which allocate nothing themselves; the flash operators are computed by definition."""
     config = AutoConfig.for_model("llama", num_hidden_layers=3, vocab_size=96, tie_word_embeddings=True, **SHAPE)
-    traced = trace_micro_batch(config, TraceSettings(512, 508, checkpointing, device="cuda"))
-    found = measured(3, 512, 128, checkpointing, attention="traced_fused", vocab_size=96)
+    traced = trace_micro_batch(config, TraceSettings(512, 508, checkpointing, device="cuda", document_tokens=128))
+    monkeypatch.setattr(cuda_rows, "takes", lambda *tensors: all(tensor.dtype in cuda_rows.DTYPES for tensor in tensors))
+    monkeypatch.setattr(cuda_rows, "_launch", lambda *_, **__: None)
+    monkeypatch.setattr(memory_efficient_layers, "_on_cuda", lambda model: True)
+    monkeypatch.setattr(fused_rows, "takes", lambda *_: False)
+    monkeypatch.setattr(model_ops.models.attention, "takes_varlen_kernel", lambda *_: True)
+    for table in (head.CHUNK_ELEMENTS, head.SOFTMAX_ELEMENTS):
+        monkeypatch.setitem(table, "cpu", table["cuda"])
+    monkeypatch.setattr(head, "ADDED_AT_ONCE", 1 << 30)
+    with FlashByDefinition():
+        found = measured(3, 512, 128, checkpointing, vocab_size=96)
     assert traced.peak(3, accumulating=False) == pytest.approx(found, rel=0.06)
+
+
+def test_a_distilled_step_counts_the_distributions_of_the_teacher():
+    config = AutoConfig.for_model("llama", num_hidden_layers=2, vocab_size=20_000, tie_word_embeddings=True, **SHAPE)
+    plain, distilled = (trace_micro_batch(config, TraceSettings(256, 256, distilled=wanted)) for wanted in (False, True))
+    logits = 4 * 256 * 20_000  # in float32, all of them in one chunk of a device
+    assert 2 * logits < distilled.head - plain.head < 8 * logits
 
 
 def test_kept_is_nearly_the_input_of_a_block_where_all_is_checkpointed():
@@ -85,9 +104,10 @@ def test_kept_is_nearly_the_input_of_a_block_where_all_is_checkpointed():
     frozen = trace_micro_batch(config, TraceSettings(256, 256, "full", weights="bfloat16", adapter_rank=4))
     assert frozen.kept == 256 * 64 * 2
     everything = trace_micro_batch(config, TraceSettings(256, 256, "none"))
-    # of attention (keys and values repeated) 4 x 64 numbers and 4 log-sum-exps; inputs of two norms in float32, their outputs;
-    # gate, up, product
-    assert everything.kept == pytest.approx(256 * (2 * 4 * 64 + 4 * 4 + 2 * 64 * 4 + 2 * 64 * 2 + 3 * 160 * 2), rel=0.03)
+    # of attention queries, keys, values and output, and 4 log-sum-exps; of two norms what they read in float32, their output and
+    # one number; gate, up, product
+    of_attention, of_norms = 2 * (2 * 64 + 2 * 32) + 4 * 4, 2 * (64 * 4 + 64 * 2 + 4)
+    assert everything.kept == pytest.approx(256 * (of_attention + of_norms + 3 * 160 * 2), rel=0.03)
 
 
 def test_gradients_are_those_of_the_weights_that_are_trained():
