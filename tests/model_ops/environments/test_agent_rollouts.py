@@ -56,6 +56,9 @@ def run(row, base_url, api_key):
         second = ask(base_url, api_key, [user, message, {"role": "user", "content": "a"}], tools=TOOLS)
         third = ask(base_url, api_key, [user, message, {"role": "user", "content": "b"}], tools=TOOLS)
         return 0.5
+    if how == "edit":
+        ask(base_url, api_key, [{"role": "user", "content": "another"}, message, {"role": "user", "content": "b"}], tools=TOOLS)
+        return 0.5
     if how == "endless":
         messages = [user]
         while "error" not in (said := ask(base_url, api_key, messages, tools=TOOLS)):
@@ -164,6 +167,13 @@ def test_another_branch_is_a_further_rollout_of_the_attempt(agent, tmp_path):
     tokenizer = tokenizer_of(CHATML, END)
     assert sampled_text(one) == call("look") + f"cat{END}" and sampled_text(other) == f"dog{END}"
     assert tokenizer.decode(other.prompt).endswith("<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_history_that_the_agent_edits_is_a_further_rollout(agent, tmp_path):
+    found, _ = play(agent, ["edit"], tmp_path)
+    one, other = found["edit"]
+    assert sampled_text(one) == call("look") and sampled_text(other) == f"cat{END}"
+    assert "another" in tokenizer_of(CHATML, END).decode(other.prompt)
 
 
 def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
