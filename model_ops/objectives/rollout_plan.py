@@ -47,6 +47,7 @@ from model_ops.objectives.rollout_batches import (
 from model_ops.objectives.start_weights import StartWeights
 from model_ops.parallel import World
 from model_ops.rollouts import (
+    ROLLOUT_ROWS,
     Engine,
     Outcome,
     PromptPool,
@@ -63,22 +64,6 @@ CANARY_GAP = 1e-4
 CANARY_ROLLOUTS = 4
 SILENT_ROUNDS, MOSTLY = 5, 0.9
 """A warning after so many rounds in a row in which at least this share of groups taught nothing."""
-SCHEMA = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("step", pa.int64()),
-        ("answer", pa.int64()),
-        ("version", pa.int64()),
-        ("grade", pa.float64()),
-        ("parts", pa.map_(pa.string(), pa.float64())),
-        ("problem", pa.string()),
-        ("tokens", pa.int64()),
-        ("ended", pa.bool_()),
-        ("learnt", pa.bool_()),
-        ("gap", pa.float64()),
-    ]
-)
-
 
 LearntGroup = tuple[str, list[LearntRollout]]
 """Id of a prompt's row, and its rollouts that are learnt."""
@@ -168,9 +153,8 @@ class RolloutPlan:
         self._silent = state["silent"]
 
     def table(self) -> pa.Table:
-        """Every rollout. answer: number of its attempt among those at the prompt. step: optimizer steps after which its round
-        was sampled. gap: mean |log-ratio| by token, where it was learnt."""
-        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SCHEMA)
+        """Every rollout."""
+        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=ROLLOUT_ROWS)
 
     def counts(self) -> dict[str, float]:
         """Numbers of the whole run, and mean grade and length of the first and the last round."""
@@ -202,6 +186,7 @@ class RolloutPlan:
                 number += 1
                 yield {
                     "row_id": self.prompts[place].row_id,
+                    "interaction_ids": self.prompts[place].columns.get("interaction_ids") or [],
                     "step": chunk.round * self.settings.sync_steps,
                     "answer": kept.attempt,
                     "version": kept.version,

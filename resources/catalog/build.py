@@ -54,7 +54,7 @@ _OF_ARTEFACTS = (
     "decisions",
 )
 _MADE_WITH_DATASETS = ("datasets", "metrics")
-_OVER_FILES = ("dataset_rows", "metrics_lines", "sampled_answers")
+_OVER_FILES = ("dataset_rows", "metrics_lines", "sampled_answers", "rollouts")
 _LAST = (
     "feedback",
     "acceptance_by_shape",

@@ -20,6 +20,7 @@ from model_ops.evaluation import row_tables
 from model_ops.files import sentence
 from model_ops.objectives import SAMPLED_ANSWER_ROWS
 from model_ops.operations import ANSWER_ROWS, LIMIT_ROWS
+from model_ops.rollouts import ROLLOUT_ROWS
 from resources.catalog.column_lineage import columns_of
 from resources.composing import DATASET_SCHEMAS
 from resources.lake import SCHEMAS, rows, sql_literal, sql_text
@@ -46,7 +47,8 @@ RELATIONS = {
     "datasets": "Every version of every dataset, and the name of its view: one row per version and kind of file",
     "models": "Every version of every model and drafter",
     "metrics": "Numbers of every artefact: of its manifest, and of each logged step of its training",
-    "sampled_answers": "Answers that models gave while they were trained, and their grades",
+    "sampled_answers": "Answers that models gave while they were trained on preferences, and their grades",
+    "rollouts": "Attempts at prompts that models made in reinforcement fine-tuning, and their grades",
     "metrics_lines": "Lines of every version's metrics.jsonl, as JSON",
     "nodes": "Everything in the lineage: versions of datasets, models and releases, table slices, external files",
     "edges": "What was made from what: child was made from parent",
@@ -114,6 +116,7 @@ READS = {
     "metrics": ("artefacts",),
     "metrics_lines": ("artefacts",),
     "sampled_answers": ("sft_dataset", "artefacts"),
+    "rollouts": ("sft_dataset", "artefacts"),
     "nodes": ("lineage_nodes",),
     "edges": ("lineage_edges",),
     "weight_lineage": ("lineage",),
@@ -349,6 +352,7 @@ DESCRIBED: dict[str, pa.Schema] = {
     "evaluation_report_task_scores": row_tables.TASK_ROWS,
     "evaluation_report_acceptance": row_tables.ACCEPTANCE_ROWS,
     "sampled_answers": SAMPLED_ANSWER_ROWS,
+    "rollouts": ROLLOUT_ROWS,
 }
 """Tables, and files of datasets, whose columns have sentences in their schema."""
 

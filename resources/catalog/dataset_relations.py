@@ -43,7 +43,7 @@ class _Kind:
 def create_dataset_relations(
     connection: duckdb.DuckDBPyConnection, lake: LakeLayout, manifests: pa.Table, pointers: pa.Table
 ) -> tuple[dict[str, str], dict[str, list[Path]]]:
-    """Creates the views of datasets, `dataset_rows`, `metrics_lines`, `sampled_answers`, and the rows for `datasets`.
+    """Creates the views of datasets, `dataset_rows`, `metrics_lines`, `sampled_answers`, `rollouts`, and rows for `datasets`.
 
     Returns, for each view, its dataset (with the kind of file, if there are several), and the files behind it.
     """
@@ -76,6 +76,7 @@ def create_dataset_relations(
     for view, name, statement, without in (
         ("metrics_lines", "metrics.jsonl", "catalog/artefacts/metrics_lines", "catalog/artefacts/metrics_lines_empty"),
         ("sampled_answers", "sampled.parquet", "catalog/artefacts/sampled_answers", "catalog/artefacts/sampled_answers_empty"),
+        ("rollouts", "rollouts.parquet", "catalog/artefacts/rollouts", "catalog/artefacts/rollouts_empty"),
     ):
         files[view] = _over_files(connection, lake, manifests, name, statement, without)
     connection.register("listed_datasets", pa.Table.from_pylist(listed, schema=_LISTED))

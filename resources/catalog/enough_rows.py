@@ -87,6 +87,7 @@ FILLED_BY = {
     "weight_lineage": RUN,
     "view_files": RUN,
     "metrics_lines": RUN,
+    "rollouts": "no model was trained by reinforcement (rft in the recipe)",
     "sampled_answers": "no model answered prompts while it was trained (preference.on_policy in the recipe)",
     "edges": RUN,
     "nodes": RUN,

@@ -62,8 +62,9 @@ def rows_in_artefacts(lake: LakeLayout, selection: Selection) -> Iterator[Hit]:
     for manifest in sorted([*lake.root.glob("datasets/*/*/*/manifest.json"), *lake.root.glob("models/*/*/*/manifest.json")]):
         directory, kind = manifest.parent, manifest.parts[-5].removesuffix("s")
         workload, name, version = directory.parts[-3:]
-        pattern = "*.parquet" if kind == "dataset" else SAMPLED
-        files = sorted(path for path in directory.rglob(pattern) if not path.name.startswith("."))
+        files = sorted(path for path in directory.rglob("*.parquet") if not path.name.startswith("."))
+        if kind == "model":
+            files = [path for path in files if path.name in SAMPLED]
         names = [path.relative_to(directory).as_posix() for path in files]
         for path, relative in zip(files, names, strict=True):
             if found := ids.count(path):

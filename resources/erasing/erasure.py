@@ -252,7 +252,7 @@ def _fetch_rows(lake: LakeLayout) -> None:
     for folder in ("datasets", "answers"):
         lake.mirror.fetch(lake.root / folder)
     for folder in ("models", "releases", "endpoints"):
-        lake.mirror.fetch(lake.root / folder, lambda path, size: path.name == SAMPLED or is_searched(path, size))
+        lake.mirror.fetch(lake.root / folder, lambda path, size: path.name in SAMPLED or is_searched(path, size))
 
 
 def _bury(tables: Tables, request: PendingErasure, selection: Selection) -> None:

@@ -31,8 +31,8 @@ BESIDE = frozenset({ERASED, TAINTED, ELSEWHERE, SIGNATURE, SIGNED_PROVENANCE})
 APPROVAL_PAGE = "approval.html"
 PAGES = frozenset({"report.md", "report.html", APPROVAL_PAGE})
 """Pages of a release that show rows, and that an erasure may therefore rewrite."""
-SAMPLED = "sampled.parquet"
-"""Of a model: the ids and grades of answers that it gave while it was trained, of which an erasure may take rows."""
+SAMPLED = frozenset({"sampled.parquet", "rollouts.parquet"})
+"""Of a model: ids and grades of answers that it gave while it was trained, of which an erasure may take rows."""
 
 SPLITS = frozenset({"train", "validation", "test"})
 
@@ -130,7 +130,7 @@ def note_erased(
 def after_erasure(directory: Path, kind: str, files: Sequence[File]) -> list[File]:
     """The files of a manifest, with those that an erasure rewrote as they are now: of a dataset any, of a release its pages,
     of a model SAMPLED. A record of anything else counts for nothing, so that it cannot hide changed weights or scripts."""
-    noted, rewritten = erased_in(directory), {SAMPLED} if kind == "model" else PAGES
+    noted, rewritten = erased_in(directory), SAMPLED if kind == "model" else PAGES
     if noted is None:
         return list(files)
     return [noted.files.get(file.path, file) if kind == "dataset" or file.path in rewritten else file for file in files]

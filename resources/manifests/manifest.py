@@ -22,7 +22,7 @@ from resources.manifests.erased import BESIDE, ERASED, SAMPLED, ErasedRecordErro
 SCRATCH = ".work"
 """Checkpoints and caches of an unfinished operation; never part of an artefact."""
 
-RUN_RECORDS = frozenset({"metrics.jsonl", "speed.json", "server.log", "bom.cdx.json", "provenance.json", SAMPLED})
+RUN_RECORDS = SAMPLED | {"metrics.jsonl", "speed.json", "server.log", "bom.cdx.json", "provenance.json"}
 """Records of a run (seconds, tokens/s, memory, a server's output, when and by which run it was made): listed in the manifest,
 but not part of the artefact's digest. So the same weights from the same inputs have the same digest in every lake and on every
 run."""

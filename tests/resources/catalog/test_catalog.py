@@ -19,6 +19,7 @@ from interaction_rows import START, days_of, interaction, store
 
 from model_ops.files.atomic_files import write_json
 from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS
+from model_ops.rollouts.rollout_rows import ROLLOUT_ROWS
 from resources.catalog.build import rebuild
 from resources.catalog.catalog import CatalogError, ask, lineage_of, query
 from resources.catalog.comments import RELATIONS
@@ -190,18 +191,29 @@ def test_versions_whose_types_differ_are_not_read_as_one(tmp_path):
     assert said["comment"].endswith("all versions whose columns have the types of the current one")
 
 
-def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path):
-    measured = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake"))
-    assert query(measured, "from sampled_answers").to_pylist() == []
+GRADED = {"row_id": "p1", "interaction_ids": ["i1"], "step": 10, "answer": 3, "grade": 0.5, "parts": [("brief", 0.5)]}
+GRADED |= {"problem": "", "tokens": 7, "ended": True}
+
+
+@pytest.mark.parametrize(
+    ("relation", "file", "schema", "more"),
+    [
+        ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
+        ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"version": 9, "learnt": True, "gap": 0.25}),
+    ],
+)
+def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, relation, file, schema, more):
+    measured, row = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake")), {**GRADED, **more}
+    assert query(measured, f"from {relation}").to_pylist() == []
     home = measured.root / "models" / "tutor" / "sft_model" / "abcdef123456"
-    row = {"row_id": "p1", "interaction_ids": ["i1"], "step": 10, "answer": 3, "grade": 0.5, "parts": [("brief", 0.5)], "problem": "", "side": "chosen", "tokens": 7, "ended": True}  # fmt: skip
-    pq.write_table(pa.Table.from_pylist([row], schema=SAMPLED_ANSWER_ROWS), home / "sampled.parquet")
-    before = query(measured, "select column_name, column_type from (describe sampled_answers)").to_pylist()
+    pq.write_table(pa.Table.from_pylist([row], schema=schema), home / file)
+    columns = f"select column_name, column_type from (describe {relation})"
+    before = query(measured, columns).to_pylist()
     rebuild(measured)
-    assert query(measured, "select * replace (parts['brief'] as parts) from sampled_answers").to_pylist() == [
+    assert query(measured, f"select * replace (parts['brief'] as parts) from {relation}").to_pylist() == [
         {"node": "model:tutor/sft_model@abcdef123456", **row, "parts": 0.5}
     ]
-    assert query(measured, "select column_name, column_type from (describe sampled_answers)").to_pylist() == before
+    assert query(measured, columns).to_pylist() == before
 
 
 def test_metrics_are_one_long_table(lake, tmp_path):

@@ -1,0 +1,26 @@
+"""The columns of rollouts.parquet. Importing this file imports no torch."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from model_ops.files import column
+
+ROLLOUT_ROWS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("interaction_ids", pa.list_(pa.string())),
+        column("step", pa.int64(), description="optimizer steps after which the rollout's round was sampled"),
+        column("answer", pa.int64(), description="number of its attempt among those at the prompt, from 0"),
+        column("version", pa.int64(), description="optimizer steps of the weights that sampled"),
+        column("grade", pa.float64(), description="how good the attempt is, by the recipe's grader; null: no grade"),
+        column("parts", pa.map_(pa.string(), pa.float64()), description="grade by part: parts['correct']"),
+        column("problem", pa.string(), description="why a grader or an environment failed; empty if none did"),
+        column("tokens", pa.int64(), description="sampled tokens"),
+        column("ended", pa.bool_(), description="whether the attempt came to its end, or a limit cut it"),
+        column("learnt", pa.bool_(), description="whether it was learnt, or left out (equal grades, no grade, cut)"),
+        column("gap", pa.float64(), description="mean difference of log-probability to the sampler's by token, where learnt"),
+    ]
+)
+"""A row for each rollout. It holds no text, and ids by which an erasure finds its rows. Columns without a sentence are those of
+the rows that were asked."""
