@@ -1,6 +1,6 @@
 """Preference training against TRL 1.16 at the fastest of its settings: DPO and KTO on pairs with long and with short prompts.
 
-    python -m benchmarks.preference_peers                  # 10 to 15 minutes on 2 quiet cores
+    python -m benchmarks.preference_peers                  # about 40 minutes on 2 quiet cores
     python -m benchmarks.preference_peers --quick          # one round of a few pairs: the figures mean nothing
     python -m benchmarks.preference_peers --peers VENV     # an environment that holds TRL 1.16 already
 
