@@ -78,7 +78,7 @@ class RftSettings(TuningSettings):
         16,
         ge=1,
         le=65_536,
-        description="Prompts that are answered for each step: with 8 answers each, 128 of them even out the noise of a gradient",
+        description="Prompts that are answered for each step: 128 answers, with 8 each, even out the noise of a gradient",
     )
     answers: int = Field(
         8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other; frameworks take 8 to 16"
@@ -97,7 +97,8 @@ class RftSettings(TuningSettings):
         1.0,
         gt=0,
         le=100,
-        description="Temperature at which the model samples, and by which logits are divided in the loss. 1 is the model as it is",
+        description="Temperature at which the model samples, and by which logits are divided in the loss. 1 is the model as "
+        "it is",
     )
     max_new_tokens: int = Field(
         256, ge=1, le=1_000_000, description="Longest sampled answer. A round lasts as long as its longest one"
@@ -134,7 +135,8 @@ class RftSettings(TuningSettings):
     held_out_answers: int = Field(4, ge=1, le=1_024, description="Answers to each of them")
     held_out_grader: GraderSettings | None = Field(
         None,
-        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the rows verify themselves with where every row does, else "
+        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the rows "
+        "verify themselves with where every row does, else "
         "`grader`",
     )
     schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
