@@ -135,9 +135,8 @@ class RftSettings(TuningSettings):
     held_out_answers: int = Field(4, ge=1, le=1_024, description="Answers to each of them")
     held_out_grader: GraderSettings | None = Field(
         None,
-        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the rows "
-        "verify themselves with where every row does, else "
-        "`grader`",
+        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the "
+        "rows verify themselves with where every row does, else `grader`",
     )
     schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
         "constant", description="Learning rate after the warm-up; rewards have no end to decay towards"
