@@ -13,6 +13,7 @@ from model_ops.training import TrainingSettings, TuningSettings
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
+FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
     "dr_grpo": ("centred", "constant"),
@@ -36,9 +37,30 @@ class RftSettings(TuningSettings):
     """Reinforcement fine-tuning: the model answers prompts while it trains, and answers that a grader likes become likelier."""
 
     enabled: bool = Field(True, description="false: nothing is learnt from rewards")
-    grader: GraderSettings = Field(
+    grader: GraderSettings | None = Field(
+        None,
         description="Who says how good an answer is: `verifier`, `rewards.py:grade`, or several: "
-        "[reinforcement.md](reinforcement.md#graders)"
+        "[reinforcement.md](reinforcement.md#graders). Left out: the environment or the agent says it",
+    )
+    environment: str | None = Field(
+        None,
+        pattern=FILE_AND_NAME,
+        description="A class of a file, as `envs.py:Shop`, in whose objects the model acts over several turns: "
+        "[environments.md](environments.md). Left out: none",
+    )
+    agent: str | None = Field(
+        None,
+        pattern=FILE_AND_NAME,
+        description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
+        "[environments.md](environments.md#agents). Left out: none",
+    )
+    max_turns: int = Field(8, ge=1, le=1_000, description="environment, agent: most turns of the model in one attempt")
+    seconds: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="environment: most seconds of one call of its methods. agent: most seconds of an attempt, beside those in "
+        "which the model answers. Left out: 10, and 300 of an agent",
     )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
@@ -78,7 +100,7 @@ class RftSettings(TuningSettings):
         16,
         ge=1,
         le=65_536,
-        description="Prompts that are answered for each step: 128 answers, with 8 each, even out the noise of a gradient",
+        description="Prompts that are answered for each step: 128 answers, 8 to each, even out the noise of a gradient",
     )
     answers: int = Field(
         8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other; frameworks take 8 to 16"
@@ -97,8 +119,8 @@ class RftSettings(TuningSettings):
         1.0,
         gt=0,
         le=100,
-        description="Temperature at which the model samples, and by which logits are divided in the loss. 1 is the model as "
-        "it is",
+        description="Temperature at which the model samples, and by which logits are divided in the loss. 1 is the model "
+        "as it is",
     )
     max_new_tokens: int = Field(
         256, ge=1, le=1_000_000, description="Longest sampled answer. A round lasts as long as its longest one"
@@ -135,8 +157,8 @@ class RftSettings(TuningSettings):
     held_out_answers: int = Field(4, ge=1, le=1_024, description="Answers to each of them")
     held_out_grader: GraderSettings | None = Field(
         None,
-        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the "
-        "rows verify themselves with where every row does, else `grader`",
+        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what "
+        "the rows verify themselves with where every row does, else `grader`",
     )
     schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
         "constant", description="Learning rate after the warm-up; rewards have no end to decay towards"
@@ -157,6 +179,10 @@ class RftSettings(TuningSettings):
         "aggregation": "each loss has its own",
         "overlong_tokens": "a fifth of max_new_tokens",
         "held_out_grader": "the rows' own, or grader",
+        "environment": "none",
+        "agent": "none",
+        "grader": "the environment or the agent",
+        "seconds": "10, of an agent 300",
     }
 
     @model_validator(mode="after")
@@ -167,6 +193,12 @@ class RftSettings(TuningSettings):
 
     def _contradictions(self) -> Iterator[str]:
         """Sentences about keys that contradict each other."""
+        if sum(each is not None for each in (self.grader, self.environment, self.agent)) != 1:
+            yield "`grader`, `environment` or `agent` says how good an answer is: give one of them"
+        if self.grader is None and self.held_out_grader is not None:
+            yield "held_out_grader grades single answers, and there are attempts of several turns: leave it out"
+        if self.grader is None and self.overlong == "penalty":
+            yield "overlong: penalty measures one answer, and an attempt of several turns has more: choose mask or none"
         for key, readers in READ_BY.items():
             if getattr(self, key) is not None and self.loss not in readers:
                 yield f"{key} is given, and only {', '.join(readers)} reads it: leave {key} out, or choose such a loss"
@@ -195,6 +227,11 @@ class RftSettings(TuningSettings):
         """Graders by key."""
         both = {"grader": self.grader, "held_out_grader": self.held_out_grader}
         return {key: grader for key, grader in both.items() if grader is not None}
+
+    @property
+    def files(self) -> list[str]:
+        """Files of grading functions, and of the environment or the agent."""
+        return [*self.grader_files, *(named.rpartition(":")[0] for named in (self.environment, self.agent) if named)]
 
     @property
     def grader_files(self) -> list[str]:
