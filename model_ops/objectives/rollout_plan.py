@@ -29,6 +29,7 @@ import torch
 from torch import nn
 
 from model_ops.documents import MICRO_BATCH_TOKENS
+from model_ops.files import bare
 from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
@@ -154,7 +155,7 @@ class RolloutPlan:
 
     def table(self) -> pa.Table:
         """Every rollout."""
-        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=ROLLOUT_ROWS)
+        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=bare(ROLLOUT_ROWS))
 
     def counts(self) -> dict[str, float]:
         """Numbers of the whole run, and mean grade and length of the first and the last round."""

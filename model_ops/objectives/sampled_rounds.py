@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from transformers import PreTrainedTokenizerBase
 
+from model_ops.files import bare
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
 from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS
@@ -105,7 +106,9 @@ class SampledRounds:
 
     def table(self) -> pa.Table:
         """Every graded answer. step: steps after which the model gave it. side: chosen, rejected or ''."""
-        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=SAMPLED_ANSWER_ROWS)
+        return pa.Table.from_pylist(
+            [row for chunk in self.log.chunks for row in self._rows(chunk)], schema=bare(SAMPLED_ANSWER_ROWS)
+        )
 
     def _rows(self, chunk: SampledChunk) -> Iterator[dict[str, Any]]:
         for place, answers, grades, side in zip(chunk.prompts, chunk.answers, chunk.grades, chunk.sides, strict=False):

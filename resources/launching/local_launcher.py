@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import psutil
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
@@ -36,6 +35,7 @@ from model_ops.files import write_text
 from model_ops.jobs import Job, counted
 from model_ops.parallel import MeshSettings
 from resources.launching.device_groups import leased_devices
+from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
 from resources.launching.processes import child_environment, python_module
 from resources.launching.progress import PhasePace, relay
@@ -276,28 +276,3 @@ def ask_for_another_try(context: dg.AssetExecutionContext | None) -> None:
     """Marks the run for one retry, if the daemon launched it. A run of `millrace run` is continued by the next one."""
     if context is not None and context.run.remote_job_origin is not None:
         context.instance.add_run_tags(context.run_id, ONCE)
-
-
-CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
-
-def killed_sentence(who: str, signal_name: str) -> str:
-    """A sentence: a process was killed, the usual reason, and what to do."""
-    reason = ", as the system does when memory runs out" if signal_name == "SIGKILL" else ""
-    return f"{who} was killed ({signal_name}) before its job was done{reason}; checkpoints are kept, run again to continue"
-
-
-def memory_sentence(peak_mb: float | None) -> str:
-    """The peak memory and the limit, as text; empty without a measurement. peak_mb: in MiB."""
-    return f" ({peak_mb / 1024:.1f} of {memory_limit() / 2**30:.1f} GiB memory were in use)" if peak_mb else ""
-
-
-def memory_limit() -> int:
-    """Bytes of memory that processes here may use: the container's limit, else the machine's memory."""
-    machine = psutil.virtual_memory().total
-    for file in CGROUP_LIMITS:
-        try:
-            return min(machine, int(file.read_text()))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return machine

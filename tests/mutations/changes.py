@@ -595,12 +595,6 @@ CHANGES = {
         "most > 2 *",
         (GRADERS,),
     ),
-    "a program of tests says that it passed": Change(
-        "model_ops/tasks/unit_tests.py",
-        "said[1:2] == [word]",
-        "bool(said[1:])",
-        ("model_ops/test_sandbox.py",),
-    ),
     "a cut answer is chosen": Change(
         "model_ops/objectives/sampled_rounds.py",
         "whole = [place for place in graded if ended[place]]",
@@ -620,13 +614,13 @@ CHANGES = {
         (SAMPLED,),
     ),
     "the reference is the present model": Change(
-        "model_ops/objectives/sampled_pairs.py",
+        "model_ops/objectives/start_weights.py",
         "parameter.data, kept.data = kept.data, parameter.data",
         "pass",
         (SAMPLED,),
     ),
     "answers come without the adapter": Change(
-        "model_ops/objectives/on_policy.py",
+        "model_ops/rollouts/in_process.py",
         "left.pop(name).copy_(weight)",
         "left.pop(name).copy_(own[name])",
         (SAMPLED,),

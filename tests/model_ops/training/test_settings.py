@@ -15,8 +15,8 @@ STAGES = {
 
 def of(stage, **values):
     """Settings of a stage; of a drafter, its architecture named as a recipe names it."""
-    named = {"architecture": stage.partition(" ")[2]} if stage in DRAFTERS else {}
-    return STAGES[stage](**named, **values)
+    named = {"architecture": stage.partition(" ")[2]} if stage in DRAFTERS else {"grader": "verifier"} if stage == "rft" else {}
+    return STAGES[stage](**{**named, **values})
 
 
 def test_four_stages_train():

@@ -23,7 +23,7 @@ from resources.releasing.summary import Summary
 from resources.stages.model_policy import ModelPolicy
 from resources.workshop.workshop import Workshop
 
-ALONE = ModelPolicy(off=frozenset({"second_sft", "preference", "merge", "student", "quantize", "speculator"}))
+ALONE = ModelPolicy(off=frozenset({"second_sft", "preference", "rft", "merge", "student", "quantize", "speculator"}))
 
 
 class Launcher:
@@ -126,7 +126,7 @@ def test_a_drafter_that_accepts_less_than_the_champions_refuses_the_release(tmp_
         "workshop": Workshop(registry, launcher, threads=1),
         "evals": {},
         "evaluate_settings": EvaluateSettings(),
-        "policy": ModelPolicy(off=frozenset({"second_sft", "preference", "merge", "student", "quantize"})),
+        "policy": ModelPolicy(off=frozenset({"second_sft", "preference", "rft", "merge", "student", "quantize"})),
         "release_settings": ReleaseSettings(gates=only),
         "speculator_settings": speculator_settings(),
     }

@@ -32,7 +32,7 @@ class Launcher:
         return {}
 
 
-ONE_STAGE = frozenset({"merge", "preference", "second_sft"})
+ONE_STAGE = frozenset({"merge", "preference", "rft", "second_sft"})
 
 
 @pytest.fixture

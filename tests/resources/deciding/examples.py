@@ -19,6 +19,7 @@ FACTS = RecipeFacts(
                 "second_sft",
                 "preference",
                 "reward_model",
+                "rft",
                 "merge",
                 "teacher",
                 "curation.judge",
