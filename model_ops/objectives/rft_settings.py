@@ -90,10 +90,21 @@ class RftSettings(TuningSettings):
         "weight, icepop masks them, sequence masks their rollout. In process both agree, so there is nothing to correct",
     )
     kl: float = Field(
-        0.0, ge=0, le=1_000, description="Weight of the distance from the model before this training; 0 needs no reference"
+        0.0,
+        ge=0,
+        le=1_000,
+        description="Weight of the distance from the model before this training. 0, as in most frameworks: the clip holds "
+        "steps small, and no reference is needed",
     )
-    prompts_per_step: int = Field(16, ge=1, le=65_536, description="Prompts that are answered for each step")
-    answers: int = Field(8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other")
+    prompts_per_step: int = Field(
+        16,
+        ge=1,
+        le=65_536,
+        description="Prompts that are answered for each step: 128 answers, with 8 each, even out the noise of a gradient",
+    )
+    answers: int = Field(
+        8, ge=2, le=1_024, description="Answers to each prompt, which are compared with each other; frameworks take 8 to 16"
+    )
     sync_steps: int = Field(
         1, ge=1, le=1_000, description="Steps that learn from one round of answers. 1: always the newest model answers"
     )
@@ -105,10 +116,21 @@ class RftSettings(TuningSettings):
         "(dynamic sampling). 0: they are left out without replacement",
     )
     temperature: float = Field(
-        1.0, gt=0, le=100, description="Temperature at which the model samples, and by which logits are divided in the loss"
+        1.0,
+        gt=0,
+        le=100,
+        description="Temperature at which the model samples, and by which logits are divided in the loss. 1 is the model as "
+        "it is",
     )
-    max_new_tokens: int = Field(256, ge=1, le=1_000_000, description="Longest sampled answer")
-    batch_size: int = Field(128, ge=1, le=65_536, description="Answers that are sampled at once")
+    max_new_tokens: int = Field(
+        256, ge=1, le=1_000_000, description="Longest sampled answer. A round lasts as long as its longest one"
+    )
+    batch_size: int = Field(
+        128,
+        ge=1,
+        le=65_536,
+        description="Answers that are sampled at once, and graded before they are kept: what a kill may lose",
+    )
     overlong: Literal["mask", "penalty", "none"] = Field(
         "mask",
         description="Answers that max_new_tokens cuts: mask leaves them out, because a cut says nothing of their quality; "
@@ -124,7 +146,7 @@ class RftSettings(TuningSettings):
         1.0,
         ge=-1e6,
         le=1e6,
-        description="Grade from which an answer counts as passed, for pass rates and the choice of prompts",
+        description="Grade from which an answer counts as passed, for pass rates and the choice of prompts. 1 is a verifier's",
     )
     held_out_prompts: int = Field(
         64,
@@ -135,8 +157,8 @@ class RftSettings(TuningSettings):
     held_out_answers: int = Field(4, ge=1, le=1_024, description="Answers to each of them")
     held_out_grader: GraderSettings | None = Field(
         None,
-        description="Who grades held-out answers. Left out: what the rows verify themselves with where every row does, else "
-        "`grader`",
+        description="Who grades held-out answers, so that a model that learns to please `grader` is seen. Left out: what the "
+        "rows verify themselves with where every row does, else `grader`",
     )
     schedule: Literal["cosine", "wsd", "linear", "constant"] = Field(
         "constant", description="Learning rate after the warm-up; rewards have no end to decay towards"
