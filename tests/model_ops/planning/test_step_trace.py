@@ -80,6 +80,7 @@ def test_a_step_of_a_device_takes_what_its_own_code_does_on_real_tensors(monkeyp
     monkeypatch.setattr(cuda_rows, "takes", lambda *tensors: all(tensor.dtype in cuda_rows.DTYPES for tensor in tensors))
     monkeypatch.setattr(cuda_rows, "_launch", lambda *_, **__: None)
     monkeypatch.setattr(memory_efficient_layers, "_on_cuda", lambda model: True)
+    monkeypatch.setattr(memory_efficient_layers, "_gives_the_same", lambda *_: True)  # a trial of what computes nothing
     monkeypatch.setattr(fused_rows, "takes", lambda *_: False)
     monkeypatch.setattr(model_ops.models.attention, "takes_varlen_kernel", lambda *_: True)
     for table in (head.CHUNK_ELEMENTS, head.SOFTMAX_ELEMENTS):
