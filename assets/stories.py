@@ -76,7 +76,7 @@ def _training(manifest: Manifest) -> Iterator[str]:
         )
     if "before_validation_pass_rate" in found:
         before, after = found["before_validation_pass_rate"], found["validation_pass_rate"]
-        yield f"held-out prompts passed: {before:.1%} of answers before, {after:.1%} after"
+        yield f"held-out prompts passed: {before:z.1%} of answers before, {after:z.1%} after"
     if "validation_expected_tau" in found:
         tau = f"{found['validation_expected_tau']:.2f} tokens per forward pass"
         yield f"{tau} expected on validation rows; evaluation_report measures it"

@@ -334,7 +334,7 @@ class RolloutPlan:
         if self._silent and self._silent % SILENT_ROUNDS == 0:
             cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
             why = (
-                f"{cut:.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
+                f"{cut:z.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
                 if cut > MOSTLY and self.settings.overlong == "mask"
                 else "the answers to a prompt are all as good: choose prompts that the model solves sometimes, raise answers "
                 "or temperature, or end the training"

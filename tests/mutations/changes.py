@@ -18,7 +18,7 @@ class Change:
     tests: tuple[str, ...]
 
 
-TALKS = "model_ops/environments/test_conversation.py"
+TALKS = "model_ops/environments/test_episode_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_conversation import CHATML, tokenizer_of
 from test_environment_rollouts import END, Script, call, sampled_text
+from test_episode_conversation import CHATML, tokenizer_of
 
 from model_ops.environments import AgentRollouts, EnvironmentProcesses, FinishedAttempts, PolicySessions, SessionServer
 from model_ops.jobs.progress import Progress, Stopped

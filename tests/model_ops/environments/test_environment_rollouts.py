@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_conversation import CHATML, tokenizer_of
+from test_episode_conversation import CHATML, tokenizer_of
 
 from benchmarks.template_kinds import user
 from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts, FinishedAttempts

@@ -39,18 +39,21 @@ def test_a_switch_turns_off_every_stage_that_has_it():
 def test_the_reference_is_the_served_model_before_quantization():
     assert policy().reference == "student_model"
     assert policy("student").reference == "merged_model"
-    assert policy("student", "merge", "preference", "second_sft").reference == "sft_model"
+    assert policy("student", "merge", "preference", "rft", "second_sft").reference == "sft_model"
     assert policy("quantize").reference == "student_model"
 
 
 def test_a_student_that_is_off_is_replaced_by_its_teacher():
     assert policy("student").source_of("quantized_model") == "merged_model"
-    assert policy("student", "merge", "preference", "second_sft").source_of("quantized_model") == "sft_model"
-    assert read_by(policy("student", "merge", "preference", "second_sft"), "quantized_model", "student_model") == "sft_model"
+    assert policy("student", "merge", "preference", "rft", "second_sft").source_of("quantized_model") == "sft_model"
+    assert (
+        read_by(policy("student", "merge", "preference", "rft", "second_sft"), "quantized_model", "student_model")
+        == "sft_model"
+    )
 
 
 def test_a_merge_reads_its_parent_and_the_base_model():
-    found = policy("second_sft", "preference")
+    found = policy("second_sft", "preference", "rft")
     assert (
         read_by(found, "merged_model", "sft_model") == "sft_model"
         and read_by(found, "merged_model", "base_model") == "base_model"
@@ -63,7 +66,9 @@ def test_a_merge_reads_its_parent_and_the_base_model():
 
 @pytest.mark.parametrize("quantized", [True, False])
 def test_a_student_that_drafts_is_no_stage_before_what_is_served(quantized):
-    found = policy("merge", "preference", "second_sft", *([] if quantized else ["quantize"]), drafter_from="student_model")
+    found = policy(
+        "merge", "preference", "rft", "second_sft", *([] if quantized else ["quantize"]), drafter_from="student_model"
+    )
     assert "student_model" not in found.stages and "student_model" not in found.disabled
     assert found.drafting_model == "student_model" and found.source_of("student_model") == "sft_model"
     assert found.served == ("quantized_model" if quantized else "sft_model") and found.reference == "sft_model"

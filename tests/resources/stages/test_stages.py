@@ -72,7 +72,7 @@ def test_what_can_be_asked_of_the_table():
     assert daily_stages() == ("interactions", "feedback", "cleaned_interactions", "drift_report")
     assert daily_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions")
     assert logs_stages(["drift_report"]) == ("interactions", "feedback", "cleaned_interactions", "traffic_digest")
-    assert list(sections()) == ["sft", "second_sft", "reward_model", "preference", "student"]
+    assert list(sections()) == ["sft", "second_sft", "reward_model", "preference", "rft", "student"]
     assert parent_of("reward_model") == "second_sft_model" and stage("reward_model").is_beside
     assert artefact_stages()[-1].artefact_name == "release"
     with pytest.raises(KeyError, match="base_model starts from no other model"):
