@@ -58,6 +58,7 @@ def test_what_can_be_asked_of_the_table():
         "sft",
         "second_sft",
         "preference",
+        "rft",
         "merged",
         "student",
         "quantized",
