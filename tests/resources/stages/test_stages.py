@@ -64,7 +64,8 @@ def test_what_can_be_asked_of_the_table():
         "quantized",
     ]
     assert (
-        parent_of("merged_model") == "preference_model"
+        parent_of("merged_model") == "rft_model"
+        and parent_of("rft_model") == "preference_model"
         and parent_of("preference_model") == "second_sft_model"
         and parent_of("second_sft_model") == "sft_model"
         and parent_of("student_model") == "merged_model"
@@ -175,6 +176,7 @@ def test_a_new_stage_is_one_line_and_one_asset_file(tmp_path):
         "sft_model",
         "second_sft_model",
         "preference_model",
+        "rft_model",
         "merged_model",
         "aligned_model",
         "student_model",
