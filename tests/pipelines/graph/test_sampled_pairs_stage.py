@@ -86,7 +86,7 @@ def prompts(registry, count):
 @pytest.mark.slow
 def test_the_graph_s_model_answers_goes_on_after_a_stop_and_its_answers_are_rows_of_sql(lake, tmp_path):  # noqa: F811
     (tmp_path / "rewards.py").write_text("def grade(answer, columns):\n    return len(answer) + ('a' in answer)\n")
-    sampling = {"prompts": "rl_prompts", "prompts_per_step": 4, "sync_steps": 2, "max_new_tokens": 6}
+    sampling = {"prompts": "rl_prompts", "prompts_per_step": 4, "sync_steps": 2, "max_new_tokens": 32}
     graders = {"parts": {"long": {"by": f"{tmp_path}/rewards.py:grade"}, "brief": {"by": "length", "weight": 0.1}}}
     preference = {**QUICK, "learning_rate": 1e-3, "on_policy": {**sampling, "grader": graders}}
     recipe, registry = read_recipe({**PROMPTS, "sft": QUICK, "preference": preference}, tmp_path), Registry(lake, "tutor")
