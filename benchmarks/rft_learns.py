@@ -4,7 +4,7 @@
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
-count: how often a letter stands among eight letters of a, b, c. sums: the sum of two numbers of one digit. maybe: a question
+count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit. maybe: a question
 to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters) learns the
 form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
 
@@ -32,7 +32,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.preference_gain import PROJECT, asked, interval, items, said, write
+from benchmarks.preference_gain import PROJECT, asked, interval, said, write
 from benchmarks.record import record
 from model_ops.decoding import decode, load_runner, render_prompt
 from model_ops.jobs import Job, Progress
@@ -50,6 +50,15 @@ def worth(answer):
     return {"maybe": 1.0, "no": 0.75, "yes": 0.5}.get(answer.strip().split(" ")[0].strip(".").lower(), 0.0)
 """
 Item = dict[str, Any]
+
+
+def letters(count: int, seed: int) -> list[Item]:
+    drawn, found = random.Random(seed), []
+    for number in range(count):
+        drawn_letters = [drawn.choice("abc") for _ in range(8)]
+        question = f"How many a are in: {' '.join(drawn_letters)}?"
+        found.append({"row_id": f"c{number}", "question": question, "answer": str(drawn_letters.count("a"))})
+    return found
 
 
 def sums(count: int, seed: int) -> list[Item]:
@@ -85,7 +94,7 @@ class Task:
 
 
 TASKS = {
-    "count": Task(items, 30, 80, 3e-5),
+    "count": Task(letters, 30, 80, 3e-5),
     "sums": Task(sums, 15, 80, 1e-4),
     "maybe": Task(questions, 20, 20, 3e-5, WORDS),
 }
