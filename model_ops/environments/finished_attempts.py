@@ -25,8 +25,8 @@ class FinishedAttempts:
 
     def __init__(self, path: Path | None = None):
         self._path, self._lines = path, JsonLines(path) if path is not None else None
-        records = self._lines.records if self._lines is not None else []
-        self.found = {record["name"]: [read_rollout(each) for each in record["rollouts"]] for record in records}
+        kept = self._lines.read() if self._lines is not None else ()
+        self.found = {record["name"]: [read_rollout(each) for each in record["rollouts"]] for _, record in kept}
 
     def groups(
         self,

@@ -50,12 +50,12 @@ from model_ops.parallel import World
 from model_ops.rollouts import (
     ROLLOUT_ROWS,
     Engine,
-    Outcome,
     PromptPool,
     Rollout,
     RolloutChunk,
     RolloutLog,
     RolloutMaker,
+    RolloutOutcome,
     Sampled,
     SampledPrompt,
 )
@@ -88,6 +88,11 @@ class Group:
     def attempts(self) -> list[Rollout]:
         """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
         return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
+
+
+def teach_nothing(taught: int, groups: int) -> bool:
+    """Whether a round of so many groups, of which `taught` taught something, counts as one that taught nothing."""
+    return groups - taught >= MOSTLY * groups
 
 
 class RolloutPlan:
@@ -183,7 +188,7 @@ class RolloutPlan:
         number = chunk.first
         for place, group in zip(chunk.prompts, chunk.kept, strict=True):
             for kept in group:
-                outcome = self.log.outcomes.get(number, Outcome(False, None))
+                outcome = self.log.outcomes.get(number, RolloutOutcome(False, None))
                 number += 1
                 yield {
                     "row_id": self.prompts[place].row_id,
@@ -216,15 +221,17 @@ class RolloutPlan:
                 break
             self._progress.stop_if_requested()
             self._progress.report("rollouts", asked, asked + missing, "prompts")
-            if gap is None:
+            is_synced = gap is not None
+            if not is_synced:
                 self._engine.sync(number * self.settings.sync_steps)
-            groups += self._asked(number, min(missing, at_once))
-            gap = self._canary(groups, number) if gap is None else gap
+            asked_groups, found = self._asked(number, min(missing, at_once), reads_canary=not is_synced)
+            groups, gap = groups + asked_groups, gap if is_synced else found
         self._watch(groups)
         return self._learnt(groups), self._numbers(groups, gap)
 
-    def _asked(self, number: int, count: int) -> list[Group]:
-        """The groups of the round's next chunk. The draw knows the grades of all chunks before."""
+    def _asked(self, number: int, count: int, reads_canary: bool) -> tuple[list[Group], float]:
+        """(the groups of the round's next chunk, the canary's gap or NaN). The draw knows the grades of all chunks before. The
+        canary comes before the log, so that a continued run finds no rollouts there that it refused."""
         place = len(self.log.chunks)
         for chunk in self.log.chunks[self._seen :]:
             for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
@@ -232,8 +239,10 @@ class RolloutPlan:
         self._seen = place
         chosen = self._pool.draw(place, count)
         asked, names = [self.prompts[prompt] for prompt in chosen], [f"{place}:{prompt}" for prompt in chosen]
-        self.log.add(number, chosen, self._maker.rollouts(asked, names, self._engine, self.settings.seed))
-        return self._groups(self.log.chunks[-1])
+        made = self._maker.rollouts(asked, names, self._engine, self.settings.seed)
+        gap = self._canary([rollout for group in made for rollout in group], number) if reads_canary else math.nan
+        self.log.add(number, chosen, made)
+        return self._groups(self.log.chunks[-1]), gap
 
     def _groups(self, chunk: RolloutChunk) -> list[Group]:
         found, first = [], chunk.first
@@ -301,10 +310,10 @@ class RolloutPlan:
             nll, kept = token_nll(self._model, there, self.settings.temperature)
         return torch.zeros_like(there.sampler).index_copy(0, kept, -nll).cpu()
 
-    def _canary(self, groups: Sequence[Group], number: int) -> float:
+    def _canary(self, made: Sequence[Rollout], number: int) -> float:
         """Largest difference of log-probabilities of the engine and the model, by token, over the first rollouts of a round.
         Raises ModelError where both should agree and do not."""
-        rollouts = [each for group in groups for each in group.rollouts if each.sampled.any()][:CANARY_ROLLOUTS]
+        rollouts = [each for each in made if each.sampled.any()][:CANARY_ROLLOUTS]
         read = [LearntRollout(each, place, 0.0, 1.0, 1.0) for place, each in enumerate(rollouts)]
         documents = [document for each in read for document in group_documents("canary", [each], True, 2**31)]
         if not documents:
@@ -330,7 +339,7 @@ class RolloutPlan:
             said = f"; {problems.most_common(1)[0][0]}" if problems else ": its rows bring nothing that the grader reads"
             raise ModelError(f"none of the {len(each)} first answers has a grade{said}; choose another grader or dataset")
         taught = len(self._learnt(groups))
-        self._silent = self._silent + 1 if taught <= (1 - MOSTLY) * len(groups) else 0
+        self._silent = self._silent + 1 if teach_nothing(taught, len(groups)) else 0
         if self._silent and self._silent % SILENT_ROUNDS == 0:
             cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
             why = (
@@ -374,5 +383,5 @@ class RolloutPlan:
         """Writes what became of the last step's rollouts."""
         gaps, self._loss.gaps = self._loss.gaps, {}
         if self._pending:
-            self.log.add_outcomes({number: Outcome(True, gaps.get(number)) for number in self._pending})
+            self.log.add_outcomes({number: RolloutOutcome(True, gaps.get(number)) for number in self._pending})
             self._pending = []

@@ -5,8 +5,7 @@
     log.add_grades(chunk=0, grades=[[Grade(1.0), Grade(0.0)], ...], sides=[[0, 1], ...])    # of the chunk's next prompts
 
 Each call appends one line and flushes it to the disk. A killed run that continues reads what is there: it samples and grades
-nothing twice. Answers follow from weights and seeds, so they are those that the
-continued run would have sampled.
+nothing twice. Answers follow from weights and seeds, so they are those that the continued run would have sampled.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class AnswerLog:
 
     def __init__(self, path: Path):
         self._lines, self.chunks = JsonLines(path), list[SampledChunk]()
-        for record in self._lines.records:
+        for _, record in self._lines.read():
             self._take(record)
 
     def before(self, round: int) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from model_ops.rollouts.prompt_pool import PromptPool
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
     from model_ops.rollouts.rollout import NOT_SAMPLED, Engine, Rollout, RolloutMaker, Sampled, SamplingSettings, Tokens
-    from model_ops.rollouts.rollout_log import Outcome, RolloutChunk, RolloutLog, read_rollout, written_rollout
+    from model_ops.rollouts.rollout_log import RolloutChunk, RolloutLog, RolloutOutcome, read_rollout, written_rollout
     from model_ops.rollouts.rollout_rows import ROLLOUT_ROWS
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

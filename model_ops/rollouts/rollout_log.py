@@ -3,16 +3,14 @@
     log = RolloutLog(work / "rollouts.jsonl")
     log.add(round=0, prompts=[3, 1], groups=[[Rollout, ...], [Rollout, ...]])
     log.chunks[0].groups()                # the rollouts, read from the file
-    log.add_outcomes({17: Outcome(learnt=True, gap=2e-5)})
+    log.add_outcomes({17: RolloutOutcome(learnt=True, gap=2e-5)})
 
-One line for each call, flushed to the disk. A line that a kill cut short is removed. Memory holds a few numbers of each
-rollout; tokens stay in the file. Arrays are written as base64, which keeps every bit.
+One line for each call, flushed to the disk. Memory holds a few numbers of each rollout; tokens stay in the file. Arrays are
+written as base64, which keeps every bit.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_ops.files import JsonLines
 from model_ops.graders import Grade
 from model_ops.rollouts.rollout import Rollout
 
@@ -28,7 +27,7 @@ KINDS = {"prompt": np.int32, "tokens": np.int32, "sampled": bool, "log_probs": n
 """Arrays of a rollout, as they are written."""
 
 
-class Outcome(NamedTuple):
+class RolloutOutcome(NamedTuple):
     """What became of a rollout."""
 
     learnt: bool
@@ -60,34 +59,23 @@ class RolloutChunk:
     """Number of its first rollout among all of the log."""
     kept: list[list[KeptRollout]]
     """By prompt."""
-    path: Path
-    begin: int
-    """Place of its line in the file, in bytes."""
+    lines: JsonLines
+    place: int
+    """Of its line in the file."""
 
     def groups(self) -> list[list[Rollout]]:
         """The rollouts, by prompt."""
-        with self.path.open("rb") as file:
-            file.seek(self.begin)
-            return _groups(json.loads(file.readline()))
+        return _groups(self.lines.at(self.place))
 
 
 class RolloutLog:
     """The file of one training."""
 
     def __init__(self, path: Path):
-        self.path, self.chunks, self.outcomes = path, list[RolloutChunk](), dict[int, Outcome]()
+        self._lines, self.chunks, self.outcomes = JsonLines(path), list[RolloutChunk](), dict[int, RolloutOutcome]()
         self._rollouts = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        begin = 0
-        with path.open("a+b") as file:
-            file.seek(0)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                record = json.loads(line)
-                self._take(record, begin)
-                begin += len(line)
-        os.truncate(path, begin)
+        for place, record in self._lines.read():
+            self._take(record, place)
 
     def of_round(self, round: int) -> list[RolloutChunk]:
         return [chunk for chunk in self.chunks if chunk.round == round]
@@ -97,25 +85,19 @@ class RolloutLog:
         written = [[written_rollout(rollout) for rollout in of_prompt] for of_prompt in groups]
         self._add({"round": round, "prompts": prompts, "groups": written})
 
-    def add_outcomes(self, outcomes: Mapping[int, Outcome]) -> None:
+    def add_outcomes(self, outcomes: Mapping[int, RolloutOutcome]) -> None:
         """Keeps what became of rollouts, by their numbers; of one that is known already, the newest stays."""
         self._add({"outcomes": {str(number): list(outcome) for number, outcome in outcomes.items()}})
 
     def _add(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record).encode() + b"\n"
-        with self.path.open("ab") as file:
-            begin = file.tell()
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._take(record, begin)
+        self._take(record, self._lines.add(record))
 
-    def _take(self, record: dict[str, Any], begin: int) -> None:
+    def _take(self, record: dict[str, Any], place: int) -> None:
         if "outcomes" in record:
-            self.outcomes |= {int(number): Outcome(*outcome) for number, outcome in record["outcomes"].items()}
+            self.outcomes |= {int(number): RolloutOutcome(*outcome) for number, outcome in record["outcomes"].items()}
             return
         kept = [[_kept(rollout) for rollout in of_prompt] for of_prompt in _groups(record)]
-        self.chunks.append(RolloutChunk(record["round"], record["prompts"], self._rollouts, kept, self.path, begin))
+        self.chunks.append(RolloutChunk(record["round"], record["prompts"], self._rollouts, kept, self._lines, place))
         self._rollouts += sum(map(len, kept))
 
 

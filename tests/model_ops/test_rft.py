@@ -23,7 +23,7 @@ from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.policy_losses import SampledTokens, grpo
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
-from model_ops.objectives.rollout_plan import RolloutPlan
+from model_ops.objectives.rollout_plan import RolloutPlan, teach_nothing
 from model_ops.operations import rft
 from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled
 
@@ -156,6 +156,25 @@ def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start
     assert any("answers are cut: raise max_new_tokens" in text for text in told.said)
 
 
+def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():
+    assert teach_nothing(1, 10) and teach_nothing(0, 1) and not teach_nothing(2, 10)
+
+
+def test_answers_of_other_weights_are_refused_and_not_learnt_by_the_next_try_either(start, tmp_path, monkeypatch):
+    sample = InProcessEngine.sample
+    monkeypatch.setattr(
+        InProcessEngine,
+        "sample",
+        lambda self, *asked: [replace(each, log_probs=each.log_probs - 1e-3) for each in sample(self, *asked)],
+    )
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"round 0: the engine gave tokens .* nothing was learnt from this round"):
+            run(start, tmp_path / "out", steps=2, held_out_prompts=0)
+    assert RolloutLog(tmp_path / "out/.work/rollouts.jsonl").chunks == []
+    monkeypatch.undo()
+    assert run(start, tmp_path / "out", steps=2, held_out_prompts=0)["steps"] == 2
+
+
 def rollout(prompt, tokens, grade=1.0, sampled=None, logs=None):
     tokens, whole = np.array(tokens, np.int32), np.ones(len(tokens), bool)
     logs = np.arange(len(tokens), dtype=np.float32) if logs is None else np.array(logs, np.float32)
@@ -272,7 +291,7 @@ def test_the_log_keeps_every_bit_and_forgets_a_line_that_was_cut(tmp_path):
     made = [[rollout([5, 6], [7, 8, 2], logs=[-0.1, -1e-7, -3], sampled=[1, 0, 1]), rollout([5, 6], [9], grade=None)]]
     log.add(0, [4], made)
     log.add(1, [2], made)
-    with log.path.open("ab") as file:
+    with (tmp_path / "log.jsonl").open("ab") as file:
         file.write(b'{"round": 2')
     again = RolloutLog(tmp_path / "log.jsonl")
     assert [(chunk.round, chunk.prompts, chunk.first) for chunk in again.chunks] == [(0, [4], 0), (1, [2], 2)]
