@@ -25,7 +25,7 @@ MODEL = "policy"
 Body = dict[str, Any]
 
 
-class Asked(NamedTuple):
+class SessionRequest(NamedTuple):
     """A request as a chat. most_tokens: of its answer."""
 
     messages: list[dict[str, Any]]
@@ -46,7 +46,7 @@ class Answered:
 class SessionApi(Protocol):
     """One of the forms."""
 
-    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> Asked:
+    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
         """Raises SessionError for what cannot be answered."""
 
     def write(self, said: Answered) -> Body: ...
@@ -57,7 +57,7 @@ class SessionApi(Protocol):
 class ChatCompletionsApi:
     """OpenAI's chat completions."""
 
-    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> Asked:
+    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
         _refuse(body.get("n") not in (None, 1), "n is not 1: each request has one answer")
         _refuse(bool(body.get("stop")), "stop is given: answers end where the model ends them")
         form = (body.get("response_format") or {}).get("type")
@@ -89,7 +89,7 @@ class ChatCompletionsApi:
 class ResponsesApi:
     """OpenAI's responses."""
 
-    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> Asked:
+    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
         form = ((body.get("text") or {}).get("format") or {}).get("type")
         _refuse(form not in (None, "text"), "text.format is given: the model is not guided while it learns")
         before = body.get("previous_response_id")
@@ -148,7 +148,7 @@ class ResponsesApi:
 class MessagesApi:
     """Anthropic's messages."""
 
-    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> Asked:
+    def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
         _refuse(bool(body.get("stop_sequences")), "stop_sequences is given: answers end where the model ends them")
         try:
             messages = anthropic_api.messages_of(body.get("messages"), body.get("system"))
@@ -200,13 +200,13 @@ def _refuse(is_wrong: bool, text: str) -> None:
         raise SessionError(text)
 
 
-def _asked(body: Body, messages: Any, tools: Any, *limits: str) -> Asked:
+def _asked(body: Body, messages: Any, tools: Any, *limits: str) -> SessionRequest:
     is_list = isinstance(messages, list) and bool(messages) and all(isinstance(each, dict) for each in messages)
     _refuse(not is_list, "there are no messages")
     choice = body.get("tool_choice")
     no_tools = choice == "none" or (isinstance(choice, dict) and choice.get("type") == "none")
     most = next((body[name] for name in limits if isinstance(body.get(name), int) and body[name] > 0), None)
-    return Asked(messages, None if no_tools else tools, most)
+    return SessionRequest(messages, None if no_tools else tools, most)
 
 
 def _items(message: dict[str, Any]) -> Iterator[Body]:

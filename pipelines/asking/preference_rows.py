@@ -36,7 +36,7 @@ PROMPT_END, BEFORE, AFTER = 280, 70, 280
 
 
 @dataclass(frozen=True)
-class Preferences:
+class PreferenceRows:
     """Rows to show, and how many there are."""
 
     split: Split
@@ -45,7 +45,7 @@ class Preferences:
     rows: list[dict[str, Any]]
 
 
-def preferences_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_id: str | None = None) -> Preferences:
+def preferences_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_id: str | None = None) -> PreferenceRows:
     """The first rows of a split of the current preference_dataset, pairs first, or the row that is named. Raises NothingToShow
     without the dataset or the row."""
     registry = Registry(lake, recipe.workload)
@@ -60,7 +60,7 @@ def preferences_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, r
     rows = [row for path in paths for row in _first(path, count, row_id)]
     if row_id is not None and not rows:
         raise NothingToShow(f"the split {split} of preference_dataset has no row {row_id}")
-    return Preferences(split, pairs, answers, rows[:count])
+    return PreferenceRows(split, pairs, answers, rows[:count])
 
 
 def _first(path: Path, count: int, row_id: str | None) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def _first(path: Path, count: int, row_id: str | None) -> list[dict[str, Any]]:
     return [] if batch is None else batch.to_pylist()
 
 
-def print_preferences(found: Preferences, console: Console) -> None:
+def print_preferences(found: PreferenceRows, console: Console) -> None:
     for row in found.rows:
         grades = {name: row[name] for name in ("confidence", "margin", "value", "weight") if row.get(name) is not None}
         told = "  ".join([row["reason"], *(f"{name} {value:.3g}" for name, value in grades.items())])
