@@ -145,7 +145,7 @@ CHEATS = {
     "sends nested data": "import struct\ndef solve():\n    m = b'[' * 500000\n    for n in range(3, 1024):\n        try: os.write(n, struct.pack('=Q', len(m)) + m)\n        except OSError: pass",
     "announces a large message": "import struct\ndef solve():\n    for n in range(3, 1024):\n        try: os.write(n, struct.pack('=Q', 1 << 60))\n        except OSError: pass",
     "calls what the tests hold": "def solve():\n    main = sys.modules['__main__'].two_sides\n    side = [o for o in __import__('gc').get_objects() if isinstance(o, main.Side)][0]\n    return side.ask('getattr', main.Remote(side, 0), '__globals__')['SECRET']",
-    "asks the tests to evaluate": "def solve():\n    main = sys.modules['__main__'].two_sides\n    side = [o for o in __import__('gc').get_objects() if isinstance(o, main.Side)][0]\n    return side.ask('eval', 'SECRET')",
+    "asks the tests to evaluate": "def solve():\n    main = sys.modules['__main__'].two_sides\n    side = [o for o in __import__('gc').get_objects() if isinstance(o, main.Side)][0]\n    return side.ask('eval', \"[d['SECRET'] for d in __import__('gc').get_objects() if type(d) is dict and 'SECRET' in d][0]\")",
     "raises what ends the tests": "def solve(): raise KeyboardInterrupt",
     "raises stop of an iteration": "def solve(): raise StopIteration",
     "raises what is no error": "class SystemExit(BaseException): pass\ndef solve(): raise SystemExit(0)",
