@@ -26,6 +26,7 @@ REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_sco
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
+ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
@@ -142,6 +143,67 @@ CHANGES = {
         "grades = [[of_group[place] for place in firsts]",
         "grades = [[of_group[place] for place in firsts[:1]] * len(firsts)",
         ("model_ops/test_rft_environments.py",),
+    ),
+    # asynchronous reinforcement fine-tuning
+    "prompts are asked a step too early": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "min(self._version + self.settings.max_staleness,",
+        "min(self._version + self.settings.max_staleness + 1,",
+        (ASYNCHRONOUS,),
+    ),
+    "a continued run forgets what waits for its first step": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "if chunk.round >= number:",
+        "if chunk.round > number:",
+        (ASYNCHRONOUS,),
+    ),
+    "prompts that are being answered are asked again": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "self._pool.see(prompt, [])",
+        "pass",
+        (ASYNCHRONOUS,),
+    ),
+    "an engine looks for weights between answers only": Change(
+        "model_ops/rollouts/in_flight.py",
+        "if self._exchange() and hasattr",
+        "if False and hasattr",
+        (ASYNCHRONOUS,),
+    ),
+    "the probe is read at temperature 1": Change(
+        "model_ops/rollouts/in_flight.py",
+        "(self._runner.logits(hidden[0, :-1]) / self.settings.temperature)",
+        "self._runner.logits(hidden[0, :-1])",
+        (ASYNCHRONOUS,),
+    ),
+    "a killed engine is asked for all answers again": Change(
+        "model_ops/rollouts/engine_processes.py",
+        "for place in range(len(prompts)) if place not in found]",
+        "for place in range(len(prompts))]",
+        (ASYNCHRONOUS,),
+    ),
+    "other weights of an engine are only noted": Change(
+        "model_ops/rollouts/engine_processes.py",
+        "if self.exact and not self.gap",
+        "if False and not self.gap",
+        (ASYNCHRONOUS,),
+    ),
+    "stale answers are not corrected": Change(
+        "model_ops/objectives/rft_settings.py",
+        '("tis" if self.max_staleness else "none")',
+        '"none"',
+        (ASYNCHRONOUS,),
+    ),
+    "ages are counted from the step after": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "each.step - rollout.versions",
+        "each.step + 1 - rollout.versions",
+        (ASYNCHRONOUS,),
+    ),
+    "a full disk leaves half a line": Change(
+        "model_ops/files/json_lines.py",
+        "            os.truncate(self.path, place)\n            raise",
+        "            raise",
+        (ASYNCHRONOUS,),
     ),
     # reinforcement fine-tuning
     "a policy's clip takes the better side": Change(
