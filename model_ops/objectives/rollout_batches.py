@@ -41,6 +41,8 @@ class RolloutBatch(Batch):
     """What the label counts in the denominator of the loss. 0 in a step without anything to learn."""
     nll: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """What the label's negative log-probability is multiplied by in the loss; above 0 in answers that passed."""
+    ages: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
+    """Optimizer steps since the weights that sampled the label."""
     owners: Int[Tensor, " tokens"] = field(metadata={"padding": NO_ROLLOUT})
     """Number of the label's rollout in its round."""
     numbers: Numbers = field(default_factory=dict)
@@ -56,6 +58,8 @@ class LearntRollout:
     advantage: float
     scale: float
     share: float
+    step: int = 0
+    """Optimizer steps before the one that learns it."""
     passed: bool = False
 
 
@@ -94,7 +98,8 @@ def nothing_learnt(row_id: str, prompt: Tokens) -> Document:
     targets = np.arange(len(prompt)) == len(prompt) - 1
     zeros = np.zeros(len(prompt), np.float32)
     streams = dict.fromkeys(("sampler", "reference", "advantages", "scales", "shares", "nll"), zeros)
-    return Document(row_id, prompt, targets, {**streams, "owners": np.where(np.roll(targets, -1), 0, NO_ROLLOUT)})
+    owners = np.where(np.roll(targets, -1), 0, NO_ROLLOUT)
+    return Document(row_id, prompt, targets, {**streams, "ages": np.zeros(len(prompt), np.int64), "owners": owners})
 
 
 def rollout_batches(documents: Sequence[Document], batch_tokens: int, numbers: Numbers) -> list[RolloutBatch]:
@@ -109,7 +114,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout], nll: float) -> Docum
     token."""
     prompt = learnt[0].rollout.prompt
     last = prompt[-1:]
-    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "nll", "owners")}
+    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "nll", "ages", "owners")}
     for place, each in enumerate(learnt):
         rollout, context = each.rollout, last if place else prompt
         ids += [context, rollout.tokens]
@@ -121,6 +126,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout], nll: float) -> Docum
             "scales": np.full(len(rollout.tokens), each.scale),
             "shares": np.full(len(rollout.tokens), each.share),
             "nll": np.full(len(rollout.tokens), nll * each.passed),
+            "ages": np.where(rollout.sampled, each.step - rollout.versions, 0),
             "owners": np.where(rollout.sampled, each.number, NO_ROLLOUT),
         }
         for name, values in of_tokens.items():
@@ -129,7 +135,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout], nll: float) -> Docum
     targets = whole.pop("targets").astype(bool)
     # a position's label is the next token, so its streams are those of the next token
     shifted = {name: np.roll(values, -1) for name, values in whole.items()}
-    kinds = {name: np.int64 if name == "owners" else np.float32 for name in shifted}
+    kinds = {name: np.int64 if name in ("ages", "owners") else np.float32 for name in shifted}
     branches = tuple(Branch(len(prompt) - 1, len(each.rollout.tokens) + 1) for each in learnt[1:])
     return Document(
         row_id,
