@@ -119,6 +119,8 @@ def _short(text: str, longest: int = LONGEST_LABEL) -> Markup:
 def _number(value: float) -> str:
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
+    if abs(value) < 0.001:
+        return f"{value:.1e}".replace("e-0", "e-")
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}g}" if abs(value) < 0.1 else f"{value:.2g}"
 
 

@@ -9,11 +9,11 @@ rollout_samples(lake, manifest)            # the same with prompt and answer: fo
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from resources.lake import LakeLayout, attach_parquet, rows, workbench
@@ -60,9 +60,11 @@ def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Point
 def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
     """manifest: of an rft_model."""
     directory, numbers = _directory(lake, manifest), manifest.metrics
+    plots = rollout_series(directory, manifest.config["passing_grade"])
+    last = max(step for series in plots.values() for points in series.values() for step, _ in points)
     charts = [
-        lines(title, {name: _thinned(points) for name, points in series.items() if points}, "step", "mean")
-        for title, series in rollout_series(directory, manifest.config["passing_grade"]).items()
+        lines(title, {name: _thinned(points, last) for name, points in series.items() if points}, "step", "mean")
+        for title, series in plots.items()
         if any(series.values())
     ]
     table = [
@@ -114,7 +116,10 @@ def _directory(lake: LakeLayout, manifest: Manifest | Input) -> Path:
     return found
 
 
-def _thinned(points: Sequence[tuple[float, float]]) -> Points:
-    """At most MOST_POINTS points: means of neighbours, at the last step of each."""
-    parts = np.array_split(np.array(points, np.float64), min(MOST_POINTS, len(points)))
-    return [(float(part[-1, 0]), float(part[:, 1].mean())) for part in parts]
+def _thinned(points: Points, last: float) -> Points:
+    """Means over equal numbers of steps, at most MOST_POINTS of them, at the last step of each. last: step of the training."""
+    width = math.ceil(last / MOST_POINTS)
+    found: dict[float, list[float]] = {}
+    for step, value in points:
+        found.setdefault(min(last, math.ceil(step / width) * width), []).append(value)
+    return [(step, fmean(values)) for step, values in found.items()]

@@ -70,8 +70,8 @@ def test_the_section_shows_charts_and_held_out_numbers_and_no_text(trained):
     section = rollout_section(lake, manifest)
     assert section.rows == [["pass rate", "0.25", "0.5"]] and len(section.charts) == 5
     drawn = "".join(section.charts)
-    assert drawn.count("<circle") == 3 * 8 + 3 * 8 + 8 + 8 + 2 * 8, "a line has at most 8 points"
-    assert " at 19" not in drawn
+    assert drawn.count("<circle") == 3 * 7 + 3 * 7 + 7 + 7 + 2 * 7, "each point is of 3 steps, so that there are at most 8"
+    assert " at 19" not in drawn and ">2.0e-6</text>" in drawn
 
 
 def test_a_line_below_zero_stays_in_its_chart():
