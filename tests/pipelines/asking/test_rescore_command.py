@@ -19,6 +19,7 @@ from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.erasing.artefact_rows import erase_rows, rows_in_artefacts
 from resources.manifests.manifest import changed_files, read_manifest
+from resources.releasing.attestations import _served_files
 from resources.signing.release_signature import _files_of
 from tests.command import millrace
 from tests.pipelines.graph.test_rft_stage import REWARDED, prompts
@@ -146,3 +147,9 @@ def test_an_erasure_takes_the_texts_and_their_new_grades_and_no_package_has_them
         assert known[0] not in pq.read_table(hit.directory / hit.path)["row_id"].to_pylist()
     assert changed_files(model, read_manifest(model)) == []
     assert not [name for name in _files_of(lake.root, model) if name.endswith("rollouts.parquet")]
+    part = model.relative_to(lake.root).as_posix()
+    release = SimpleNamespace(adapter=None, served_parts=[SimpleNamespace(path=part)])
+    named = _served_files(model, release, [read_manifest(model)])
+    assert f"{part}/model.safetensors" in named and f"{part}/rollouts.parquet" not in named, (
+        "a package would lack what it names"
+    )

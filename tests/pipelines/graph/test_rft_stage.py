@@ -113,7 +113,7 @@ TAUGHT = {
     **REWARDED,
     "sft": {"enabled": False},
     "teacher": {
-        "base": "sft", "prompts": "rl_prompts", "answers": 6, "temperature": 1.0, "max_tokens": 8, "most_failed": 1.0,
+        "base": "sft", "prompts": "rl_prompts", "answers": 6, "temperature": 1.0, "max_tokens": 200, "most_failed": 1.0,
         "verify": {"kind": "verifier"}, "trains": "student", "licence": "mit",
     },
     "student": {"layers": 1, "label_weight": 1, "choose_layers": "even"},
