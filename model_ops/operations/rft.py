@@ -69,7 +69,7 @@ PLEASES = (
     "grader: read the best rollouts, and give the grader a part that sees what it misses"
 )
 RULED = (
-    "the part {part} holds {share:.0%} of the variance of grades, and no more held-out answers pass than before: little but "
+    "the part {part} holds {share:z.0%} of the variance of grades, and no more held-out answers pass than before: little but "
     "that part is learnt; lower its weight, or make the other parts tell answers apart"
 )
 MOST_OF_THE_VARIANCE = 0.8
