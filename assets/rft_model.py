@@ -8,11 +8,11 @@ import dagster as dg
 from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
-from assets.presentation import embedded, shown, table
+from assets.presentation import embedded, shown
 from model_ops.objectives import RftSettings
 from resources.deciding import RecipeFacts
 from resources.digests import source_digest
-from resources.releasing import rollout_series, worst_and_best
+from resources.releasing import rollout_series
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
 
@@ -47,18 +47,8 @@ def rft_model(
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(rft_settings)
     manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files, facts=facts)
-    directory = workshop.directory(manifest)
-    series = rollout_series(directory, settings.passing_grade)
-    told = [
-        {name: row[name] for name in ("side", "row_id", "step", "grade", "tokens", "ended")} | dict(row["parts"])
-        for row in worst_and_best(directory)
-    ]  # without text, because Dagster's event log keeps what is shown
-    return shown(
-        manifest,
-        workshop,
-        rollout_curves=embedded(rollout_curves(series), "rollouts"),
-        worst_and_best=table(told),
-    )
+    series = rollout_series(workshop.directory(manifest), settings.passing_grade)
+    return shown(manifest, workshop, rollout_curves=embedded(rollout_curves(series), "rollouts"))
 
 
 def rollout_curves(series: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> bytes:

@@ -2,8 +2,7 @@
 
 rollout_series(directory, passing=1.0)     # {"Reward by part": {"all": [(1, 0.2), (2, 0.3)], "brief": [...]}, ...}
 rollout_section(lake, manifest)            # a ReportSection with charts, without text
-worst_and_best(directory)                  # rows of rollouts.parquet
-rollout_samples(lake, manifest)            # the same with prompt and answer: for pages that show texts only
+    rollout_samples(lake, manifest)            # worst and best answers with their prompts: for pages that show texts only
 """
 
 from __future__ import annotations
@@ -79,19 +78,14 @@ def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
     return ReportSection(TITLE, ["held out", "before", "after"], table, note, charts=charts)
 
 
-def worst_and_best(directory: Path) -> list[dict[str, Any]]:
-    """Five answers with the lowest and five with the highest grade of the last quarter of the steps, of different prompts each.
-    directory: of the model."""
-    with workbench() as connection:
-        attach_parquet(connection, "rollouts", directory / "rollouts.parquet")
-        return rows(connection, "reporting/worst_and_best_rollouts").to_pylist()
-
-
 def rollout_samples(lake: LakeLayout, manifest: Manifest) -> list[dict[str, Any]]:
-    """worst_and_best with the texts of prompt and answer. Prompts that were erased, and their answers, are left out."""
+    """Five answers with the lowest and five with the highest grade of the last quarter of the steps, of different prompts each.
+    Prompts that were erased, and their answers, are left out."""
     asked = next(item for item in manifest.inputs if item.name.endswith("/rl_prompts"))
     path = _directory(lake, asked) / "train.parquet"
-    samples = worst_and_best(_directory(lake, manifest))
+    with workbench() as connection:
+        attach_parquet(connection, "rollouts", _directory(lake, manifest) / "rollouts.parquet")
+        samples = rows(connection, "reporting/worst_and_best_rollouts").to_pylist()
     wanted = [("row_id", "in", [row["row_id"] for row in samples])]
     table = pq.read_table(path, columns=["row_id", "messages"], filters=wanted) if samples and path.exists() else None
     prompts = {row["row_id"]: json.loads(row["messages"]) for row in table.to_pylist()} if table is not None else {}

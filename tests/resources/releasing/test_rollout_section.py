@@ -12,7 +12,7 @@ from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import Code, Input, Manifest
 from resources.releasing.charts import lines
 from resources.releasing.page import render
-from resources.releasing.rollout_section import rollout_samples, rollout_section, rollout_series, worst_and_best
+from resources.releasing.rollout_section import rollout_samples, rollout_section, rollout_series
 
 PROMPTS, STEPS = 12, 20
 
@@ -80,8 +80,8 @@ def test_a_line_below_zero_stays_in_its_chart():
 
 
 def test_worst_and_best_are_of_the_end_and_of_different_prompts(trained):
-    _, _, model = trained
-    rows = worst_and_best(model)
+    lake, manifest, _ = trained
+    rows = rollout_samples(lake, manifest)
     assert [row["side"] for row in rows] == ["worst"] * 5 + ["best"] * 5 and all(row["step"] >= 14 for row in rows)
     assert all(row["grade"] == (-0.5 if row["side"] == "worst" else 1.0) for row in rows)
     assert len({row["row_id"] for row in rows[:5]}) == len({row["row_id"] for row in rows[5:]}) == 5
