@@ -27,6 +27,9 @@ PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_op
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
 ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
+RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rft_schedules.py"
+RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resources/releasing/test_rollout_section.py"
+REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
@@ -301,6 +304,84 @@ CHANGES = {
         "not gap <= CANARY_GAP",
         "not gap <= 1e9",
         (RFT,),
+    ),
+    "likelihood is a mean over all tokens": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "for each in learnt if each.passed)",
+        "for each in learnt)",
+        (RFT_SCHEDULES,),
+    ),
+    "the last step has the temperature of the first": Change(
+        "model_ops/objectives/rft_settings.py",
+        "self.temperature + place * (end - self.temperature)",
+        "self.temperature",
+        (RFT_SCHEDULES,),
+    ),
+    "a round's loss keeps the first temperature": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "self._loss.temperature = self._sampling(number).temperature",
+        "pass",
+        (RFT_SCHEDULES,),
+    ),
+    "an entropy of 0.05 is watched at 0.005": Change(
+        "model_ops/objectives/rollout_watch.py",
+        "LEAST_ENTROPY = 0.05",
+        "LEAST_ENTROPY = 0.005",
+        (RFT_WATCH,),
+    ),
+    "a continued run forgets its first entropy": Change(
+        "model_ops/objectives/rollout_watch.py",
+        'math.nan if state["first_entropy"] is None else state["first_entropy"]',
+        "math.nan",
+        (RFT_WATCH,),
+    ),
+    "shares of the variance forget the weights of parts": Change(
+        "model_ops/objectives/rollout_watch.py",
+        "settings.parts[name].weight * grade.parts[name]",
+        "grade.parts[name]",
+        (RFT_WATCH,),
+    ),
+    "a part rules whatever held-out answers do": Change(
+        "model_ops/operations/rft.py",
+        "and is_flat(before, after) else None",
+        "else None",
+        (RFT,),
+    ),
+    "answers that pass now count as failing": Change(
+        "sql/reporting.sql",
+        "new >= $passing and old < $passing",
+        "new < $passing and old < $passing",
+        (RESCORE,),
+    ),
+    "new grades are written over the old ones": Change(
+        "model_ops/operations/rescore.py",
+        '"old_grade": row["grade"],',
+        '"old_grade": grade.value,',
+        (RESCORE,),
+    ),
+    "packages take the texts of rollouts": Change(
+        "resources/signing/release_signature.py",
+        "{*BESIDE, *PAGES, *WITH_TEXT}",
+        "{*BESIDE, *PAGES}",
+        (RESCORE,),
+    ),
+    "answers that nothing verifies are learnt": Change(
+        "resources/composing/teachers/settings.py",
+        '"drop" if self.kind == "verifier" else "keep"',
+        '"keep"',
+        (REJECTION,),
+    ),
+    "hard prompts count as easy": Change(
+        "sql/reporting.sql",
+        "when rate < 0.25 then",
+        "when rate > 0.75 then",
+        (ROLLOUT_SECTION,),
+    ),
+    "the best answers are the worst": Change(
+        "sql/reporting.sql",
+        "order by grade desc, step desc, answer) = 1",
+        "order by grade, step desc, answer) = 1",
+        (ROLLOUT_SECTION,),
     ),
     "solved prompts are asked as often as others": Change(
         "model_ops/rollouts/prompt_pool.py",
