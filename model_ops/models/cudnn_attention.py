@@ -73,17 +73,17 @@ def cudnn_suits(device: torch.device, heads: int, kv_heads: int, head_dim: int) 
     lengths, scaling, generator = [1_027, 1_027], head_dim**-0.5, torch.Generator(device).manual_seed(0)
     layout, tokens = Boundaries.of(lengths, device), sum(lengths)
     shapes = ((tokens, each, head_dim) for each in (heads, kv_heads, kv_heads))
-    given = [torch.randn(shape, device=device, generator=generator).bfloat16() for shape in shapes]
+    query, key, value = (torch.randn(shape, device=device, generator=generator).bfloat16() for shape in shapes)
 
     def by_flash() -> list[Tensor]:
-        output, normaliser = varlen_forward(*given, layout, scaling)
-        return [output, *varlen_backward(given[0], *given, output, normaliser, layout, scaling)]
+        output, normaliser = varlen_forward(query, key, value, layout, scaling)
+        return [output, *varlen_backward(query, query, key, value, output, normaliser, layout, scaling)]
 
     def by_cudnn() -> list[Tensor]:
         with torch.enable_grad():
-            leaves = [each.detach().requires_grad_() for each in given]
-            output = cudnn_attention(*leaves, len(lengths), scaling)
-            return [output.detach(), *torch.autograd.grad(output, leaves, given[0])]
+            leaves = one, other, third = [each.detach().requires_grad_() for each in (query, key, value)]
+            output = cudnn_attention(one, other, third, len(lengths), scaling)
+            return [output.detach(), *torch.autograd.grad(output, leaves, query)]
 
     if not cuda_rows.near_twins("cuDNN's kernels", device, lambda: [(by_cudnn(), by_flash())]):
         return False

@@ -127,10 +127,10 @@ def _samples(device: torch.device) -> list[list[Tensor]]:
     generator, made, ends = torch.Generator(device).manual_seed(0), [], [0, 100, 300]
     for head_dim, (starts, window) in itertools.product((64, 128, 256), ((ends, None), (ends, 9), ([0, 50, 150], None))):
         shapes = ((rows, heads, head_dim) for rows, heads in ((starts[-1], 4), (300, 2), (300, 2)))
-        given = [torch.randn(shape, device=device, generator=generator).bfloat16() for shape in shapes]
+        query, key, value = (torch.randn(shape, device=device, generator=generator).bfloat16() for shape in shapes)
         layout = Boundaries.of_starts(starts, ends, device)
-        output, normaliser = varlen_forward(*given, layout, head_dim**-0.5, window)
-        gradients = varlen_backward(given[0], *given, output, normaliser, layout, head_dim**-0.5, window)
+        output, normaliser = varlen_forward(query, key, value, layout, head_dim**-0.5, window)
+        gradients = varlen_backward(query, query, key, value, output, normaliser, layout, head_dim**-0.5, window)
         made.append([output, normaliser, *gradients])
     return made
 
