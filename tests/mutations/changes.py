@@ -21,6 +21,7 @@ class Change:
 TALKS = "model_ops/environments/test_episode_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
+NEWER = "model_ops/cuda/test_newer_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
@@ -630,6 +631,42 @@ CHANGES = {
         "Boundaries.of_starts(layout.query_starts, layout.key_starts, layout.device)",
         "Boundaries.of_starts(layout.query_starts, layout.query_starts, layout.device)",
         (DRAFTS, DISPATCH),
+    ),
+    "cuDNN computes documents of different lengths": Change(
+        "model_ops/models/cudnn_attention.py",
+        "not min(lengths) == max(lengths) >= SHORTEST",
+        "not max(lengths) >= SHORTEST",
+        (NEWER,),
+    ),
+    "cuDNN plans for every shape": Change(
+        "model_ops/models/cudnn_attention.py", "len(_shapes | {shape}) <= MOST_SHAPES\n        and ", "", (NEWER,)
+    ),
+    "cuDNN's scale is that of the head's width": Change(
+        "model_ops/models/cudnn_attention.py", "is_causal=True, scale=scaling, ", "is_causal=True, scale=None, ", (NEWER,)
+    ),
+    "cuDNN hides the windows of a row": Change(
+        "model_ops/models/attention.py",
+        "if window is None and sinks is None and takes_cudnn",
+        "if sinks is None and takes_cudnn",
+        (NEWER,),
+    ),
+    "FlashAttention-3 stays although it differs": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "if not suits and current_flash_attention_impl()",
+        "if False and current_flash_attention_impl()",
+        (NEWER,),
+    ),
+    "codes outlive an update": Change(
+        "model_ops/quantization/straight_through.py",
+        "register_optimizer_step_post_hook(lambda *_: begin(True))",
+        "register_optimizer_step_post_hook(lambda *_: None)",
+        ("model_ops/quantization/test_shared_codes.py",),
+    ),
+    "memory is pinned beyond the copies' share": Change(
+        "model_ops/training/shards.py",
+        "if sum(sizes) + size > host_bytes:",
+        "if size > host_bytes:",
+        ("model_ops/training/test_pinned_memory.py",),
     ),
     "FP8 products leave out the scales of the weight": Change(
         "model_ops/quantization/fp8_linear.py",
