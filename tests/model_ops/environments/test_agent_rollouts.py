@@ -93,12 +93,29 @@ class Talker(Script):
 def play(folder, hows, tmp_path, *, function="run", seconds=20.0, answers=1, engine=None, template=CHATML, progress=None):
     tokenizer = tokenizer_of(template, END)
     engine = engine or Talker(tokenizer, {})
-    prompts = [SampledPrompt(f"row-{how}", "", [1], [{"role": "user", "content": "q"}], None, {"how": how}) for how in hows]
+    columns = {how: {"how": how} for how in hows}
+    file = folder / "agent.py"
+    return played(
+        file, function, columns, engine, tokenizer, tmp_path, seconds=seconds, answers=answers, progress=progress
+    ), engine
+
+
+def play_rows(file, function, records, texts, tmp_path, **more):
+    """{row: its rollouts}, of a policy that says `texts`. records: what the agent is told of each row."""
+    tokenizer = tokenizer_of(CHATML, END)
+    columns = {name: {"record": record} for name, record in records.items()}
+    return played(file, function, columns, Script(tokenizer, texts), tokenizer, tmp_path, **more)
+
+
+def played(file, function, columns, engine, tokenizer, tmp_path, *, seconds=20.0, answers=1, progress=None, python=None):
+    prompts = [
+        SampledPrompt(f"row-{name}", "", [1], [{"role": "user", "content": "q"}], None, each) for name, each in columns.items()
+    ]
     sessions = PolicySessions(tokenizer, longest_context=10_000, max_turns=4)
-    with EnvironmentProcesses(folder / "agent.py", function, seconds, "agent") as processes, SessionServer(sessions) as server:
+    with EnvironmentProcesses(file, function, seconds, "agent", python) as processes, SessionServer(sessions) as server:
         finished = FinishedAttempts(tmp_path / "attempts.jsonl")
         maker = AgentRollouts(processes, sessions, server.base_url, finished, progress or Progress(), answers=answers)
-        return dict(zip(hows, maker.rollouts(prompts, hows, engine, seed=0), strict=True)), engine
+        return dict(zip(columns, maker.rollouts(prompts, list(columns), engine, seed=0), strict=True))
 
 
 @pytest.mark.parametrize("function", ["run", "later"])
