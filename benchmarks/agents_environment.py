@@ -1,8 +1,8 @@
 """A virtual environment with the clients that agents use, and prime-rl's verifiers; made once for all checkouts of a user.
 
-    python = agents_python()                 # in the user's cache folder: MILLRACE_AGENTS moves it
-    python = agents_python(make=False)       # None where it is missing
-    python -m benchmarks.agents_environment  # makes it, and prints its interpreter
+python = agents_python()                 # in the user's cache folder: MILLRACE_AGENTS moves it
+python = agents_python(make=False)       # None where it is missing
+python -m benchmarks.agents_environment  # makes it, and prints its interpreter
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from test_environment_rollouts import END, Script, call, sampled_text
 from test_episode_conversation import CHATML, tokenizer_of
 
 from model_ops.environments import AgentRollouts, EnvironmentProcesses, FinishedAttempts, PolicySessions, SessionServer
+from model_ops.graders import Grade
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.rollouts import SampledPrompt
 
@@ -59,6 +60,14 @@ def run(row, base_url, api_key):
     if how == "edit":
         ask(base_url, api_key, [{"role": "user", "content": "another"}, message, {"role": "user", "content": "b"}], tools=TOOLS)
         return 0.5
+    if how == "gives up":
+        messages = [user]
+        while True:
+            messages += [ask(base_url, api_key, messages, tools=TOOLS)["choices"][0]["message"], user]
+    if how == "long":
+        error = ask(base_url, api_key, [{"role": "user", "content": "q" * 20_000}])["error"]
+        assert error["code"] == "context_length_exceeded"
+        return 0.0
     if how == "endless":
         messages = [user]
         while "error" not in (said := ask(base_url, api_key, messages, tools=TOOLS)):
@@ -194,9 +203,11 @@ def test_a_history_that_the_agent_edits_is_a_further_rollout(agent, tmp_path):
 
 
 def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
-    hows = ["nothing", "hang", "die", "raise", "forget", "leave", "refused", "endless"]
+    hows = ["nothing", "hang", "die", "raise", "forget", "leave", "refused", "endless", "gives up", "long"]
     found, _ = play(agent, [*hows, "well", "short", "branch"], tmp_path, seconds=4.0)
     problems = {how: rollouts[-1].grade.problem for how, rollouts in found.items() if rollouts[-1].grade.problem}
+    assert [each.grade for how in ("gives up", "long") for each in found[how]] == [Grade(), Grade()], "a limit, and no failure"
+    assert not any(each.ended for how in ("gives up", "long") for each in found[how])
     line = 1 + AGENT.split("\n").index('        raise KeyError("a secret")')
     assert problems == {
         "nothing": "asked the model nothing",
