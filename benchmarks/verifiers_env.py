@@ -1,7 +1,7 @@
 """Whether a public taskset of prime-rl's verifiers and an agent of OpenAI's library, both unmodified, give rollouts that train.
 
     python -m benchmarks.agents_environment                                          # once: the libraries
-    python -m benchmarks.verifiers_env --shared ../shared --tasksets DIR             # about 6 minutes on 2 idle cores
+    python -m benchmarks.verifiers_env --shared ../shared --tasksets DIR             # about 4 minutes on 2 idle cores
     python -m benchmarks.verifiers_env --shared ../shared --tasksets DIR --quick     # one step each; nothing is recorded
 
 DIR holds `reverse_text/` of verifiers' repository (environments/reverse_text), as it is published: the taskset that prime-rl's
@@ -40,7 +40,7 @@ from model_ops.jobs import Job, Progress
 from model_ops.operations import rft, sft
 
 THREADS, SEED = 2, 0
-START_ROWS, START_STEPS, PROMPTS, STEPS = 480, 40, 64, 6
+START_ROWS, START_STEPS, PROMPTS, STEPS = 240, 30, 32, 4
 AGENT = Path(__file__).with_name("animals_agent.py")
 ANIMALS = ("cat", "dog", "hen", "cow", "pig", "bee")
 LOOK = {
@@ -86,7 +86,7 @@ class Doors:
             }
             for row in rows
         ]
-        return self.trained("reverse", start, prompts, "verifiers", prompts_per_step=4, answers=4, max_new_tokens=32)
+        return self.trained("reverse", start, prompts, "verifiers", prompts_per_step=3, answers=4, max_new_tokens=32)
 
     def agent(self) -> dict[str, Any]:
         drawn = random.Random(SEED)
@@ -102,13 +102,13 @@ class Doors:
             prompts.append({"messages": json.dumps([user]), "verifier": json.dumps(item)})
         start = self.started("animals", chats[:START_ROWS])
         return self.trained(
-            "animals", start, prompts[START_ROWS:], f"{AGENT}:run", prompts_per_step=8, answers=8, max_new_tokens=24
+            "animals", start, prompts[START_ROWS:], f"{AGENT}:run", prompts_per_step=4, answers=8, max_new_tokens=24
         )
 
     def started(self, name: str, rows: list[dict[str, Any]]) -> Path:
         """The house model after START_STEPS on the rows."""
         write([{"row_id": str(place), **row} for place, row in enumerate(rows)], self.folder / f"{name}-rows")
-        settings = {"steps": START_STEPS, "learning_rate": 2e-4, "tokens_per_step": 3_072, "validation_tokens": 1_000}
+        settings = {"steps": START_STEPS, "learning_rate": 3e-4, "tokens_per_step": 1_536, "validation_tokens": 500}
         self._done(sft, {"model": self.house, "dataset": self.folder / f"{name}-rows"}, f"{name}-start", settings)
         return self.folder / f"{name}-start"
 

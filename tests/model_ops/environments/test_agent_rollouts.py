@@ -30,6 +30,10 @@ def run(row, base_url, api_key):
     how, user = row["how"], {"role": "user", "content": "q"}
     if how == "nothing":
         return 1
+    if how == "long":
+        error = ask(base_url, api_key, [{"role": "user", "content": "q" * 20_000}])["error"]
+        assert error["code"] == "context_length_exceeded"
+        return 0.0
     if how == "hang":
         time.sleep(300)
     if how == "refused":
@@ -64,10 +68,6 @@ def run(row, base_url, api_key):
         messages = [user]
         while True:
             messages += [ask(base_url, api_key, messages, tools=TOOLS)["choices"][0]["message"], user]
-    if how == "long":
-        error = ask(base_url, api_key, [{"role": "user", "content": "q" * 20_000}])["error"]
-        assert error["code"] == "context_length_exceeded"
-        return 0.0
     if how == "endless":
         messages = [user]
         while "error" not in (said := ask(base_url, api_key, messages, tools=TOOLS)):
@@ -206,7 +206,7 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     hows = ["nothing", "hang", "die", "raise", "forget", "leave", "refused", "endless", "gives up", "long"]
     found, _ = play(agent, [*hows, "well", "short", "branch"], tmp_path, seconds=4.0)
     problems = {how: rollouts[-1].grade.problem for how, rollouts in found.items() if rollouts[-1].grade.problem}
-    assert [each.grade for how in ("gives up", "long") for each in found[how]] == [Grade(), Grade()], "a limit, and no failure"
+    assert {how: found[how][-1].grade for how in ("gives up", "long")} == {"gives up": Grade(), "long": Grade()}, "no failures"
     assert not any(each.ended for how in ("gives up", "long") for each in found[how])
     line = 1 + AGENT.split("\n").index('        raise KeyError("a secret")')
     assert problems == {
