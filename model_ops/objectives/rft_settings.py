@@ -14,6 +14,8 @@ PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "ki
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
 FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
+TASKSETS = "verifiers"
+"""The agent that plays tasksets of that library."""
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
     "dr_grpo": ("centred", "constant"),
@@ -50,9 +52,16 @@ class RftSettings(TuningSettings):
     )
     agent: str | None = Field(
         None,
-        pattern=FILE_AND_NAME,
+        pattern=f"{FILE_AND_NAME}|^{TASKSETS}$",
         description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
-        "[environments.md](environments.md#agents). Left out: none",
+        "[environments.md](environments.md#agents). `verifiers`: the prompts are tasks of that library's "
+        "[tasksets](environments.md#tasksets-of-verifiers). Left out: none",
+    )
+    python: str | None = Field(
+        None,
+        min_length=1,
+        description="environment, agent: Python interpreter of an environment that has what they import, such as "
+        "./venvs/agent/bin/python. Left out: that of millrace",
     )
     max_turns: int = Field(8, ge=1, le=1_000, description="environment, agent: most turns of the model in one attempt")
     seconds: float | None = Field(
@@ -211,6 +220,7 @@ class RftSettings(TuningSettings):
         "held_out_grader": "the rows' own, or grader",
         "environment": "none",
         "agent": "none",
+        "python": "that of millrace",
         "grader": "the environment or the agent",
         "seconds": "10, of an agent 300",
     }
@@ -225,6 +235,8 @@ class RftSettings(TuningSettings):
         """Sentences about keys that contradict each other."""
         if sum(each is not None for each in (self.grader, self.environment, self.agent)) != 1:
             yield "`grader`, `environment` or `agent` says how good an answer is: give one of them"
+        if self.grader is not None and self.python is not None:
+            yield "python runs an environment or an agent, and there is a grader: leave it out"
         if self.grader is None and self.held_out_grader is not None:
             yield "held_out_grader grades single answers, and there are attempts of several turns: leave it out"
         if self.grader is None and self.overlong == "penalty":
@@ -287,7 +299,8 @@ class RftSettings(TuningSettings):
     @property
     def files(self) -> list[str]:
         """Files of grading functions, and of the environment or the agent."""
-        return [*self.grader_files, *(named.rpartition(":")[0] for named in (self.environment, self.agent) if named)]
+        named = [named for named in (self.environment, self.agent) if named not in (None, TASKSETS)]
+        return [*self.grader_files, *(each.rpartition(":")[0] for each in named)]
 
     @property
     def grader_files(self) -> list[str]:

@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import context_of, joined_tokens
 from model_ops.environments import (
+    TASKSET_CHILD,
     AgentRollouts,
     EnvironmentProcesses,
     EnvironmentRollouts,
@@ -38,6 +39,7 @@ from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, r
 from model_ops.objectives import (
     CANARY_GAP,
     LANES,
+    TASKSETS,
     AsynchronousPlan,
     HeldOutRollouts,
     PolicyLoss,
@@ -213,9 +215,9 @@ def acting_makers(
     kind = "environment" if settings.environment else "agent"
     if (named := settings.environment or settings.agent) is None:
         return None
-    file, _, name = named.rpartition(":")
+    file, _, name = (f"{TASKSET_CHILD}:play" if named == TASKSETS else named).rpartition(":")
     seconds = settings.seconds or SECONDS[kind]
-    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind))
+    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind, settings.python))
     if kind == "environment":
         limits = {"max_turns": settings.max_turns, "longest_context": room}
         return lambda kept, answers: EnvironmentRollouts(processes, tokenizer, kept, progress, answers=answers, **limits)

@@ -18,6 +18,7 @@ class Change:
     tests: tuple[str, ...]
 
 
+CALL_FORMS = "model_ops/test_call_forms.py"
 TALKS = "model_ops/environments/test_episode_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
@@ -141,6 +142,48 @@ CHANGES = {
         "if goes_on and as_read(talk.messages) == said[:before]:",
         "if goes_on:",
         ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "an agent that a limit ends has failed": Change(
+        "model_ops/environments/agent_rollouts.py",
+        "if session.cut and (told.problem or not talks):",
+        "if session.cut and not talks:",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "a context that is too long is told without its code": Change(
+        "model_ops/environments/policy_sessions.py",
+        'code="context_length_exceeded"',
+        "code=None",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "text that looks like a number becomes one": Change(
+        "model_ops/tasks/call_forms.py",
+        '    if "string" in kinds:\n        return text\n',
+        "",
+        (CALL_FORMS,),
+    ),
+    "a call without its end is read": Change(
+        "model_ops/tasks/call_forms.py",
+        "if any(each.strip() for each in beside):",
+        "if False:",
+        (CALL_FORMS,),
+    ),
+    "one of several calls that cannot be read is left out": Change(
+        "model_ops/tasks/call_forms.py",
+        "for call in group] if all(groups) else []",
+        "for call in group] if any(groups) else []",
+        (CALL_FORMS,),
+    ),
+    "None of Gemma's calls stays a word": Change(
+        "model_ops/tasks/call_forms.py",
+        'BARE_NONE.sub("null", BARE_KEY.sub(r\'\\1"\\2":\', part))',
+        "BARE_KEY.sub(r'\\1\"\\2\":', part)",
+        (CALL_FORMS,),
+    ),
+    "a verifier grades records": Change(
+        "model_ops/graders/built_in.py",
+        'kind in ("judge", "record")',
+        'kind in ("judge",)',
+        (GRADERS,),
     ),
     "parts of an attempt count as attempts": Change(
         "model_ops/objectives/advantages.py",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from resources.stages.table import stage
 from tests.pipelines.graph.test_preference_stage import materialized
 from tests.pipelines.graph.test_second_sft import BARE, QUICK, InProcess, chat, lake  # noqa: F401
 
+TASKS = {"rl_prompts": {"tasks": {"sums": {"uri": "sums.jsonl", "task": "number"}}}}
 REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"}}
 
 
@@ -26,6 +28,14 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
         ({"rft": {"grader": "reward_model"}}, "it asks the reward model, which is not trained"),
         ({"rft": {"grader": "absent.py:grade"}}, "there is no file"),
         ({"rft": {"grader": "verifier", "answers": 1}}, "rft.answers"),
+        ({"rft": {"grader": "verifier", "python": "python"}}, "python runs an environment or an agent, and there is a grader"),
+        ({"rft": {"agent": "verifiers", "python": "./absent"}}, "absent; give a Python interpreter, such as ./venvs/agent"),
+        ({"rft": {"agent": "verifier"}}, "rft.agent"),
+        ({"rft": {"agent": "verifiers"}, "datasets": TASKS}, "it is number, and rft.agent plays what `millrace taskset` wrote"),
+        (
+            {"evals": {"x": {"uri": "x.jsonl", "task": "record"}}},
+            "records are for an environment or an agent, and have no score",
+        ),
         ({"rft": {"grader": "verifier", "cap": 3}}, "cap is given, and only cispo reads it"),
         ({"rft": {"grader": "verifier", "overlong_tokens": 3}}, "overlong_tokens is given, and overlong is mask"),
         ({"rft": {"grader": "verifier", "mesh": {"processes": 2}}}, "rft samples in one process: leave mesh out"),
@@ -49,6 +59,19 @@ def test_files_of_graders_are_found_from_the_recipe_and_the_reward_model_only_wh
     again = read_recipe(json.loads(recipe.as_text()), tmp_path / "elsewhere")
     assert again.rft == recipe.rft
     assert read_recipe(REWARDED, tmp_path).policy.graded_by_reward_model == frozenset()
+
+
+def test_an_interpreter_is_found_from_the_recipe_and_a_taskset_has_no_file(tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/python").symlink_to(sys.executable)
+    (tmp_path / "agent.py").write_text("def run(row, base_url, api_key): return 1.0")
+    records = {"rl_prompts": {"tasks": {"x": {"uri": "x.jsonl", "task": "record"}}}}
+    for agent, files in (("agent.py:run", [str(tmp_path / "agent.py")]), ("verifiers", [])):
+        content = {**REWARDED, "datasets": records, "rft": {"agent": agent, "python": "venv/python"}}
+        recipe = read_recipe(content, tmp_path)
+        assert recipe.rft.python == str(tmp_path / "venv/python"), "the link, for it tells the environment"
+        assert recipe.rft.files == files
+        assert read_recipe(json.loads(recipe.as_text()), tmp_path / "elsewhere").rft == recipe.rft
 
 
 def test_a_merge_that_lists_nothing_merges_the_last_trained_model_with_the_one_before(tmp_path):
