@@ -45,7 +45,9 @@ from benchmarks.rft_learns import SEEDS, START_ROWS, TASKS, THREADS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
-STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 0.05, 20, 20, 60
+STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 0.05, 20, 20, 160
+LONGEST_WAIT_S = 0.3
+"""Of a kill, after two chunks: a chunk and a step take a tenth of a second, so kills come at all moments of both."""
 PARTS = ("speed", "judge", "kills")
 GRADES = f"""
 import os, re, time
@@ -121,7 +123,7 @@ class KilledRun:
         training = self._started()
         for number in range(kills):
             self._wait(training, more=2)
-            time.sleep(self.drawn.random())
+            time.sleep(self.drawn.random() * LONGEST_WAIT_S)
             if number % 2:
                 for engine in engines_of(training.pid):
                     os.kill(engine, signal.SIGKILL)
@@ -240,7 +242,7 @@ def main() -> None:
             figures |= compared(runs, "judge_")
         if "kills" in given.parts:
             kills = 2 if quick else KILLS
-            killed = KilledRun(Path(name) / "killed", races[0].start, races[0].prompts_folder, 12 if quick else KILLED_STEPS, 0)
+            killed = KilledRun(Path(name) / "killed", races[0].start, races[0].prompts_folder, 30 if quick else KILLED_STEPS, 0)
             found = {**killed.run(kills), "kills": kills}
             figures |= {name: found[name] for name in ("lost", "duplicated", "asked_again", "kills")}
             figures["killed_run"] = {name: found[name] for name in ("rollouts", "largest_staleness")}
