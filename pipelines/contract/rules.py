@@ -292,11 +292,13 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
         )
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
-    if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
+    if recipe.teacher.base == TRAINED and recipe.policy.source_of("student_model") == "base_model":
         yield (
             "teacher.base",
             (f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"),
         )
+    if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
+        yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
     learners = TAUGHT_BY_BOTH if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield (

@@ -1,6 +1,7 @@
 """The stage rft_model: what a recipe says of it, and the graph's own asset on a tiny model."""
 
 import json
+import re
 import sys
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pipelines.contract.recipe import read_recipe
 from pipelines.planning.rate_sweep import SweepError, sweep
 from pipelines.planning.training_plan import plan_recipe
 from resources.artefacts.registry import Registry
+from resources.stages.table import stage
 from tests.pipelines.graph.test_preference_stage import materialized
 from tests.pipelines.graph.test_second_sft import BARE, QUICK, InProcess, chat, lake  # noqa: F401
 
@@ -128,3 +130,46 @@ def test_the_stage_goes_on_from_the_fine_tuned_model_and_is_merged_with_it(lake,
     assert pq.read_metadata(directory / "rollouts.parquet").num_rows == 4 * 3 * 4 == made.metrics["rollouts"]
     card = (directory / "README.md").read_text()
     assert "trained on its own answers by rewards" in card and "before validation pass rate" in card
+
+
+TAUGHT = {
+    **REWARDED,
+    "sft": {"enabled": False},
+    "teacher": {
+        "base": "sft", "prompts": "rl_prompts", "answers": 6, "temperature": 1.0, "max_tokens": 200, "most_failed": 1.0,
+        "verify": {"kind": "verifier"}, "trains": "student", "licence": "mit",
+    },
+    "student": {"layers": 1, "label_weight": 1, "choose_layers": "even"},
+}  # fmt: skip
+
+
+def test_prompts_are_answered_only_where_the_recipe_makes_them_and_by_a_trained_model(tmp_path):
+    policy = read_recipe(TAUGHT, tmp_path).policy
+    assert policy.source_of("student_model") == "rft_model" and policy.rows_of("student_model") == "teacher_answers"
+    asked = stage("teacher_answers")
+    assert asked.reads(policy, asked, "rl_prompts") == ("rl_prompts",) and policy.named_datasets == []
+    logged = {**TAUGHT["teacher"], "prompts": "sft_dataset", "verify": {"kind": "number"}}
+    assert asked.reads(read_recipe({**TAUGHT, "teacher": logged}, tmp_path).policy, asked, "rl_prompts") == ()
+    for change, said in (
+        ({"datasets": {}, "rft": {"enabled": False, "grader": "verifier"}}, "it is rl_prompts, which is not made; give"),
+        ({"rft": {"enabled": False, "grader": "verifier"}}, "it is sft, the fine-tuned model, and sft.enabled is false"),
+    ):
+        with pytest.raises(RecipeProblemsError) as refused:
+            read_recipe({**TAUGHT, **change}, tmp_path)
+        assert said in " ".join(problem.sentence for problem in refused.value.problems)
+
+
+@pytest.mark.slow
+def test_right_answers_of_the_rewarded_base_teach_the_student(lake, tmp_path):  # noqa: F811
+    learning = {"grader": "verifier", "steps": 2, "prompts_per_step": 3, "answers": 4, "max_new_tokens": 6, "max_length": 64}
+    content = {**TAUGHT, "rft": {**learning, "overlong": "none"}, "student": {**TAUGHT["student"], **QUICK, "steps": 2}}
+    recipe, registry = read_recipe(content, tmp_path), Registry(lake, "tutor")
+    prompts(registry)
+    assert materialized(lake, recipe, ("rft_model", "teacher_answers", "student_model"), InProcess()).success
+    answers, student = registry.current("dataset", "teacher_answers"), registry.current("model", "student_model")
+    assert {item.name for item in answers.inputs} == {"tutor/sft_dataset", "tutor/rl_prompts", "tutor/rft_model"}
+    assert {item.name for item in student.inputs} == {"tutor/rft_model", "tutor/teacher_answers"}
+    rows = pq.read_table(registry.directory(answers) / "train.parquet").to_pylist()
+    assert 0 < len(rows) == answers.metrics["answered"] <= 12 and answers.metrics["rows"] == 12
+    assert {row["row_id"] for row in rows} <= {f"task:{number}" for number in range(12)}, "no held-out prompt"
+    assert all(re.search("[a-m]", json.loads(row["messages"])[-1]["content"]) for row in rows)
