@@ -66,7 +66,8 @@ def item_of(part: GraderPart, columns: Mapping[str, Any]) -> AnyItem | None:
     if kind not in ITEMS or kind == "judge":
         return None
     try:
-        given = {**truth(kind, columns), **columns, **({"pattern": part.pattern} if part.pattern else {})}
+        others = {name: each for name, each in columns.items() if name != "answer"}
+        given = {**truth(kind, columns), **others, **({"pattern": part.pattern} if part.pattern else {})}
         fields = {name: given[name] for name in ITEMS[kind].model_fields if str(given.get(name) or "").strip()}
         item = ITEMS[kind](**{**fields, "kind": kind, "suite": "graded", "item_id": "", "messages": [], "tools": None})
     except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object

@@ -46,6 +46,12 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         assert message_of(said, "", tools, SPECIALS) == {"role": "assistant", "content": said}
 
 
+@pytest.mark.parametrize("value", ["{1, 2}", "b'x'", "1j", "...", "{(1, 2): 3}", "0x" + "F" * 4_000])
+def test_python_that_json_does_not_know_is_no_call(value):
+    said = f"[add(a={value})]"
+    assert message_of(said, "", TOOLS, SPECIALS) == {"role": "assistant", "content": said}
+
+
 @pytest.mark.parametrize(
     ("text", "prompt", "reason"),
     [
@@ -54,6 +60,8 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         ("on and on", "a\n<think>\n", "no answer after"),
         ("a<|im_start|>b", "", "a special token"),
         ("<tool_call>{add}</tool_call>", "", "no JSON"),
+        ('<tool_call>{"name": "add", "arguments": {"a": "\\ud800"}}</tool_call>', "", "no JSON"),
+        ('<tool_call>{"name": "add", "arguments": "' + "[" * 9_999 + '"}</tool_call>', "", "no JSON"),
         ("<think>x</think> ", "", "empty"),
     ],
 )

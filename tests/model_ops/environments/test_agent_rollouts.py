@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from test_environment_rollouts import END, Script, call, sampled_text
 from test_episode_conversation import CHATML, tokenizer_of
@@ -192,6 +194,16 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     values = {how: rollouts[-1].grade.value for how, rollouts in found.items()}
     assert values == dict.fromkeys(hows, None) | {"endless": 7.0, "well": 1.0, "short": 1.0, "branch": 0.5}
     assert not found["endless"][-1].ended, "more turns than are allowed"
+
+
+def test_the_time_in_which_the_model_answers_is_not_the_agent_s(agent, tmp_path):
+    class Slow(Talker):
+        def sample(self, prompts, names, seed):
+            time.sleep(3)
+            return super().sample(prompts, names, seed)
+
+    found, _ = play(agent, ["well", "hang"], tmp_path, seconds=2.0, engine=Slow(tokenizer_of(CHATML, END), {}))
+    assert [found[how][0].grade.problem for how in ("well", "hang")] == ["", "took longer than 2 s"]
 
 
 def test_a_training_that_stops_ends_its_agents(agent, tmp_path):

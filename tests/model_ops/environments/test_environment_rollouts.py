@@ -52,6 +52,7 @@ class Counter:
         if how == "hang": time.sleep(300)
         if how == "die": os._exit(1)
         if how == "value": raise ValueError("there is no such way")
+        if how == "bytes": return "half of a character: \\udcff"
         if how == "fork" and os.fork() == 0: time.sleep(300)
         raise KeyError("a secret")
 
@@ -201,10 +202,11 @@ def test_attempts_act_hear_and_are_graded(envs):
 
 def test_an_environment_that_fails_leaves_no_grade(envs):
     ways = {
-        "raise": "a tool raised KeyError in line 37",
+        "raise": "a tool raised KeyError in line 38",
         "hang": "a tool took longer than 2 s",
         "die": "a tool ended its process",
-        "fork": "a tool raised KeyError in line 37",
+        "fork": "a tool raised KeyError in line 38",
+        "bytes": "said what the chat template refuses",
     }
     texts = {each: [call("fail", how=each), f"on{END}"] for each in ways} | {f"fine {n}": [f"on{END}"] for n in range(8)}
     texts |= {"reset": [f"on{END}"], "reward": [f"on{END}"]}

@@ -39,11 +39,14 @@ OTHER_CALL = {"function": {"name": "area", "arguments": '{"base": 11}'}}
     [
         ("number", {"answer": "1,250"}, "so it is 1250", "so it is 125"),
         ("number", {"ground_truth": 18}, "#### 18.0", "18 or 19"),
+        ("number", {"answer": 0}, "0", "1"),
+        ("verifier", {"kind": "exact", "answer": 7}, "7", "8"),
         ("number", {"chosen": {"content": "It is 4."}}, "four: 4", "five"),
         ("exact", {"solution": "Paris"}, " Paris ", "paris"),
         ("verifier", {"kind": "regex", "pattern": "^ok"}, "ok then", "no"),
         ("verifier", {"kind": "number", "answer": "3"}, "3", "4"),
         ("json_schema", {"json_schema": {"type": "object", "required": ["a"]}}, '{"a": 1}', '{"b": 1}'),
+        ("json_schema", {"json_schema": {"multipleOf": 0.5}}, "1.5", "9" * 400),
         ({"parts": {"form": {"by": "regex", "pattern": "x+y"}}}, {"pattern": "never"}, "axxy", "y"),
         ("function_call", {"accepted": [{"area": {"base": [10]}}]}, answer("", tool_calls=[CALL]), "area(10)"),
         (
