@@ -58,6 +58,7 @@ from model_ops.rollouts import (
     RolloutOutcome,
     Sampled,
     SampledPrompt,
+    last_of_attempts,
 )
 
 CANARY_GAP = 1e-4
@@ -87,7 +88,7 @@ class Group:
     @property
     def attempts(self) -> list[Rollout]:
         """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
-        return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
+        return last_of_attempts(self.rollouts)
 
 
 def teach_nothing(taught: int, groups: int) -> bool:
@@ -179,9 +180,10 @@ class RolloutPlan:
         }
         for when, round in (("first", self.log.chunks[0].round), ("last", self.log.chunks[-1].round)):
             kept = [rollout for chunk in self.log.of_round(round) for group in chunk.kept for rollout in group]
-            grades = [rollout.grade.value for rollout in kept if rollout.grade.value is not None]
+            attempts = [each for chunk in self.log.of_round(round) for group in chunk.kept for each in last_of_attempts(group)]
+            grades = [attempt.grade.value for attempt in attempts if attempt.grade.value is not None]
             found[f"{when}_grade"] = float(np.mean(grades)) if grades else math.nan
-            found[f"{when}_tokens"] = float(np.mean([rollout.tokens for rollout in kept]))
+            found[f"{when}_tokens"] = sum(rollout.tokens for rollout in kept) / len(attempts)
         return found
 
     def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
@@ -235,7 +237,7 @@ class RolloutPlan:
         place = len(self.log.chunks)
         for chunk in self.log.chunks[self._seen :]:
             for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
-                self._pool.see(prompt, [rollout.grade.value for rollout in group])
+                self._pool.see(prompt, [rollout.grade.value for rollout in last_of_attempts(group)])
         self._seen = place
         chosen = self._pool.draw(place, count)
         asked, names = [self.prompts[prompt] for prompt in chosen], [f"{place}:{prompt}" for prompt in chosen]

@@ -105,31 +105,21 @@ def _of_json(text: str) -> Iterator[Call]:
                 arguments = json.loads(arguments) if arguments.strip() else {}
             except (ValueError, RecursionError):
                 continue
-        if isinstance(arguments, dict) and _is_json(call := Call(each["name"], arguments)):
-            yield call
+        if isinstance(arguments, dict):
+            yield Call(each["name"], arguments)
 
 
 def _of_python(text: str) -> list[Call]:
     try:
         tree = ast.parse(text.strip().strip("`"), mode="eval").body
         calls = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-        found = [
+        return [
             Call(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
             for call in calls
             if isinstance(call, ast.Call) and not call.args and all(w.arg for w in call.keywords)
         ]
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return []
-    return found if all(map(_is_json, found)) else []
-
-
-def _is_json(call: Call) -> bool:
-    """Whether JSON has such arguments: it has no sets and bytes of Python, and a tokenizer takes no half of a character."""
-    try:
-        json.dumps(call, ensure_ascii=False).encode()
-    except (ValueError, TypeError, RecursionError):
-        return False
-    return True
 
 
 def _fits(call: Call, accepted: dict[str, dict[str, list[Any]]]) -> bool:

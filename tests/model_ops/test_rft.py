@@ -245,6 +245,7 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
 
     assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
     assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
+    assert not told(0.3, float("nan")), "no held-out answer has a grade"
 
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():

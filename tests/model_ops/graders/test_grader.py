@@ -11,7 +11,7 @@ import pytest
 from judge_server import completion, judge_server
 
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader, GraderSettings
-from model_ops.graders.grade import combined
+from model_ops.graders.grade import Failures, combined
 from model_ops.jobs import ModelError
 
 
@@ -132,6 +132,16 @@ def test_a_grader_that_mostly_fails_stops_and_names_rows_only(tmp_path):
         with pytest.raises(ModelError, match=r"failed on 9 of 20 answers|failed on 1\d of 2\d answers") as raised:
             grader.grade([group(*["secret"] * 8)])
     assert "row-7, row-1" in str(raised.value) and "secret" not in str(raised.value)
+
+
+def test_a_grader_that_fails_after_a_long_time_stops_as_soon():
+    failures = Failures()
+    for number in range(100):
+        failures.count(f"row-{number}", [Grade(1.0)] * 16)
+    with pytest.raises(ModelError, match=r"the grader failed on 128 of 256 answers: 128 times ended its process \(rows row-x"):
+        for number in range(9):
+            failures.count(f"row-x{number}", [Grade(problem="ended its process")] * 16)
+    assert failures.answers == 1_600 + 8 * 16
 
 
 def prefers(better):
