@@ -21,8 +21,8 @@ from model_ops.jobs import ModelError
 MOSTLY = 0.5
 """If at least this share of answers has no grade because graders failed, the graders are to be mended."""
 FEWEST, NEWEST = 16, 256
-"""Answers before which nothing is refused, and those that are looked at: a grader that worked for days and lost its server stops
-the training at once."""
+"""Answers before which nothing is refused, and those that are looked at: a grader that worked for days and lost its server
+stops the training at once."""
 NAMED_ROWS = 3
 
 

@@ -13,6 +13,7 @@ from judge_server import completion, judge_server
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader, GraderSettings
 from model_ops.graders.grade import Failures, combined
 from model_ops.jobs import ModelError
+from model_ops.tasks import SCORERS
 
 
 def answer(text, tokens=1, **message):
@@ -186,6 +187,26 @@ def test_a_judge_that_gives_no_reply_is_named():
         pytest.raises(ModelError, match=r"no usable reply to 1 of 1 items.*preference\.on_policy\.grader\.parts\.liked\.judge"),
     ):
         grades(judge_of(address), group("a", "b"))
+
+
+def test_a_judge_s_one_bad_reply_to_a_small_call_leaves_no_grade_and_stops_nothing():
+    def better(first, second):
+        return "A" if first < second else "B" if second < first else "neither"
+
+    def rarely(body, number):
+        return completion("?") if "a bad one" in body["messages"][1]["content"] else prefers(better)(body, number)
+
+    with judge_server(rarely) as (address, _), Grader(GraderSettings.model_validate(judge_of(address)), "key") as grader:
+        assert [grade.value for grade in grader.grade([group("a", "b", "c")])[0]] == [1.0, 0.0, -1.0]
+        ((one, other),) = grader.grade([group("a bad one", "b")])
+        assert one == other and (one.value, one.problem) == (None, "liked: the judge gave no usable reply")
+
+
+def test_a_check_that_raises_is_named_and_is_no_grade(monkeypatch):
+    monkeypatch.setitem(SCORERS, "exact", lambda item, text: 1 / len(text))
+    with Grader(GraderSettings.model_validate("exact"), "key") as grader:
+        ((fine, failed),) = grader.grade([group("x", "", answer="x")])
+    assert (fine.value, failed.value, failed.problem) == (1.0, None, "exact: raised ZeroDivisionError")
 
 
 def test_graders_that_cannot_work_are_refused(monkeypatch):
