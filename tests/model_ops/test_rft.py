@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
 from model_ops.objectives.rollout_plan import RolloutPlan, teach_nothing
 from model_ops.operations import rft
-from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled
+from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled, SampledPrompt
 
 SETTINGS = {
     "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
@@ -246,6 +247,59 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
     assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
     assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
     assert not told(0.3, float("nan")), "no held-out answer has a grade"
+
+
+def plan_of(folder, teaches, prompts=12, **settings):
+    """A plan without a model: the two answers to a prompt differ in their grades where `teaches` says so of its number."""
+
+    def rollouts(asked, names, engine, seed):
+        return [
+            [replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n) for n in range(2)]
+            for prompt in asked
+        ]
+
+    given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
+    plan = RolloutPlan(
+        [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
+        SimpleNamespace(answers=2, rollouts=rollouts),
+        SimpleNamespace(sync=lambda version: None, exact=True),
+        RolloutLog(folder / "log.jsonl"),
+        torch.nn.Linear(1, 1),
+        SimpleNamespace(gaps={}),
+        RftSettings(**given),
+        None,
+        shares=False,
+        longest=8,
+        progress=Progress(),
+    )
+    plan._canary = lambda made, number: 0.0
+    return plan
+
+
+@pytest.mark.parametrize("replacements", [0, 1, 2])
+def test_prompts_that_teach_nothing_are_replaced_up_to_a_bound(tmp_path, replacements):
+    def asked(name, teaches):
+        plan = plan_of(tmp_path / name, teaches, steps=1, replacements=replacements)
+        learnt, numbers = plan._round(0)
+        return len(learnt), numbers["asked_prompts"][0], numbers["equal_groups"], [len(c.prompts) for c in plan.log.chunks]
+
+    assert asked("all", lambda prompt: True) == (4, 4, (0, 4), [4])
+    assert asked("none", lambda prompt: False)[:3] == (0, 4 * (1 + replacements), (4 * (1 + replacements),) * 2)
+    learnt, count, (equal, groups), chunks = asked("half", lambda prompt: prompt % 2)
+    assert learnt == count - equal and groups == count and (learnt == 4 or count == 4 * (1 + replacements))
+    assert chunks[0] == 4 and (replacements == 0 or count > 4)
+
+
+def test_the_steps_of_a_round_learn_each_group_once(tmp_path):
+    plan = plan_of(tmp_path, lambda prompt: True, steps=2, sync_steps=2, prompts_per_step=3)
+    owners = [{int(n) for batch in plan.step(index) for n in batch.owners.unique()} - {-1} for index in range(2)]
+    assert not owners[0] & owners[1] and owners[0] | owners[1] == set(range(12)) and len(owners[0]) == 6
+    assert [plan.step(index)[0].numbers["asked_prompts"] for index in range(2)] == [(6.0, 1.0), (0.0, 0.0)]
+
+
+def test_epochs_are_passes_over_the_prompts(tmp_path):
+    steps = [len(plan_of(tmp_path / str(epochs), bool, epochs=epochs)) for epochs in (0.1, 1.0, 1.5)]
+    assert steps == [1, 3, 5], "12 prompts, 4 to a step"
 
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
