@@ -3,8 +3,9 @@ log-probability of every sampled token.
 
 Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
 answers. `in_process.py` is the engine that decodes with the weights in training, `prompts.py` reads the rows that are answered,
-`prompt_pool.py` chooses among them, `rollout_log.py` keeps what was sampled and graded. Tokens are never decoded and encoded
-again: what was sampled is what is learnt.
+`prompt_pool.py` chooses among them, `rollout_log.py` keeps what was sampled and graded. `engine_processes.py` has engines that
+sample while the model is in training, with weights that `in_flight.py` exchanges between two tokens. Tokens are never decoded
+and encoded again: what was sampled is what is learnt.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.rollouts.engine_child import EngineStart
+    from model_ops.rollouts.engine_processes import EngineProcesses
     from model_ops.rollouts.graded_answers import AnswerReader, GradedAnswers
     from model_ops.rollouts.in_process import InProcessEngine, Sampler
     from model_ops.rollouts.prompt_pool import PromptPool

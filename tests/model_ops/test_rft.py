@@ -226,7 +226,22 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     assert inside.tolist() == 2 * [True, True, False]
     torch.testing.assert_close(found.terms["loss"].sum, (grpo(tokens) * inside).sum())
     assert found.terms["loss"].count == inside.sum() and found.metrics["reward"].sum / found.metrics["reward"].count == 0.75
-    assert float(found.metrics["outside"].sum) == 6 - int(inside.sum())
+    means = {name: float(mean.sum / mean.count) for name, mean in found.metrics.items()}
+    logged = {
+        "entropy": nll.mean(),
+        "gap": tokens.log_ratio.abs().mean(),
+        "gap_k3": (ratio - 1 - ratio.log()).mean(),
+        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()),
+        "outside": 1 / 3,
+        "corrected": 1 / 3,
+        "unscored": 0,
+    }
+    assert {name: means[name] for name in logged} == {
+        name: pytest.approx(float(value), abs=1e-5) for name, value in logged.items()
+    }
+    blind = replace(batch, sampler=torch.full_like(batch.sampler, torch.nan))
+    unscored = PolicyLoss("grpo", {}, "none", 0.0, temperature)(model, blind).metrics["unscored"]
+    assert unscored.sum == unscored.count == 6
     empty = rollout_batches([nothing_learnt("p", np.array([5, 6, 7], np.int32))], 99, {})[0]
     nothing = PolicyLoss("gspo", {}, "sequence", 0.0, 1.0)(model, empty)
     assert nothing.terms["loss"].sum == 0 and 0 < nothing.terms["loss"].count < 1e-3
