@@ -19,6 +19,7 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
+from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
 from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.policy_losses import SampledTokens, grpo
@@ -26,7 +27,15 @@ from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
 from model_ops.objectives.rollout_plan import RolloutPlan, teach_nothing
 from model_ops.operations import rft
-from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled, SampledPrompt
+from model_ops.rollouts import (
+    InProcessEngine,
+    PromptPool,
+    Rollout,
+    RolloutLog,
+    Sampled,
+    SampledPrompt,
+    read_sampled_prompts,
+)
 
 SETTINGS = {
     "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
@@ -310,6 +319,68 @@ def test_the_steps_of_a_round_learn_each_group_once(tmp_path):
     owners = [{int(n) for batch in plan.step(index) for n in batch.owners.unique()} - {-1} for index in range(2)]
     assert not owners[0] & owners[1] and owners[0] | owners[1] == set(range(12)) and len(owners[0]) == 6
     assert [plan.step(index)[0].numbers["asked_prompts"] for index in range(2)] == [(6.0, 1.0), (0.0, 0.0)]
+
+
+def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
+    plan = plan_of(tmp_path, bool, steps=1, overlong="mask")
+    cut = replace(rollout([5, 6], [7], grade=0.0), ended=False, attempt=2)
+    first = [rollout([5, 6], [7, 2]), replace(rollout([5, 6], [8, 9, 2], grade=None), attempt=1), cut]
+    second = [rollout([5, 6], [7], grade=0.5), replace(rollout([5, 6], [8], grade=0.5), attempt=1)]
+    plan.log.add(0, [0, 1], [first, second])
+    groups = plan._groups(plan.log.chunks[0])
+    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0]], (
+        "neither cut nor without a grade"
+    )
+    assert plan._numbers(groups, 1e-5) == {
+        "reward": (2.0, 4.0),
+        "pass_rate": (1.0, 4.0),
+        "passed_once": (1.0, 2.0),
+        "equal_groups": (1.0, 2.0),
+        "ungraded": (1.0, 5.0),
+        "cut": (1.0, 5.0),
+        "answer_tokens": (8.0, 5.0),
+        "asked_prompts": (2.0, 1.0),
+        "canary_gap": (1e-5, 1.0),
+    }
+    counts = plan.counts()
+    named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
+    assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]
+    plan.settings = plan.settings.model_copy(update={"overlong": "none"})
+    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0, 2]]
+
+
+def test_a_document_of_a_group_holds_as_many_answers_as_fit():
+    learnt = [LearntRollout(rollout([5, 6, 7], [8, 9, 2]), place, 1.0, 1.0, 1.0) for place in range(5)]
+    sizes = [[len(each.tokens) for each in group_documents("p", learnt, True, most_tokens=most)] for most in (11, 10, 99)]
+    assert sizes == [[10, 10, 6], [6] * 5, [22]], "3 tokens of the prompt, and of each answer 3, behind the prompt's last token"
+
+
+def test_prompts_are_read_once_and_leave_room(start, tmp_path):
+    tokenizer = load_tokenizer(start / "model")
+    prompts, counts = read_sampled_prompts(start / "prompts", tokenizer, 64)
+    longest = max(len(prompt.ids) for prompt in prompts)
+    assert len(prompts) == 24 and set(counts.values()) == {0} and prompts[0].columns["pattern"] == "[0-9]"
+    assert read_sampled_prompts(start / "prompts", tokenizer, longest)[1]["long_prompts"] == 0
+    assert read_sampled_prompts(start / "prompts", tokenizer, longest - 1)[1]["long_prompts"] > 0
+    rows = pq.read_table(start / "prompts/train.parquet")
+    pq.write_table(pa.concat_tables([rows, rows]), tmp_path / "train.parquet")
+    twice, counts = read_sampled_prompts(tmp_path, tokenizer, 64)
+    assert len(twice) == 24 and counts["repeated_prompts"] == 24
+    with pytest.raises(ModelError, match=r"no prompt that leaves room for answers \(long_prompts 24\): raise max_length"):
+        read_sampled_prompts(start / "prompts", tokenizer, 3)
+
+
+def test_rows_verify_held_out_answers_only_where_every_row_does():
+    def by(*columns, **settings):
+        prompts = [SampledPrompt("p", "", [5], [], None, each) for each in columns]
+        return rft.held_out_grader(RftSettings(**{"grader": "rewards.py:grade", **settings}), prompts)
+
+    verifies, bare = {"kind": "number", "answer": "4"}, {}
+    assert [part.by for part in by(verifies, verifies)[0].parts.values()] == ["verifier"]
+    grader, key = by(verifies, bare)
+    assert ([part.by for part in grader.parts.values()], key) == (["rewards.py:grade"], "grader")
+    assert [part.by for part in by(verifies, held_out_grader="exact")[0].parts.values()] == ["exact"]
+    assert by(verifies, grader=None, environment="envs.py:Shop")[0] is None
 
 
 def test_epochs_are_passes_over_the_prompts(tmp_path):

@@ -60,6 +60,9 @@ def run(row, base_url, api_key):
         second = ask(base_url, api_key, [user, message, {"role": "user", "content": "a"}], tools=TOOLS)
         third = ask(base_url, api_key, [user, message, {"role": "user", "content": "b"}], tools=TOOLS)
         return 0.5
+    if how == "other tools":
+        ask(base_url, api_key, [user, message, {"role": "user", "content": "a"}], tools=None)
+        return 0.5
     if how == "edit":
         ask(base_url, api_key, [{"role": "user", "content": "another"}, message, {"role": "user", "content": "b"}], tools=TOOLS)
         return 0.5
@@ -171,6 +174,13 @@ def test_another_branch_is_a_further_rollout_of_the_attempt(agent, tmp_path):
     tokenizer = tokenizer_of(CHATML, END)
     assert sampled_text(one) == call("look") + f"cat{END}" and sampled_text(other) == f"dog{END}"
     assert tokenizer.decode(other.prompt).endswith("<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_the_same_messages_with_other_tools_are_a_further_rollout(agent, tmp_path):
+    one, other = play(agent, ["other tools"], tmp_path)[0]["other tools"]
+    decode = tokenizer_of(CHATML, END).decode
+    assert sampled_text(one) == call("look") and '"name": "look"' in decode(one.prompt)
+    assert len(other.tokens) and not decode(other.prompt).startswith(decode(one.prompt)[:30])
 
 
 def test_a_history_that_the_agent_edits_is_a_further_rollout(agent, tmp_path):
