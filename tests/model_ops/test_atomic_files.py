@@ -65,4 +65,7 @@ def test_a_line_that_a_full_disk_cut_is_forgotten_and_the_others_stay(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
     assert path.stat().st_size == whole
     again = JsonLines(path)
+    path.rename(tmp_path / "aside")
+    assert again.add({"round": 1}) == 0, "a file that was removed begins anew"
+    (tmp_path / "aside").replace(path)
     assert again.add({"round": 1}) == whole and [record for _, record in again.read()] == [{"round": 0}, {"round": 1}]

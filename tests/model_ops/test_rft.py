@@ -351,7 +351,7 @@ def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
 
 def test_a_document_of_a_group_holds_as_many_answers_as_fit():
     learnt = [LearntRollout(rollout([5, 6, 7], [8, 9, 2]), place, 1.0, 1.0, 1.0) for place in range(5)]
-    sizes = [[len(each.tokens) for each in group_documents("p", learnt, True, most_tokens=most)] for most in (11, 10, 99)]
+    sizes = [[len(each) for each in group_documents("p", learnt, True, most_tokens=most)] for most in (11, 10, 99)]
     assert sizes == [[10, 10, 6], [6] * 5, [22]], "3 tokens of the prompt, and of each answer 3, behind the prompt's last token"
 
 
