@@ -204,10 +204,9 @@ def _asked(body: Body, messages: Any, tools: Any, *limits: str) -> SessionReques
     is_list = isinstance(messages, list) and bool(messages) and all(isinstance(each, dict) for each in messages)
     _refuse(not is_list, "there are no messages")
     choice = body.get("tool_choice")
-    kind = choice.get("type") if isinstance(choice, dict) else choice
-    _refuse(kind not in (None, "auto", "none"), "tool_choice asks for a call: the model is not guided while it learns")
+    no_tools = choice == "none" or (isinstance(choice, dict) and choice.get("type") == "none")
     most = next((body[name] for name in limits if isinstance(body.get(name), int) and body[name] > 0), None)
-    return SessionRequest(messages, None if kind == "none" else tools, most)
+    return SessionRequest(messages, None if no_tools else tools, most)
 
 
 def _items(message: dict[str, Any]) -> Iterator[Body]:

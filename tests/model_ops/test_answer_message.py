@@ -61,7 +61,7 @@ def test_a_call_with_what_json_does_not_know_cannot_be_read(value):
         ("<think>on and on", "", "no answer after its reasoning"),
         ("on and on", "a\n<think>\n", "no answer after"),
         ("a<|im_start|>b", "", "a special token"),
-        ("<tool_call>{add}</tool_call>", "", "no JSON"),
+        ("<tool_call>{add}</tool_call>", "", "cannot be read"),
         ('<tool_call>{"name": "add", "arguments": {"a": "\\ud800"}}</tool_call>', "", "a tool call"),
         ('<tool_call>{"name": "add", "arguments": "' + "[" * 9_999 + '"}</tool_call>', "", "a tool call"),
         ("<think>x</think> ", "", "empty"),
