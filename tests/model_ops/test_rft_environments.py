@@ -178,6 +178,7 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
     """A model that learnt to open boxes learns to open the one that is asked for."""
     from model_ops.operations.tiny_base import new_model, train_tokenizer

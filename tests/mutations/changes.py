@@ -139,7 +139,7 @@ CHANGES = {
     ),
     "a request goes on from other messages": Change(
         "model_ops/environments/policy_sessions.py",
-        "if goes_on and as_read(talk.messages) == said[:before]:",
+        "if goes_on and server_messages.as_read(talk.messages) == said[:before]:",
         "if goes_on:",
         ("model_ops/environments/test_agent_rollouts.py",),
     ),
