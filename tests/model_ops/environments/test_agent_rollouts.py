@@ -40,7 +40,8 @@ def run(row, base_url, api_key):
         time.sleep(300)
     if how == "refused":
         found = [ask(base_url, api_key, [user], n=2), ask(base_url, "other", [user]), ask(base_url, api_key, "text"),
-                 ask(base_url, api_key, [user], response_format={"type": "json_object"})]
+                 ask(base_url, api_key, [user], response_format={"type": "json_object"}),
+                 ask(base_url, api_key, [user], tools=[{"type": "function"}])]
         assert all("error" in each for each in found), found
         return {"refused": 4, "n": float("n is not 1" in found[0]["error"]["message"])}
     if how == "leave":
