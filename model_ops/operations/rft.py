@@ -135,8 +135,9 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     }
     if settings.max_staleness:
         engines = opened_engines(job, settings, model, eos_ids, prompts, opened)
-        plan: RolloutPlan = AsynchronousPlan(prompts, makers, engines, **shared)
-        opened.callback(plan.close)
+        asynchronous = AsynchronousPlan(prompts, makers, engines, **shared)
+        opened.callback(asynchronous.close)
+        plan: RolloutPlan = asynchronous
         if acts is not None:  # held-out attempts are made by another thread, with processes of their own
             acts = acting_makers(settings, tokenizer, room, opened, progress)
     else:
