@@ -14,6 +14,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -48,6 +49,11 @@ class SessionServer:
 class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     sessions: PolicySessions
+
+    def handle(self) -> None:
+        """Answers until the agent ends, which need not close its connections."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:
         """The one model."""
