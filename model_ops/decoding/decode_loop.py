@@ -43,6 +43,7 @@ from model_ops.decoding.sampling import (
     verify_matches,
 )
 from model_ops.jobs import ModelError
+from model_ops.machine import free_device_memory
 
 COMPACT_BELOW = {"cpu": 0.8}
 """A batch is compacted when at most this share of its rows is unfinished: copying caches costs about one forward."""
@@ -92,6 +93,7 @@ def decode(
     truncation: Truncation = NONE,
     penalties: Penalties = NO_PENALTIES,
     on_tokens: Callable[[int, list[int], int], None] | None = None,
+    on_answer: Callable[[int, Completion], None] | None = None,
     log_probs: bool = False,
 ) -> list[Completion]:
     """Answers to all prompts, in their order, with or without a drafter. Penalties act at any temperature, truncation
@@ -100,6 +102,7 @@ def decode(
     beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
     on_batch is called after each batch with the number of finished rows. on_tokens is called after each round with a prompt's
     number, its new tokens, and how many of them, the first ones, are accepted drafts; what it raises ends the decoding.
+    on_answer is called with a prompt's number and its answer as soon as that has ended.
     log_probs: whether the answers have the log-probability of each token.
 
     Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions.
@@ -125,6 +128,7 @@ def decode(
             truncation,
             penalties,
             None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said),
+            None if on_answer is None else lambda row, answer, rows=rows: on_answer(rows[row], answer),
             log_probs,
         )
         batch.run()
@@ -155,9 +159,11 @@ class _Batch:
         truncation,
         penalties,
         on_tokens,
+        on_answer,
         log_probs,
     ):
         self.truncation, self.penalties, self.on_tokens, self.log_probs = truncation, penalties, on_tokens, log_probs
+        self.on_answer = on_answer
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -188,7 +194,7 @@ class _Batch:
         capture = self.drafter.capture if self.drafter is not None else ()
         if ids.is_cuda:
             most = longest + max(self.limits) + self.beyond + 2 * self.drafts + 1
-            self.cache.hold_room(most, torch.cuda.mem_get_info(ids.device)[0])
+            self.cache.hold_room(most, free_device_memory(ids.device))
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         self.cache.lengths += lengths
         self.cache.longest_has(longest)
@@ -208,7 +214,7 @@ class _Batch:
         if self.drafter is not None:
             self.drafter.begin(self.prompts, first, captured)
         logs = self._logs_of(logits[:, None], first[:, None])
-        for row, token, log in zip(self.live, first.tolist(), logs, strict=True):
+        for row, token, log in zip(self.live, first.tolist(), logs.tolist(), strict=True):
             self._emit(row, [token], log)
         return self._compact(first)
 
@@ -240,11 +246,11 @@ class _Batch:
         if self.drafter is not None:
             self.drafter.advance(emitted, accepted + 1, captured)
         drafted = proposal.valid.sum(dim=1) if proposal is not None else torch.zeros_like(accepted)
-        read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()  # one transfer for each round
+        logs = self._logs_of(logits, emitted)  # before the round's only wait for the device, which is the next line
+        read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()
         self.held = [tokens + count for tokens, (*_, count, _) in zip(self.held, read, strict=True)]
         self.cache.longest_has(max(self.held))
-        logs = self._logs_of(logits, emitted)
-        for row, (*tokens, count, proposed), log in zip(self.live, read, logs, strict=True):
+        for row, (*tokens, count, proposed), log in zip(self.live, read, logs.tolist(), strict=True):
             if self.finished[row]:
                 continue
             if not self.ended[row]:
@@ -257,12 +263,12 @@ class _Batch:
             self._emit(row, tokens[:count], log[:count])
         return self._compact(token)
 
-    def _logs_of(self, logits: Tensor, tokens: Tensor) -> list[list[float]]:
-        """Log-probability of each token [rows, tokens] by its logits; nothing where nobody asked."""
+    def _logs_of(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of each token [rows, tokens] by its logits; of no token where nobody asked."""
         if not self.log_probs:
-            return [[]] * len(tokens)
+            return torch.empty(len(tokens), 0)
         scaled = logits / (self.temperature or 1.0)
-        return (scaled.gather(-1, tokens[:, :, None]).squeeze(-1) - scaled.logsumexp(dim=-1)).tolist()
+        return scaled.gather(-1, tokens[:, :, None]).squeeze(-1) - scaled.logsumexp(dim=-1)
 
     def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         if proposal is None or self.temperature == 0 or proposal.probabilities is None:
@@ -300,6 +306,8 @@ class _Batch:
         self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
         if self.on_tokens is not None and (new := answer.tokens[said:]):
             self.on_tokens(row, new, min(len(tokens) - 1, len(new)))
+        if self.on_answer is not None and self.ended[row] and len(answer.tokens) > said:
+            self.on_answer(row, answer)
 
     def _compact(self, last: Tensor) -> Tensor | None:
         """Drops finished rows if there are enough of them; returns None if all are finished."""

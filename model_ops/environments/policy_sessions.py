@@ -17,7 +17,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -31,11 +31,12 @@ GATHER_S = 0.05
 
 
 class SessionError(Exception):
-    """A request that cannot be answered; the text is for the agent. status: of HTTP."""
+    """A request that cannot be answered; the text is for the agent. status: of HTTP. code: OpenAI's, by which agents know a
+    context that is too long."""
 
-    def __init__(self, text: str, status: int = 400):
+    def __init__(self, text: str, status: int = 400, code: str | None = None):
         super().__init__(text)
-        self.status = status
+        self.status, self.code = status, code
 
 
 @dataclass
@@ -71,8 +72,7 @@ class PolicyTurn:
     def answer(self, sampled: Sampled) -> None:
         """Takes what the policy said, which the request's own limit may cut."""
         if self.most_tokens is not None and len(sampled.tokens) > self.most_tokens:
-            tokens, log_probs = sampled.tokens[: self.most_tokens], sampled.log_probs[: self.most_tokens]
-            sampled = replace(sampled, tokens=tokens, log_probs=log_probs, ended=False)
+            sampled = sampled.cut(self.most_tokens)
         with self.lock:
             message, _ = self.talk.say(sampled)
             self.session.cut |= not sampled.ended
@@ -134,7 +134,10 @@ class PolicySessions:
                 raise SessionError(f"the chat template refuses the messages: {error}") from error
             if len(talk.context) > self._longest_context:
                 session.cut = True
-                raise SessionError(f"the context has {len(talk.context)} tokens; the model takes {self._longest_context}")
+                text = (
+                    f"the context has {len(talk.context)} tokens; the model's maximum context length is {self._longest_context}"
+                )
+                raise SessionError(text, code="context_length_exceeded")
             name = f"{session.name}:{session.turns}"
             turn = PolicyTurn(session, talk, name, most_tokens, len(talk.context), self._lock)
             session.turns += 1

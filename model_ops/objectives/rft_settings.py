@@ -14,6 +14,8 @@ PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "ki
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
 FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
+TASKSETS = "verifiers"
+"""The agent that plays tasksets of that library."""
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
     "dr_grpo": ("centred", "constant"),
@@ -50,9 +52,16 @@ class RftSettings(TuningSettings):
     )
     agent: str | None = Field(
         None,
-        pattern=FILE_AND_NAME,
+        pattern=f"{FILE_AND_NAME}|^{TASKSETS}$",
         description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
-        "[environments.md](environments.md#agents). Left out: none",
+        "[environments.md](environments.md#agents). `verifiers`: the prompts are tasks of that library's "
+        "[tasksets](environments.md#tasksets-of-verifiers). Left out: none",
+    )
+    python: str | None = Field(
+        None,
+        min_length=1,
+        description="environment, agent: Python interpreter of an environment that has what they import, such as "
+        "./venvs/agent/bin/python. Left out: that of millrace",
     )
     max_turns: int = Field(8, ge=1, le=1_000, description="environment, agent: most turns of the model in one attempt")
     seconds: float | None = Field(
@@ -84,10 +93,11 @@ class RftSettings(TuningSettings):
     tau: float | None = Field(
         None, gt=0, le=1_000, description="kimi_k2: how strongly the model is held near the sampler. Left out: 0.1"
     )
-    correction: Literal["none", "tis", "icepop", "sequence"] = Field(
-        "none",
+    correction: Literal["none", "tis", "icepop", "sequence"] | None = Field(
+        None,
         description="What becomes of tokens whose probability by the model is far from that by the sampler: tis cuts their "
-        "weight, icepop masks them, sequence masks their rollout. In process both agree, so there is nothing to correct",
+        "weight, icepop masks them, sequence masks their rollout. Left out: none, because in process both agree; tis with "
+        "max_staleness, where a token that became likelier would count more than twice",
     )
     kl: float = Field(
         0.0,
@@ -95,6 +105,13 @@ class RftSettings(TuningSettings):
         le=1_000,
         description="Weight of the distance from the model before this training. 0, as in most frameworks: the clip holds "
         "steps small, and no reference is needed",
+    )
+    nll: float = Field(
+        0.0,
+        ge=0,
+        le=1_000,
+        description="Weight of the negative log-likelihood of answers that passed, added to the loss: it keeps right answers "
+        "likely where few are right (VAPO takes 0.1). 0, as in most frameworks: rewards alone",
     )
     prompts_per_step: int = Field(
         16,
@@ -108,6 +125,15 @@ class RftSettings(TuningSettings):
     sync_steps: int = Field(
         1, ge=1, le=1_000, description="Steps that learn from one round of answers. 1: always the newest model answers"
     )
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="0: the model samples, then learns. Above: engines in processes of their own sample while it learns, "
+        "with weights of at most so many steps before ([reinforcement.md](reinforcement.md#asynchronous)). 1 or 2 keep both "
+        "busy; other frameworks go up to 8",
+    )
+    engines: int = Field(1, ge=1, le=64, description="max_staleness: processes that sample, each with a copy of the model")
     replacements: int = Field(
         0,
         ge=0,
@@ -124,6 +150,16 @@ class RftSettings(TuningSettings):
     )
     max_new_tokens: int = Field(
         256, ge=1, le=1_000_000, description="Longest sampled answer. A round lasts as long as its longest one"
+    )
+    temperature_end: float | None = Field(
+        None, gt=0, le=100, description="Temperature of the last step, reached linearly. Left out: temperature at every step"
+    )
+    max_new_tokens_start: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Longest answer of the first step; it grows linearly to max_new_tokens. Short answers first make early "
+        "steps cheap. Left out: max_new_tokens at every step",
     )
     batch_size: int = Field(
         128,
@@ -177,10 +213,14 @@ class RftSettings(TuningSettings):
         **dict.fromkeys(READ_BY, "each loss has its own"),
         "advantage": "each loss has its own",
         "aggregation": "each loss has its own",
+        "correction": "none, or tis with max_staleness",
         "overlong_tokens": "a fifth of max_new_tokens",
+        "temperature_end": "temperature",
+        "max_new_tokens_start": "max_new_tokens",
         "held_out_grader": "the rows' own, or grader",
         "environment": "none",
         "agent": "none",
+        "python": "that of millrace",
         "grader": "the environment or the agent",
         "seconds": "10, of an agent 300",
     }
@@ -195,6 +235,8 @@ class RftSettings(TuningSettings):
         """Sentences about keys that contradict each other."""
         if sum(each is not None for each in (self.grader, self.environment, self.agent)) != 1:
             yield "`grader`, `environment` or `agent` says how good an answer is: give one of them"
+        if self.grader is not None and self.python is not None:
+            yield "python runs an environment or an agent, and there is a grader: leave it out"
         if self.grader is None and self.held_out_grader is not None:
             yield "held_out_grader grades single answers, and there are attempts of several turns: leave it out"
         if self.grader is None and self.overlong == "penalty":
@@ -206,8 +248,29 @@ class RftSettings(TuningSettings):
             yield f"overlong_tokens is given, and overlong is {self.overlong}: leave it out, or set overlong to penalty"
         if self.overlong_tokens is not None and self.overlong_tokens > self.max_new_tokens:
             yield f"overlong_tokens {self.overlong_tokens} is more than max_new_tokens {self.max_new_tokens}: give less"
+        if (self.max_new_tokens_start or 0) > self.max_new_tokens:
+            yield (
+                f"max_new_tokens_start {self.max_new_tokens_start} is more than max_new_tokens {self.max_new_tokens}: give less"
+            )
+        if self.max_staleness and self.sync_steps > 1:
+            yield "sync_steps and max_staleness both say how old answers may be: leave one of them out"
+        if self.max_staleness and (self.temperature_end or self.max_new_tokens_start):
+            yield "engines of max_staleness sample all rounds alike: leave temperature_end and max_new_tokens_start out"
+        if self.engines > 1 and not self.max_staleness:
+            yield "engines sample while the model learns, and max_staleness is 0: set it, or leave engines out"
         if not self.mesh.alone:
             yield "rft samples in one process: leave mesh out"
+
+    def at(self, place: float) -> RftSettings:
+        """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one
+        (1)."""
+        begin, end = self.max_new_tokens_start or self.max_new_tokens, self.temperature_end or self.temperature
+        return self.model_copy(
+            update={
+                "temperature": self.temperature + place * (end - self.temperature),
+                "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
+            }
+        )
 
     @property
     def compared(self) -> Advantage:
@@ -216,6 +279,11 @@ class RftSettings(TuningSettings):
     @property
     def mean_over(self) -> Aggregation:
         return self.aggregation or OF_LOSS[self.loss][1]
+
+    @property
+    def corrected_by(self) -> str:
+        """Of CORRECTIONS, or none."""
+        return self.correction or ("tis" if self.max_staleness else "none")
 
     @property
     def given(self) -> dict[str, float]:
@@ -231,7 +299,8 @@ class RftSettings(TuningSettings):
     @property
     def files(self) -> list[str]:
         """Files of grading functions, and of the environment or the agent."""
-        return [*self.grader_files, *(named.rpartition(":")[0] for named in (self.environment, self.agent) if named)]
+        named = [named for named in (self.environment, self.agent) if named not in (None, TASKSETS)]
+        return [*self.grader_files, *(each.rpartition(":")[0] for each in named)]
 
     @property
     def grader_files(self) -> list[str]:

@@ -68,9 +68,18 @@ class InProcessEngine:
             for answer in said
         ]
 
-    def _decoded(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int, log_probs: bool) -> list[Completion]:
+    def _decoded(
+        self,
+        prompts: Sequence[Sequence[int]],
+        names: Sequence[str],
+        seed: int,
+        log_probs: bool,
+        runner: Runner | None = None,
+        **heard: Callable[..., None],
+    ) -> list[Completion]:
+        """runner: in place of the engine's own. heard: who hears of tokens or answers as they come (decode)."""
         return decode(
-            self._runner,
+            runner or self._runner,
             prompts,
             names,
             eos_ids=self.eos_ids,
@@ -79,6 +88,7 @@ class InProcessEngine:
             batch_size=self.settings.batch_size,
             seed=seed,
             log_probs=log_probs,
+            **heard,
         )
 
 

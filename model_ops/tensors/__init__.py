@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from model_ops.tensors.memory_efficient_layers import rms_norm, use_memory_efficient_layers
     from model_ops.tensors.varlen_kernel import (
         Boundaries,
+        flash_3_suits,
         same_dtype,
         takes_varlen_kernel,
         varlen_backward,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         SIGNATURE,
         SIGNED_PROVENANCE,
         TAINTED,
+        WITH_TEXT,
         File,
         erased_in,
         note_erased,

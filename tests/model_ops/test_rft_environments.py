@@ -20,22 +20,23 @@ from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.advantages import ADVANTAGES, advantages_of
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.operations import rft, sft
+from model_ops.rollouts.rollout import NOT_SAMPLED
+from model_ops.rollouts.rollout_log import RolloutLog
 
 ENVS = """
 from pathlib import Path
 
 class Talk:
-    "A user who says `more` after every answer; answers with digits are good."
+    "A user who says `more` after every answer, and likes letters and digits."
     def reset(self, row):
         with (Path(__file__).parent / "resets").open("a") as file:
             file.write("x")
-        self.digits = 0
         return "! " + row["goal"]
     def reply(self, message):
-        self.digits += any(letter in "0123456789" for letter in message["content"])
         return "1 2 3 more"
-    def reward(self):
-        return self.digits
+    def reward(self, messages):
+        said = "".join(message["content"] for message in messages if message["role"] == "assistant")
+        return sum(letter.isascii() and letter.isalnum() for letter in said)
 
 class Box:
     "A box that a tool opens with its number."
@@ -62,7 +63,7 @@ def start(tmp_path_factory):
     with torch.no_grad():  # turns end after some tokens, and not at their begin
         text = tokenizer.apply_chat_template([{"role": "user", "content": "say 1"}], tokenize=False, add_generation_prompt=True)
         begin = model.model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, -1]
-        end = model.lm_head.weight[tokenizer.eos_token_id] * 150
+        end = model.lm_head.weight[tokenizer.eos_token_id] * 60
         model.lm_head.weight[tokenizer.eos_token_id] = end - (end @ begin) / (begin @ begin) * begin
     save_model(model, tokenizer, folder / "model")
     write_prompts(folder / "prompts", goal="say digits")
@@ -77,12 +78,13 @@ def run(start, output, progress=None, model="model", prompts="prompts", environm
 
 
 def test_it_learns_over_turns_from_the_sampled_tokens_alone(start, tmp_path):
-    found = run(start, tmp_path / "out")
+    found = run(start, tmp_path / "out", seed=1, learning_rate=1.5e-3)
     assert found["last_grade"] > found["first_grade"] + 0.2
     assert found["validation_reward"] > found["before_validation_reward"] + 0.2
     rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
     assert len(rows) == 8 * 32 and {row["answer"] for row in rows} == set(range(8))
-    assert all(2 <= row["tokens"] <= 10 for row in rows), "of two turns, without what the environment said"
+    lengths = {row["tokens"] for row in rows}
+    assert min(lengths) >= 1 and 5 < max(lengths) <= 10, "of two turns, without what the environment said"
     steps = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert all(line["canary_gap"] < 1e-4 for line in steps), (
         "the model reads the very tokens that were sampled, in their contexts"
@@ -96,6 +98,16 @@ def test_it_learns_over_turns_from_the_sampled_tokens_alone(start, tmp_path):
             tokens = np.array([row["tokens"] for row in group])
             total, count = total + advantages @ tokens, count + tokens.sum()
     assert steps[0]["loss"] == pytest.approx(-total / count, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_attempts_are_made_while_the_model_learns_and_no_turn_is_older_than_the_bound(start, tmp_path):
+    found = run(start, tmp_path / "out", steps=14, max_staleness=1)
+    assert found["last_grade"] > found["first_grade"] + 0.2 and found["rollouts"] == 14 * 32
+    for chunk in RolloutLog(tmp_path / "out/.work/rollouts.jsonl").chunks:
+        for each in [each for group in chunk.groups() for each in group]:
+            assert chunk.round - 1 <= each.versions[each.sampled].min() and each.versions.max() <= chunk.round
+            assert (each.versions[~each.sampled] == NOT_SAMPLED).all() and (~each.sampled).any()
 
 
 def test_a_killed_run_resets_no_environment_twice_and_ends_with_the_same_weights(start, tmp_path):
