@@ -73,7 +73,7 @@ def _calls_of(values: list[Any]) -> Iterator[Call]:
         if isinstance(arguments, str):  # OpenAI's form: JSON text
             try:
                 arguments = json.loads(arguments) if arguments.strip() else {}
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
         if isinstance(arguments, dict):
             yield Call(each["name"], arguments)
