@@ -1,8 +1,8 @@
 """A plugin of pytest: shapes and dtypes in the signatures of model_ops hold in every call of a test, room by room.
 
 jaxtyping names them (`Float[Tensor, "rows vocab"]`) and beartype compares: each function and dataclass of model_ops with such an
-annotation is replaced when its module is imported, before anyone can take the plain one. Other annotations are mypy's. Processes
-that a test starts are not checked.
+annotation is replaced when its module is imported, before anyone can take the plain one. Other annotations are mypy's. Forks of
+the tests are checked, too; processes that start anew are not.
 """
 
 import inspect

@@ -405,8 +405,8 @@ CHANGES = {
     ),
     "packages take the texts of rollouts": Change(
         "resources/signing/release_signature.py",
-        "{*BESIDE, *PAGES, *WITH_TEXT}",
-        "{*BESIDE, *PAGES}",
+        "{*BESIDE, *erased.PAGES, *erased.WITH_TEXT}",
+        "{*BESIDE, *erased.PAGES}",
         (RESCORE,),
     ),
     "answers that nothing verifies are learnt": Change(
