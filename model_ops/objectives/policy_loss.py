@@ -2,7 +2,7 @@
 
     loss = PolicyLoss("grpo", {"clip_high": 0.28}, correction="icepop", kl=0.0, temperature=1.0)     # a Loss
     loss(model, batch)                                  # batch: a RolloutBatch
-    loss.gaps                                           # number of a rollout -> its mean |log-ratio|, since they were taken
+    loss.taken_gaps()                                   # number of a rollout -> its mean |log-ratio|, since they were taken
 
 The sum over tokens of scale times correction times value, over the sum of their shares. A token that a correction masks counts
 in neither. What `nll` of the batch asks for, -log p of answers that passed, is added to the sum. Log-probabilities are float32,
@@ -38,7 +38,7 @@ from model_ops.objectives.policy_losses import (
     kl_penalty,
 )
 from model_ops.objectives.rollout_batches import RolloutBatch
-from model_ops.tensors import LossOutput, Mean
+from model_ops.tensors import IGNORED, LossOutput, Mean
 
 LEAST_COUNT = 1e-6
 """Count of a micro-batch without anything to learn, so that a step of such ones divides 0 by something."""
@@ -53,11 +53,12 @@ class PolicyLoss:
         self.name, self.kl, self.temperature = name, kl, temperature
         self._values, self._given = POLICY_LOSSES[name], dict(given)
         self._correction = CORRECTIONS.get(correction)
-        self.gaps: dict[int, float] = {}
+        self._gaps: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, model: nn.Module, batch: RolloutBatch) -> LossOutput:
+        # before the forward: a device is asked for the number of rollouts while it has nothing to do
+        numbers, owners = batch.owners[batch.labels != IGNORED].unique(return_inverse=True)
         log_probs, kept = label_log_probs(model, batch, temperature=self.temperature)
-        numbers, owners = batch.owners[kept].unique(return_inverse=True)
         tokens = SampledTokens(log_probs, batch.sampler[kept], batch.advantages[kept], owners, len(numbers))
         values, reference = self._values(tokens, **self._given), batch.reference[kept]
         if self.kl:
@@ -65,8 +66,9 @@ class PolicyLoss:
         weights = torch.ones_like(values) if self._correction is None else self._correction(tokens)
         learnt = batch.shares[kept] > 0
         shares = batch.shares[kept] * (weights > 0)
-        # a mask before the product: 0 times infinity is no number
-        total = torch.where(learnt & (weights > 0), values, 0.0) @ (batch.scales[kept] * weights) - log_probs @ batch.nll[kept]
+        # a mask before the product: 0 times infinity is no number; no @, which autocast computes in bfloat16
+        masked = torch.where(learnt & (weights > 0), values, 0.0)
+        total = (masked * batch.scales[kept] * weights - log_probs * batch.nll[kept]).sum()
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
             for age in range(self._oldest + 1) if self._oldest else ():
@@ -88,8 +90,13 @@ class PolicyLoss:
         return {"entropy": Mean(torch.where(learnt, -tokens.policy, 0.0).sum(), count), **gaps, **means, **effective}
 
     def _keep_gaps(self, tokens: SampledTokens, numbers: Tensor) -> None:
-        of_rollouts = tokens.summed(tokens.log_ratio.abs()) / tokens.lengths
-        self.gaps.update(zip(numbers.tolist(), of_rollouts.tolist(), strict=True))
+        """On the device: they are read once a step, by `taken_gaps`."""
+        self._gaps.append((numbers, tokens.summed(tokens.log_ratio.abs()) / tokens.lengths))
+
+    def taken_gaps(self) -> dict[int, float]:
+        """Number of a rollout -> its mean |log-ratio|, since they were last taken."""
+        gaps, self._gaps = self._gaps, []
+        return {number: gap for of_batch in gaps for number, gap in zip(*(each.tolist() for each in of_batch), strict=True)}
 
     @staticmethod
     def _measured(batch: RolloutBatch) -> dict[str, Mean]:
@@ -106,6 +113,6 @@ def gap_metrics(tokens: SampledTokens, chosen: Tensor) -> dict[str, Mean]:
         "outside": (ratio < low) | (ratio > high),
     }
     means = {name: Mean(torch.where(chosen, each, 0.0).sum(), count) for name, each in found.items()}
-    mine = ratio[chosen]
+    mine = torch.where(chosen, ratio, 0.0)  # ratio[chosen] would wait for the device
     means["effective"] = Mean(mine.sum().square() / mine.square().sum().clamp(min=LEAST_COUNT), count)
     return means

@@ -412,7 +412,7 @@ class RolloutPlan:
 
     def _keep_outcomes(self) -> None:
         """Writes what became of the last step's rollouts."""
-        gaps, self._loss.gaps = self._loss.gaps, {}
+        gaps = self._loss.taken_gaps()
         if self._pending:
             self.log.add_outcomes({number: RolloutOutcome(True, gaps.get(number)) for number in self._pending})
             self._pending = []

@@ -28,9 +28,11 @@ class StartWeights:
         """The model has its start's weights inside the block, and is in eval mode."""
         self._model.eval()
         self._exchange()
-        yield
-        self._exchange()
-        self._model.train()
+        try:
+            yield
+        finally:
+            self._exchange()
+            self._model.train()
 
     def _exchange(self) -> None:
         for parameter, kept in zip(self._trained, self._start, strict=True):

@@ -52,6 +52,7 @@ class InProcessEngine:
         for name, tensor in left.items():
             tensor.copy_(own[name])
         if self._runner is None or runs_fast(twin.config):
+            self._runner = None  # its fused weights, caches and graphs are freed before others are made
             self._runner = new_runner(twin)
         self._version = version
 

@@ -257,6 +257,16 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     assert nothing.terms["loss"].sum == 0 and 0 < nothing.terms["loss"].count < 1e-3
 
 
+def test_the_loss_is_float32_also_under_autocast(start):
+    """`precision: bfloat16` computes a loss under autocast, where a product with @ would be bfloat16."""
+    model = load_model(start / "model")
+    made = [LearntRollout(rollout([5, 6], [8, 9, 2], logs=[-1, -2, -3]), n, 1.5 - n, 1 / 37, 1 / 37) for n in range(2)]
+    batch = rollout_batches(list(group_documents("p", made, True, 99)), 99, {})[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = PolicyLoss("grpo", {}, "none", 0.0, 1.0)(model, batch)
+    assert found.terms["loss"].sum.dtype == torch.float32
+
+
 def test_a_stale_engine_is_found_before_anything_is_learnt(start, tmp_path, monkeypatch):
     synced = InProcessEngine.sync
     monkeypatch.setattr(InProcessEngine, "sync", lambda self, version: synced(self, version) if self._runner is None else None)
@@ -296,7 +306,7 @@ def plan_of(folder, teaches, prompts=12, **settings):
         SimpleNamespace(sync=lambda version: None, exact=True),
         RolloutLog(folder / "log.jsonl"),
         torch.nn.Linear(1, 1),
-        SimpleNamespace(gaps={}),
+        SimpleNamespace(taken_gaps=dict),
         RftSettings(**given),
         None,
         shares=False,
