@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from model_ops.graders import GraderSettings
+from model_ops.rollouts import EngineName, RolloutServerSettings
 from model_ops.training import TrainingSettings, TuningSettings
 
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
+LOOKUP_DRAFTERS = ("ngram", "suffix")
 FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
@@ -61,6 +63,18 @@ class RftSettings(TuningSettings):
         le=86_400,
         description="environment: most seconds of one call of its methods. agent: most seconds of an attempt, beside those in "
         "which the model answers. Left out: 10, and 300 of an agent",
+    )
+    engine: EngineName = Field(
+        "in_process",
+        description="What samples: in_process, the weights in training; vllm, a server that is started here; or addresses of "
+        "vLLM servers that you started: [reinforcement.md](reinforcement.md#engines)",
+    )
+    server: RolloutServerSettings | None = Field(None, description="The server of `engine: vllm`. Left out: its defaults")
+    drafter: str | None = Field(
+        None,
+        min_length=1,
+        description="in_process: what drafts tokens that the model verifies exactly: ngram, suffix, or the directory of a "
+        "trained drafter of this model. Answers come faster and have the same distribution. Left out: none",
     )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
@@ -182,6 +196,8 @@ class RftSettings(TuningSettings):
         "environment": "none",
         "agent": "none",
         "grader": "the environment or the agent",
+        "drafter": "none",
+        "server": "the defaults of its keys",
         "seconds": "10, of an agent 300",
     }
 
@@ -206,6 +222,10 @@ class RftSettings(TuningSettings):
             yield f"overlong_tokens is given, and overlong is {self.overlong}: leave it out, or set overlong to penalty"
         if self.overlong_tokens is not None and self.overlong_tokens > self.max_new_tokens:
             yield f"overlong_tokens {self.overlong_tokens} is more than max_new_tokens {self.max_new_tokens}: give less"
+        if self.server is not None and self.engine != "vllm":
+            yield "server says how `engine: vllm` is started, and engine is another one: leave server out"
+        if self.drafter is not None and self.engine != "in_process":
+            yield "drafter drafts for `engine: in_process`, and engine is another one: leave drafter out"
         if not self.mesh.alone:
             yield "rft samples in one process: leave mesh out"
 
@@ -230,8 +250,10 @@ class RftSettings(TuningSettings):
 
     @property
     def files(self) -> list[str]:
-        """Files of grading functions, and of the environment or the agent."""
-        return [*self.grader_files, *(named.rpartition(":")[0] for named in (self.environment, self.agent) if named)]
+        """Files of grading functions, and of the environment or the agent; the directory of a trained drafter."""
+        acting = (named.rpartition(":")[0] for named in (self.environment, self.agent) if named)
+        drafter = [self.drafter] if self.drafter and self.drafter not in LOOKUP_DRAFTERS else []
+        return [*self.grader_files, *acting, *drafter]
 
     @property
     def grader_files(self) -> list[str]:

@@ -35,10 +35,11 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
 from model_ops.objectives import HeldOutRollouts, PolicyLoss, RftSettings, RolloutPlan
+from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import GradedAnswers, InProcessEngine, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
+from model_ops.rollouts import GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 
@@ -88,9 +89,10 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
         return GradedAnswers(ready, tokenizer, answers)
 
-    engine = InProcessEngine(model, end_of_turn_ids(tokenizer) or end_of_text_ids(base), settings)
-    loss = PolicyLoss(settings.loss, settings.given, settings.correction, settings.kl, settings.temperature)
     work = job.output / ".work"
+    eos_ids = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
+    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened)
+    loss = PolicyLoss(settings.loss, settings.given, settings.correction, settings.kl, settings.temperature)
     plan = RolloutPlan(
         prompts,
         maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl"),
