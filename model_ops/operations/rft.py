@@ -91,7 +91,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
 
     work = job.output / ".work"
     eos_ids = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
-    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened)
+    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)
     loss = PolicyLoss(settings.loss, settings.given, settings.correction, settings.kl, settings.temperature)
     plan = RolloutPlan(
         prompts,

@@ -1,11 +1,11 @@
 """Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses.
 
-engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened)       # ends what it started with `opened`
+engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)     # ends what it started with `opened`
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from model_ops.adapters import save_adapter
 from model_ops.drafting import baselines
 from model_ops.files import read_directory
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, Progress
 from model_ops.models import read_config, save_model
 from model_ops.objectives import LOOKUP_DRAFTERS, RftSettings
 from model_ops.rollouts import (
@@ -54,6 +54,7 @@ def open_engine(
     eos_ids: Collection[int],
     work: Path,
     opened: ExitStack,
+    progress: Progress,
 ) -> Engine:
     """base: the directory that `model` was loaded from. work: folder for the weights that servers read, and for the server's
     log. Raises ModelError for a server that does not start or cannot be learnt from, and for a drafter of another model."""
@@ -71,7 +72,8 @@ def open_engine(
 
     urls = settings.engine
     if urls == "vllm":
-        urls = [opened.enter_context(own_server(settings, base, work / "vllm.log"))]
+        progress.event("note", message="rft: vLLM starts, which takes a minute or two")
+        urls = [opened.enter_context(own_server(settings, base, work / "vllm.log", progress))]
     servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
     engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
     opened.callback(engine.close)
@@ -79,7 +81,7 @@ def open_engine(
 
 
 @contextmanager
-def own_server(settings: RftSettings, base: Path, log: Path):
+def own_server(settings: RftSettings, base: Path, log: Path, progress: Progress) -> Iterator[str]:
     """The address of a vLLM server with the model in `base`, for as long as the block runs."""
     asked = settings.server or RolloutServerSettings()
     words = list(asked.arguments)
@@ -95,7 +97,8 @@ def own_server(settings: RftSettings, base: Path, log: Path):
     environment = {**server_environment(), "VLLM_SERVER_DEV_MODE": "1", **lora_flags.LOADS_AT_RUNTIME}
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with running_server(command, log=log, start_s=asked.start_s, environment=environment) as server:
+        until = {"start_s": asked.start_s, "check": progress.stop_if_requested}
+        with running_server(command, log=log, environment=environment, **until) as server:
             yield server.url
     except (NotRunnable, ServerFailed) as error:
         raise ModelError(f"rft.engine: vLLM does not serve {base.name}: {error}. Its log is {log}") from error

@@ -105,7 +105,7 @@ def test_a_server_s_fault_stops_the_training_with_a_sentence(start, tmp_path, mo
         policy_server(**{**faults, "base": start / faults.get("base", "model")}) as server,
         pytest.raises(ModelError, match=said),
     ):
-        run(start, tmp_path / "out", engine=server.url, learning_rate=3e-2, **{"method": "full", **settings})
+        run(start, tmp_path / "out", engine=server.url, **{"learning_rate": 3e-2, **settings})
 
 
 def test_outside_float32_a_small_gap_is_stored_and_no_error(start, tmp_path):
@@ -203,14 +203,14 @@ def test_a_training_with_drafters_learns_from_the_same_answers(start, tmp_path):
     (tmp_path / "model").symlink_to(tmp_path / "deep")
     (tmp_path / "prompts").symlink_to(start / "prompts")
     learnt = {}
-    for name in (None, "suffix", "ngram", str(tmp_path / "drafter")):
+    for name in (None, "suffix", str(tmp_path / "drafter")):
         output = tmp_path / Path(name or "none").name
         output = output.with_name(f"out-{output.name}")
-        run(tmp_path, output, drafter=name, batch_size=8)
+        run(tmp_path, output, drafter=name, batch_size=8, steps=2)
         assert all(step["canary_gap"] < 1e-4 for step in steps_of(output)), name
         rows = pq.read_table(output / "rollouts.parquet").to_pylist()
         learnt[name] = [(row["row_id"], row["version"], row["tokens"], row["grade"]) for row in rows]
-    assert learnt[None] == learnt["suffix"] == learnt["ngram"]
+    assert learnt[None] == learnt["suffix"]
     model = load_model(tmp_path / "narrow")
     with pytest.raises(ModelError, match=r"rft.drafter: .*drafter does not draft for narrow: "):
         rollout_drafting(str(tmp_path / "drafter"), model, tmp_path / "narrow")

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
+from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.rft_settings import RftSettings
@@ -50,7 +51,7 @@ def test_each_sync_brings_the_present_weights(python, tmp_path, monkeypatch, met
     ends, names = end_of_text_ids(tmp_path / "model"), list("abcd")
     with ExitStack() as opened:
         tokenizer = load_tokenizer(tmp_path / "model")
-        engine = open_engine(settings, model.eval(), tokenizer, tmp_path / "model", ends, tmp_path / "work", opened)
+        engine = open_engine(settings, model.eval(), tokenizer, tmp_path / "model", ends, tmp_path / "work", opened, Progress())
         assert engine.exact
         for version in range(4):
             engine.sync(version)
