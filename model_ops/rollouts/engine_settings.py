@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, field_validator
 
 from model_ops.answering import plain_address
 from model_ops.jobs import Settings
 
-Address = Annotated[str, AfterValidator(plain_address)]
+ENGINES = ("in_process", "vllm")
+
+
+def _engine(given: Any) -> str | list[str]:
+    """A word, or addresses."""
+    if given in ENGINES:
+        return given
+    addresses = [given] if isinstance(given, str) else given
+    if (
+        not isinstance(addresses, list)
+        or not addresses
+        or not all(isinstance(each, str) and "://" in each for each in addresses)
+    ):
+        raise ValueError("it is in_process, vllm, or the address of a vLLM server, such as http://localhost:8000, or several")
+    return [plain_address(each) for each in addresses]
+
+
+ADDRESS = {"type": "string", "pattern": "://"}
 EngineName = Annotated[
-    Literal["in_process", "vllm"] | Annotated[list[Address], Field(min_length=1, max_length=64)],
-    BeforeValidator(lambda given: [given] if isinstance(given, str) and "://" in given else given),
+    str | list[str],
+    PlainValidator(_engine),
+    WithJsonSchema({"anyOf": [{"enum": [*ENGINES]}, ADDRESS, {"type": "array", "items": ADDRESS, "minItems": 1}]}),
 ]
 """Where answers are sampled: here, in a server that is started here, or in servers at addresses."""
 CHOSEN_WORDS = (

@@ -173,7 +173,8 @@ def test_its_own_server_gets_the_words_that_it_needs(start, tmp_path, settings):
     ("settings", "said"),
     [
         ({"engine": "sglang"}, "in_process"),
-        ({"engine": []}, "at least 1"),
+        ({"engine": []}, "it is in_process, vllm, or the address"),
+        ({"engine": 7}, "it is in_process, vllm, or the address"),
         ({"engine": "http://user:secret@host"}, "holds no credentials"),
         ({"server": {}}, "leave server out"),
         ({"engine": "vllm", "drafter": "suffix"}, "leave drafter out"),
