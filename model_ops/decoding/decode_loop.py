@@ -92,6 +92,7 @@ def decode(
     truncation: Truncation = NONE,
     penalties: Penalties = NO_PENALTIES,
     on_tokens: Callable[[int, list[int], int], None] | None = None,
+    on_answer: Callable[[int, Completion], None] | None = None,
     log_probs: bool = False,
     draft_cost: float | None = None,
 ) -> list[Completion]:
@@ -101,6 +102,7 @@ def decode(
     beyond: number of tokens to decode after each answer's end (for `lookup.replay`); they are not counted.
     on_batch is called after each batch with the number of finished rows. on_tokens is called after each round with a prompt's
     number, its new tokens, and how many of them, the first ones, are accepted drafts; what it raises ends the decoding.
+    on_answer is called with a prompt's number and its answer as soon as that has ended.
     log_probs: whether the answers have the log-probability of each token.
     draft_cost: of one drafted token, as a share of the target's forward pass for it; then each round drafts as many tokens as
     pay (`DraftLength`), at most num_speculative_tokens. None: always num_speculative_tokens.
@@ -128,6 +130,7 @@ def decode(
             truncation,
             penalties,
             None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said),
+            None if on_answer is None else lambda row, answer, rows=rows: on_answer(rows[row], answer),
             log_probs,
             draft_cost,
         )
@@ -159,10 +162,12 @@ class _Batch:
         truncation,
         penalties,
         on_tokens,
+        on_answer,
         log_probs,
         draft_cost,
     ):
         self.truncation, self.penalties, self.on_tokens, self.log_probs = truncation, penalties, on_tokens, log_probs
+        self.on_answer = on_answer
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
@@ -314,6 +319,8 @@ class _Batch:
         self.finished[row] = self.ended[row] and len(answer.beyond) >= self.beyond
         if self.on_tokens is not None and (new := answer.tokens[said:]):
             self.on_tokens(row, new, min(len(tokens) - 1, len(new)))
+        if self.on_answer is not None and self.ended[row] and len(answer.tokens) > said:
+            self.on_answer(row, answer)
 
     def _compact(self, last: Tensor) -> Tensor | None:
         """Drops finished rows if there are enough of them; returns None if all are finished."""

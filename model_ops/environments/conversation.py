@@ -38,11 +38,11 @@ class ConversationPart:
     versions: list[int] = field(default_factory=list)
     """NOT_SAMPLED where nothing was."""
 
-    def add(self, tokens: Sequence[int], log_probs: Sequence[float] | None = None, version: int = NOT_SAMPLED) -> None:
-        """Appends tokens: sampled ones with their log-probabilities, or those of the environment."""
+    def add(self, tokens: Sequence[int], sampled: Sampled | None = None) -> None:
+        """Appends tokens: sampled ones, or those of the environment."""
         self.tokens += tokens
-        self.log_probs += [0.0] * len(tokens) if log_probs is None else log_probs
-        self.versions += [version] * len(tokens)
+        self.log_probs += [0.0] * len(tokens) if sampled is None else sampled.log_probs.tolist()
+        self.versions += [NOT_SAMPLED] * len(tokens) if sampled is None else sampled.token_versions.tolist()
 
     def rollout(self, ended: bool, grade: Grade, attempt: int) -> Rollout:
         """Up to the last sampled token."""
@@ -83,7 +83,7 @@ class Conversation:
     def say(self, sampled: Sampled) -> tuple[dict[str, Any], str]:
         """(the policy's message, why it cannot be read). An unreadable message has what was said as its content."""
         ids = sampled.tokens.tolist()
-        self.parts[-1].add(ids, sampled.log_probs.tolist(), sampled.version)
+        self.parts[-1].add(ids, sampled)
         self._said, self.ended = self._decoded(ids), sampled.ended
         text, problem = self._decoded(ids[:-1]) if sampled.ended else self._said, ""
         try:

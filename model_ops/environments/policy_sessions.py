@@ -17,7 +17,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -71,8 +71,7 @@ class PolicyTurn:
     def answer(self, sampled: Sampled) -> None:
         """Takes what the policy said, which the request's own limit may cut."""
         if self.most_tokens is not None and len(sampled.tokens) > self.most_tokens:
-            tokens, log_probs = sampled.tokens[: self.most_tokens], sampled.log_probs[: self.most_tokens]
-            sampled = replace(sampled, tokens=tokens, log_probs=log_probs, ended=False)
+            sampled = sampled.cut(self.most_tokens)
         with self.lock:
             message, _ = self.talk.say(sampled)
             self.session.cut |= not sampled.ended

@@ -43,10 +43,14 @@ class JsonLines:
             return json.loads(file.readline())
 
     def add(self, record: dict[str, Any]) -> int:
-        """Appends a record; returns its place."""
-        with self.path.open("ab") as file:
-            place = file.tell()
-            file.write(json.dumps(record).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Appends a record; returns its place. Raises OSError if the disk is full, and leaves nothing of the record then."""
+        place = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as file:
+                file.write(json.dumps(record).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            os.truncate(self.path, place)
+            raise
         return place

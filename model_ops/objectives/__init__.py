@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.objectives.asynchronous_plan import LANES, AsynchronousPlan
     from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows, refuse_unusual_head
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
     from model_ops.objectives.held_out_preferences import HeldOutPreferences
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from model_ops.objectives.reference_log_probs import ReferenceLogProbs
     from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
     from model_ops.objectives.rft_settings import LOOKUP_DRAFTERS, RftSettings
-    from model_ops.objectives.rollout_plan import RolloutPlan
+    from model_ops.objectives.rollout_plan import CANARY_GAP, RolloutPlan
     from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS
     from model_ops.objectives.sampled_answers import AnswerLog
     from model_ops.objectives.sampled_pair_settings import SampledPairSettings

@@ -15,6 +15,9 @@ outside          share of tokens whose ratio is outside ICEPOP_BAND, and would b
 corrected        share of tokens whose weight a correction changed
 kl               k3 to the model before this training, where `kl` asks for it
 unscored         share of tokens without a log-probability of the sampler
+
+With answers of older weights, gap_age_1 is `gap` of the tokens whose weights were one step old, and so on for gap_k3, effective
+and outside, from age 0 to the oldest.
 """
 
 from __future__ import annotations
@@ -42,9 +45,10 @@ LEAST_COUNT = 1e-6
 
 class PolicyLoss:
     """given: keywords of the loss that are not left to its defaults. correction: of CORRECTIONS, or none. kl: weight of the
-    distance from the model before this training."""
+    distance from the model before this training. oldest: age of the oldest weights that sample, in steps."""
 
-    def __init__(self, name: str, given: Mapping[str, float], correction: str, kl: float, temperature: float):
+    def __init__(self, name: str, given: Mapping[str, float], correction: str, kl: float, temperature: float, oldest: int = 0):
+        self._oldest = oldest
         self.name, self.kl, self.temperature = name, kl, temperature
         self._values, self._given = POLICY_LOSSES[name], dict(given)
         self._correction = CORRECTIONS.get(correction)
@@ -64,26 +68,23 @@ class PolicyLoss:
         total = torch.where(learnt & (weights > 0), values, 0.0) @ (batch.scales[kept] * weights)
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
+            for age in range(self._oldest + 1) if self._oldest else ():
+                of_age = learnt & (batch.ages[kept] == age)
+                metrics |= {f"{name}_age_{age}": mean for name, mean in gap_metrics(tokens, of_age).items()}
             self._keep_gaps(tokens, numbers)
         return LossOutput({"loss": Mean(total, shares.sum().clamp(min=LEAST_COUNT))}, metrics | self._measured(batch))
 
     def _metrics(self, tokens: SampledTokens, reference: Tensor, weights: Tensor, learnt: Tensor) -> dict[str, Mean]:
         """See the head of this file."""
-        count, ratio = learnt.sum(), tokens.log_ratio.exp()
-        low, high = ICEPOP_BAND
         found = {
-            "entropy": -tokens.policy,
-            "gap": tokens.log_ratio.abs(),
-            "gap_k3": torch.expm1(tokens.log_ratio) - tokens.log_ratio,
-            "outside": (ratio < low) | (ratio > high),
             "unscored": tokens.sampler.isnan(),
             **({"corrected": weights != 1} if self._correction else {}),
             **({"kl": k3(tokens.policy, reference)} if self.kl else {}),
         }
+        count, gaps = learnt.sum(), gap_metrics(tokens, learnt)
         means = {name: Mean(torch.where(learnt, each, 0.0).sum(), count) for name, each in found.items()}
-        mine = ratio[learnt]
-        means["effective"] = Mean(mine.sum().square() / mine.square().sum().clamp(min=LEAST_COUNT), count)
-        return means
+        effective = {"effective": gaps.pop("effective")}
+        return {"entropy": Mean(torch.where(learnt, -tokens.policy, 0.0).sum(), count), **gaps, **means, **effective}
 
     def _keep_gaps(self, tokens: SampledTokens, numbers: Tensor) -> None:
         of_rollouts = tokens.summed(tokens.log_ratio.abs()) / tokens.lengths
@@ -92,3 +93,18 @@ class PolicyLoss:
     @staticmethod
     def _measured(batch: RolloutBatch) -> dict[str, Mean]:
         return {name: Mean(*mean) for name, mean in batch.numbers.items()}
+
+
+def gap_metrics(tokens: SampledTokens, chosen: Tensor) -> dict[str, Mean]:
+    """How far the model is from the sampler over the chosen tokens: see the head of this file. chosen: bool, by token."""
+    count, ratio = chosen.sum(), tokens.log_ratio.exp()
+    low, high = ICEPOP_BAND
+    found = {
+        "gap": tokens.log_ratio.abs(),
+        "gap_k3": torch.expm1(tokens.log_ratio) - tokens.log_ratio,
+        "outside": (ratio < low) | (ratio > high),
+    }
+    means = {name: Mean(torch.where(chosen, each, 0.0).sum(), count) for name, each in found.items()}
+    mine = ratio[chosen]
+    means["effective"] = Mean(mine.sum().square() / mine.square().sum().clamp(min=LEAST_COUNT), count)
+    return means

@@ -98,10 +98,11 @@ class RftSettings(TuningSettings):
     tau: float | None = Field(
         None, gt=0, le=1_000, description="kimi_k2: how strongly the model is held near the sampler. Left out: 0.1"
     )
-    correction: Literal["none", "tis", "icepop", "sequence"] = Field(
-        "none",
+    correction: Literal["none", "tis", "icepop", "sequence"] | None = Field(
+        None,
         description="What becomes of tokens whose probability by the model is far from that by the sampler: tis cuts their "
-        "weight, icepop masks them, sequence masks their rollout. In process both agree, so there is nothing to correct",
+        "weight, icepop masks them, sequence masks their rollout. Left out: none, because in process both agree; tis with "
+        "max_staleness, where a token that became likelier would count more than twice",
     )
     kl: float = Field(
         0.0,
@@ -122,6 +123,15 @@ class RftSettings(TuningSettings):
     sync_steps: int = Field(
         1, ge=1, le=1_000, description="Steps that learn from one round of answers. 1: always the newest model answers"
     )
+    max_staleness: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="0: the model samples, then learns. Above: engines in processes of their own sample while it learns, "
+        "with weights of at most so many steps before ([reinforcement.md](reinforcement.md#asynchronous)). 1 or 2 keep both "
+        "busy; other frameworks go up to 8",
+    )
+    engines: int = Field(1, ge=1, le=64, description="max_staleness: processes that sample, each with a copy of the model")
     replacements: int = Field(
         0,
         ge=0,
@@ -191,6 +201,7 @@ class RftSettings(TuningSettings):
         **dict.fromkeys(READ_BY, "each loss has its own"),
         "advantage": "each loss has its own",
         "aggregation": "each loss has its own",
+        "correction": "none, or tis with max_staleness",
         "overlong_tokens": "a fifth of max_new_tokens",
         "held_out_grader": "the rows' own, or grader",
         "environment": "none",
@@ -226,6 +237,12 @@ class RftSettings(TuningSettings):
             yield "server says how `engine: vllm` is started, and engine is another one: leave server out"
         if self.drafter is not None and self.engine != "in_process":
             yield "drafter drafts for `engine: in_process`, and engine is another one: leave drafter out"
+        if self.max_staleness and self.sync_steps > 1:
+            yield "sync_steps and max_staleness both say how old answers may be: leave one of them out"
+        if self.engines > 1 and not self.max_staleness:
+            yield "engines sample while the model learns, and max_staleness is 0: set it, or leave engines out"
+        if self.max_staleness and (self.engine != "in_process" or self.drafter is not None):
+            yield "max_staleness samples in processes of its own, without server or drafter: leave engine and drafter out"
         if not self.mesh.alone:
             yield "rft samples in one process: leave mesh out"
 
@@ -236,6 +253,11 @@ class RftSettings(TuningSettings):
     @property
     def mean_over(self) -> Aggregation:
         return self.aggregation or OF_LOSS[self.loss][1]
+
+    @property
+    def corrected_by(self) -> str:
+        """Of CORRECTIONS, or none."""
+        return self.correction or ("tis" if self.max_staleness else "none")
 
     @property
     def given(self) -> dict[str, float]:

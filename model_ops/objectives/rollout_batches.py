@@ -39,6 +39,8 @@ class RolloutBatch(Batch):
     """What the value of the label is multiplied by in the loss."""
     shares: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """What the label counts in the denominator of the loss. 0 in a step without anything to learn."""
+    ages: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
+    """Optimizer steps since the weights that sampled the label."""
     owners: Int[Tensor, " tokens"] = field(metadata={"padding": NO_ROLLOUT})
     """Number of the label's rollout in its round."""
     numbers: Numbers = field(default_factory=dict)
@@ -54,6 +56,8 @@ class LearntRollout:
     advantage: float
     scale: float
     share: float
+    step: int = 0
+    """Optimizer steps before the one that learns it."""
 
 
 def group_documents(row_id: str, learnt: Sequence[LearntRollout], shares: bool, most_tokens: int) -> Iterator[Document]:
@@ -80,7 +84,8 @@ def nothing_learnt(row_id: str, prompt: Tokens) -> Document:
     targets = np.arange(len(prompt)) == len(prompt) - 1
     zeros = np.zeros(len(prompt), np.float32)
     streams = dict.fromkeys(("sampler", "reference", "advantages", "scales", "shares"), zeros)
-    return Document(row_id, prompt, targets, {**streams, "owners": np.where(np.roll(targets, -1), 0, NO_ROLLOUT)})
+    owners = np.where(np.roll(targets, -1), 0, NO_ROLLOUT)
+    return Document(row_id, prompt, targets, {**streams, "ages": np.zeros(len(prompt), np.int64), "owners": owners})
 
 
 def rollout_batches(documents: Sequence[Document], batch_tokens: int, numbers: Numbers) -> list[RolloutBatch]:
@@ -95,7 +100,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout]) -> Document:
     token."""
     prompt = learnt[0].rollout.prompt
     last = prompt[-1:]
-    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "owners")}
+    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "ages", "owners")}
     for place, each in enumerate(learnt):
         rollout, context = each.rollout, last if place else prompt
         ids += [context, rollout.tokens]
@@ -106,6 +111,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout]) -> Document:
             "advantages": np.full(len(rollout.tokens), each.advantage),
             "scales": np.full(len(rollout.tokens), each.scale),
             "shares": np.full(len(rollout.tokens), each.share),
+            "ages": np.where(rollout.sampled, each.step - rollout.versions, 0),
             "owners": np.where(rollout.sampled, each.number, NO_ROLLOUT),
         }
         for name, values in of_tokens.items():
@@ -114,7 +120,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout]) -> Document:
     targets = whole.pop("targets").astype(bool)
     # a position's label is the next token, so its streams are those of the next token
     shifted = {name: np.roll(values, -1) for name, values in whole.items()}
-    kinds = {name: np.int64 if name == "owners" else np.float32 for name in shifted}
+    kinds = {name: np.int64 if name in ("ages", "owners") else np.float32 for name in shifted}
     branches = tuple(Branch(len(prompt) - 1, len(each.rollout.tokens) + 1) for each in learnt[1:])
     return Document(
         row_id,

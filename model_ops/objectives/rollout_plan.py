@@ -139,7 +139,10 @@ class RolloutPlan:
             self._held = (number, *self._round(number))
         _, groups, numbers = self._held
         steps = self._steps_of(number)
-        mine = groups[place * len(groups) // steps : (place + 1) * len(groups) // steps]
+        mine = [
+            (row_id, [replace(each, step=index) for each in group])
+            for row_id, group in groups[place * len(groups) // steps : (place + 1) * len(groups) // steps]
+        ]
         self._pending = [each.number for _, group in mine for each in group]
         return self._batches(mine, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers)
 
@@ -180,7 +183,8 @@ class RolloutPlan:
             "ungraded_rollouts": sum(rollout.grade.value is None for rollout in each),
             "equal_groups": sum(all_equal([rollout.grade.value for rollout in group]) for group in groups),
         }
-        for when, round in (("first", self.log.chunks[0].round), ("last", self.log.chunks[-1].round)):
+        rounds = {chunk.round for chunk in self.log.chunks}
+        for when, round in (("first", min(rounds)), ("last", max(rounds))):
             kept = [rollout for chunk in self.log.of_round(round) for group in chunk.kept for rollout in group]
             grades = [rollout.grade.value for rollout in kept if rollout.grade.value is not None]
             found[f"{when}_grade"] = float(np.mean(grades)) if grades else math.nan
@@ -212,40 +216,57 @@ class RolloutPlan:
         return min(self.settings.sync_steps, self._steps - round * self.settings.sync_steps)
 
     def _round(self, number: int) -> tuple[list[LearntGroup], Numbers]:
-        """(the groups that teach, numbers of the round): from the log, else made now."""
+        """(the groups that teach, numbers of the round)."""
+        groups, gap = self._answered(number)
+        self._watch(groups, number)
+        return self._learnt(groups), self._numbers(groups, gap)
+
+    def _missing(self, number: int, groups: Sequence[Group], running: int = 0) -> int:
+        """Prompts that are still to be asked for a round; more may follow. running: prompts that are being answered."""
         wanted = self.settings.prompts_per_step * self._steps_of(number)
-        most, gap = wanted * (1 + self.settings.replacements), None
-        groups = [group for chunk in self.log.of_round(number) for group in self._groups(chunk)]
-        at_once = max(1, self.settings.batch_size // self._maker.answers)
-        while True:
-            asked, useful = len(groups), sum(group.teaches for group in groups)
-            missing = wanted - asked if asked < wanted else min(wanted - useful, most - asked)
-            if missing <= 0:
-                break
+        most, asked = wanted * (1 + self.settings.replacements), len(groups) + running
+        useful = sum(group.teaches for group in groups) + running
+        return max(0, wanted - asked if asked < wanted else min(wanted - useful, most - asked))
+
+    @property
+    def _at_once(self) -> int:
+        """Prompts of a chunk."""
+        return max(1, self.settings.batch_size // self._maker.answers)
+
+    def _answered(self, number: int) -> tuple[list[Group], float | None]:
+        """(the groups of a round, the canary's gap or None): from the log, else made now."""
+        groups, gap = [group for chunk in self.log.of_round(number) for group in self._groups(chunk)], None
+        while missing := self._missing(number, groups):
             self._progress.stop_if_requested()
-            self._progress.report("rollouts", asked, asked + missing, "prompts")
+            self._progress.report("rollouts", len(groups), len(groups) + missing, "prompts")
             is_synced = gap is not None
             if not is_synced:
                 self._engine.sync(number * self.settings.sync_steps)
-            asked_groups, found = self._asked(number, min(missing, at_once), reads_canary=not is_synced)
+            asked_groups, found = self._asked(number, min(missing, self._at_once), reads_canary=not is_synced)
             groups, gap = groups + asked_groups, gap if is_synced else found
-        self._watch(groups)
-        return self._learnt(groups), self._numbers(groups, gap)
+        return groups, gap
 
     def _asked(self, number: int, count: int, reads_canary: bool) -> tuple[list[Group], float]:
         """(the groups of the round's next chunk, the canary's gap or NaN). The draw knows the grades of all chunks before. The
         canary comes before the log, so that a continued run finds no rollouts there that it refused."""
         place = len(self.log.chunks)
-        for chunk in self.log.chunks[self._seen :]:
-            for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
-                self._pool.see(prompt, [rollout.grade.value for rollout in group])
-        self._seen = place
-        chosen = self._pool.draw(place, count)
-        asked, names = [self.prompts[prompt] for prompt in chosen], [f"{place}:{prompt}" for prompt in chosen]
-        made = self._maker.rollouts(asked, names, self._engine, self.settings.seed)
+        chosen = self._drawn(place, count)
+        made = self._made(self._maker, place, chosen)
         gap = self._canary([rollout for group in made for rollout in group], number) if reads_canary else math.nan
         self.log.add(number, chosen, made)
         return self._groups(self.log.chunks[-1]), gap
+
+    def _drawn(self, place: int, count: int) -> list[int]:
+        """The prompts of a chunk, by the grades so far."""
+        for chunk in self.log.chunks[self._seen :]:
+            for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
+                self._pool.see(prompt, [rollout.grade.value for rollout in group])
+        self._seen = len(self.log.chunks)
+        return self._pool.draw(place, count)
+
+    def _made(self, maker: RolloutMaker, place: int, chosen: Sequence[int]) -> list[list[Rollout]]:
+        names = [f"{place}:{prompt}" for prompt in chosen]
+        return maker.rollouts([self.prompts[prompt] for prompt in chosen], names, self._engine, self.settings.seed)
 
     def _groups(self, chunk: RolloutChunk) -> list[Group]:
         found, first = [], chunk.first
@@ -336,11 +357,11 @@ class RolloutPlan:
             )
         return float(gaps.max())
 
-    def _watch(self, groups: Sequence[Group]) -> None:
+    def _watch(self, groups: Sequence[Group], number: int) -> None:
         """Counts rounds that taught nothing, and warns. Raises ModelError where nothing has a grade from the start."""
         each = [rollout for group in groups for rollout in group.rollouts]
         problems = Counter(rollout.grade.problem for rollout in each if rollout.grade.problem)
-        if len(self.log.chunks) == len(self.log.of_round(0)) and all(rollout.grade.value is None for rollout in each):
+        if number == 0 and all(rollout.grade.value is None for rollout in each):
             said = f"; {problems.most_common(1)[0][0]}" if problems else ": its rows bring nothing that the grader reads"
             raise ModelError(f"none of the {len(each)} first answers has a grade{said}; choose another grader or dataset")
         taught = len(self._learnt(groups))

@@ -12,11 +12,12 @@ training and after the last step; the metrics name the first ones `before_`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -34,14 +35,22 @@ from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import HeldOutRollouts, PolicyLoss, RftSettings, RolloutPlan
+from model_ops.objectives import CANARY_GAP, LANES, AsynchronousPlan, HeldOutRollouts, PolicyLoss, RftSettings, RolloutPlan
 from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
+from model_ops.rollouts import (
+    EngineProcesses,
+    EngineStart,
+    GradedAnswers,
+    RolloutLog,
+    RolloutMaker,
+    SampledPrompt,
+    read_sampled_prompts,
+)
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import load_to_tune, save_tuned, train
+from model_ops.training import TuningSettings, load_to_tune, save_tuned, train
 
 ROLLOUTS = "rollouts.parquet"
 RISE = 0.1
@@ -89,23 +98,31 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
         return GradedAnswers(ready, tokenizer, answers)
 
-    work = job.output / ".work"
-    eos_ids = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
+    eos_ids, work = end_of_turn_ids(tokenizer) or end_of_text_ids(base), job.output / ".work"
     engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)
-    loss = PolicyLoss(settings.loss, settings.given, settings.correction, settings.kl, settings.temperature)
-    plan = RolloutPlan(
-        prompts,
-        maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl"),
-        engine,
-        RolloutLog(work / "rollouts.jsonl"),
-        model,
-        loss,
-        settings,
-        world,
-        shares=joined_tokens(base, settings) > 0,
-        longest=settings.max_new_tokens if acts is None else room,
-        progress=progress,
+    loss = PolicyLoss(
+        settings.loss, settings.given, settings.corrected_by, settings.kl, settings.temperature, settings.max_staleness
     )
+    lanes = LANES if settings.max_staleness and acts is None else 1
+    makers = [maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl") for _ in range(lanes)]
+    shared = {
+        "log": RolloutLog(work / "rollouts.jsonl"),
+        "model": model,
+        "loss": loss,
+        "settings": settings,
+        "world": world,
+        "shares": joined_tokens(base, settings) > 0,
+        "longest": settings.max_new_tokens if acts is None else room,
+        "progress": progress,
+    }
+    if settings.max_staleness:
+        engines = opened_engines(job, settings, model, eos_ids, prompts, opened)
+        plan: RolloutPlan = AsynchronousPlan(prompts, makers, engines, **shared)
+        opened.callback(plan.close)
+        if acts is not None:  # held-out attempts are made by another thread, with processes of their own
+            acts = acting_makers(settings, tokenizer, room, opened, progress)
+    else:
+        plan = RolloutPlan(prompts, makers[0], engine, **shared)
     validate = None
     if held_out:
         grader, key = held_out_grader(settings, held_out)
@@ -122,6 +139,32 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     if pleases_its_grader(whole, before, result.validation):
         progress.event("warning", message=f"rft: {PLEASES}")
     return result.metrics({**counts, **before, **whole, **numbers, "prompts": len(prompts)})
+
+
+def opened_engines(
+    job: Job, settings: RftSettings, model: nn.Module, eos_ids: Collection[int], prompts: list[SampledPrompt], opened: ExitStack
+) -> EngineProcesses:
+    """Engines in processes of their own. On a CPU each takes its share of the job's threads from those of the training."""
+    device, own = next(model.parameters()).device, torch.get_num_threads()
+    threads = max(1, own // (1 + settings.engines))
+    if device.type == "cpu":
+        opened.callback(torch.set_num_threads, own)
+        torch.set_num_threads(max(1, own - settings.engines * threads))
+    work, dumped = job.output / ".work", settings.model_dump(mode="json")
+    start = EngineStart(
+        base=str(job.input("model")),
+        tuning={name: dumped[name] for name in TuningSettings.model_fields},
+        policy=str(work / "policy.safetensors"),
+        eos_ids=sorted(eos_ids),
+        temperature=settings.temperature,
+        max_new_tokens=settings.max_new_tokens,
+        batch_size=settings.batch_size,
+        threads=threads,
+        device=str(device),
+    )
+    found = EngineProcesses(model, start, settings.engines, prompts[0].tokens, settings.precision, CANARY_GAP, work)
+    opened.callback(found.close)
+    return found
 
 
 def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> bool:

@@ -4,7 +4,8 @@ log-probability of every sampled token.
 Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
 answers. `in_process.py` is the engine that decodes with the weights in training, `vllm_engine.py` the one that asks servers,
 `prompts.py` reads the rows that are answered, `prompt_pool.py` chooses among them, `rollout_log.py` keeps what was sampled and
-graded. Tokens are never decoded and encoded again: what was sampled is what is learnt.
+graded. `engine_processes.py` has engines that sample while the model is in training, with weights that `in_flight.py` exchanges
+between two tokens. Tokens are never decoded and encoded again: what was sampled is what is learnt.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from model_ops.rollouts.engine_child import EngineStart
+    from model_ops.rollouts.engine_processes import EngineProcesses
     from model_ops.rollouts.engine_settings import EngineName, RolloutServerSettings
     from model_ops.rollouts.graded_answers import AnswerReader, GradedAnswers
     from model_ops.rollouts.in_process import InProcessEngine, RolloutDrafting, Sampler, copy_merged, decoding_twin

@@ -62,6 +62,7 @@ class InProcessEngine:
         self.sync(self._version)
         return [answer.tokens for answer in self._decoded(prompts, names, seed, log_probs=False)]
 
+    @torch.no_grad()
     def sync(self, version: int) -> None:
         """As Engine.sync. A fast runner is built again, because it holds copies of some weights."""
         twin = self._twin = self._twin or decoding_twin(self.model)
@@ -83,10 +84,19 @@ class InProcessEngine:
             for answer in said
         ]
 
-    def _decoded(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int, log_probs: bool) -> list[Completion]:
+    def _decoded(
+        self,
+        prompts: Sequence[Sequence[int]],
+        names: Sequence[str],
+        seed: int,
+        log_probs: bool,
+        runner: Runner | None = None,
+        **heard: Callable[..., None],
+    ) -> list[Completion]:
+        """runner: in place of the engine's own. heard: who hears of tokens or answers as they come (decode)."""
         drafting = self.drafting
         return decode(
-            self._runner,
+            runner or self._runner,
             prompts,
             names,
             eos_ids=self.eos_ids,
@@ -98,6 +108,7 @@ class InProcessEngine:
             drafter=drafting and drafting.open(self._runner),
             num_speculative_tokens=drafting.most if drafting else 0,
             draft_cost=drafting.cost if drafting else None,
+            **heard,
         )
 
 

@@ -43,9 +43,20 @@ class Sampled:
     log_probs: Float[np.ndarray, " tokens"]
     """float32, of the sampler: of its logits divided by the temperature."""
     version: int
-    """Optimizer steps after which the weights that sampled were."""
+    """Optimizer steps after which the weights were that sampled the first token."""
     ended: bool
     """Whether an end token came before the limit."""
+    versions: Int[np.ndarray, " tokens"] | None = None
+    """Of each token, where the engine took other weights meanwhile; None: `version`."""
+
+    @property
+    def token_versions(self) -> Int[np.ndarray, " tokens"]:
+        return np.full(len(self.tokens), self.version) if self.versions is None else self.versions
+
+    def cut(self, most: int) -> Sampled:
+        """Its first tokens, as a shorter limit leaves them."""
+        versions = None if self.versions is None else self.versions[:most]
+        return Sampled(self.tokens[:most], self.log_probs[:most], self.version, False, versions)
 
 
 @dataclass(frozen=True)
@@ -73,8 +84,7 @@ class Rollout:
     def of(cls, prompt: Tokens, answer: Sampled, grade: Grade, attempt: int = 0) -> Rollout:
         """The rollout of a single answer."""
         whole = np.ones(len(answer.tokens), bool)
-        versions = np.full(len(answer.tokens), answer.version)
-        return cls(prompt, answer.tokens, whole, answer.log_probs, versions, answer.ended, grade, attempt)
+        return cls(prompt, answer.tokens, whole, answer.log_probs, answer.token_versions, answer.ended, grade, attempt)
 
 
 class Engine(Protocol):

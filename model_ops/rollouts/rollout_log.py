@@ -15,12 +15,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from model_ops.files import JsonLines
 from model_ops.graders import Grade
+from model_ops.jobs import ModelError
 from model_ops.rollouts.rollout import Rollout
 
 KINDS = {"prompt": np.int32, "tokens": np.int32, "sampled": bool, "log_probs": np.float32, "versions": np.int32}
@@ -69,11 +71,11 @@ class RolloutChunk:
 
 
 class RolloutLog:
-    """The file of one training."""
+    """The file of one training, to which several threads may add. Adding raises ModelError where the disk is full."""
 
     def __init__(self, path: Path):
         self._lines, self.chunks, self.outcomes = JsonLines(path), list[RolloutChunk](), dict[int, RolloutOutcome]()
-        self._rollouts = 0
+        self._rollouts, self._lock = 0, Lock()
         for place, record in self._lines.read():
             self._take(record, place)
 
@@ -90,7 +92,15 @@ class RolloutLog:
         self._add({"outcomes": {str(number): list(outcome) for number, outcome in outcomes.items()}})
 
     def _add(self, record: dict[str, Any]) -> None:
-        self._take(record, self._lines.add(record))
+        with self._lock:
+            try:
+                place = self._lines.add(record)
+            except OSError as error:
+                raise ModelError(
+                    f"{self._lines.path} takes no more rollouts ({error.strerror}): free disk space, and the same command "
+                    "continues"
+                ) from error
+            self._take(record, place)
 
     def _take(self, record: dict[str, Any], place: int) -> None:
         if "outcomes" in record:

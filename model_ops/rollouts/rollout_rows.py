@@ -10,9 +10,9 @@ ROLLOUT_ROWS = pa.schema(
     [
         ("row_id", pa.string()),
         ("interaction_ids", pa.list_(pa.string())),
-        column("step", pa.int64(), description="optimizer steps after which the rollout's round was sampled"),
+        column("step", pa.int64(), description="optimizer steps before the first that learns from the rollout's round"),
         column("answer", pa.int64(), description="number of its attempt among those at the prompt, from 0"),
-        column("version", pa.int64(), description="optimizer steps of the weights that sampled"),
+        column("version", pa.int64(), description="optimizer steps of the weights that sampled its first token"),
         column("grade", pa.float64(), description="how good the attempt is, by the recipe's grader; null: no grade"),
         column("parts", pa.map_(pa.string(), pa.float64()), description="grade by part: parts['correct']"),
         column("problem", pa.string(), description="why a grader or an environment failed; empty if none did"),

@@ -25,17 +25,16 @@ ENVS = """
 from pathlib import Path
 
 class Talk:
-    "A user who says `more` after every answer; answers with digits are good."
+    "A user who says `more` after every answer, and likes letters and digits."
     def reset(self, row):
         with (Path(__file__).parent / "resets").open("a") as file:
             file.write("x")
-        self.digits = 0
         return "! " + row["goal"]
     def reply(self, message):
-        self.digits += any(letter in "0123456789" for letter in message["content"])
         return "1 2 3 more"
-    def reward(self):
-        return self.digits
+    def reward(self, messages):
+        said = "".join(message["content"] for message in messages if message["role"] == "assistant")
+        return sum(letter.isascii() and letter.isalnum() for letter in said)
 
 class Box:
     "A box that a tool opens with its number."
@@ -62,7 +61,7 @@ def start(tmp_path_factory):
     with torch.no_grad():  # turns end after some tokens, and not at their begin
         text = tokenizer.apply_chat_template([{"role": "user", "content": "say 1"}], tokenize=False, add_generation_prompt=True)
         begin = model.model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, -1]
-        end = model.lm_head.weight[tokenizer.eos_token_id] * 150
+        end = model.lm_head.weight[tokenizer.eos_token_id] * 60
         model.lm_head.weight[tokenizer.eos_token_id] = end - (end @ begin) / (begin @ begin) * begin
     save_model(model, tokenizer, folder / "model")
     write_prompts(folder / "prompts", goal="say digits")
@@ -77,12 +76,13 @@ def run(start, output, progress=None, model="model", prompts="prompts", environm
 
 
 def test_it_learns_over_turns_from_the_sampled_tokens_alone(start, tmp_path):
-    found = run(start, tmp_path / "out")
+    found = run(start, tmp_path / "out", seed=1, learning_rate=1.5e-3)
     assert found["last_grade"] > found["first_grade"] + 0.2
     assert found["validation_reward"] > found["before_validation_reward"] + 0.2
     rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
     assert len(rows) == 8 * 32 and {row["answer"] for row in rows} == set(range(8))
-    assert all(2 <= row["tokens"] <= 10 for row in rows), "of two turns, without what the environment said"
+    lengths = {row["tokens"] for row in rows}
+    assert min(lengths) >= 1 and 5 < max(lengths) <= 10, "of two turns, without what the environment said"
     steps = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
     assert all(line["canary_gap"] < 1e-4 for line in steps), (
         "the model reads the very tokens that were sampled, in their contexts"

@@ -177,6 +177,7 @@ def test_its_own_server_gets_the_words_that_it_needs(start, tmp_path, settings):
         ({"engine": 7}, "it is in_process, vllm, or the address"),
         ({"engine": "http://user:secret@host"}, "holds no credentials"),
         ({"server": {}}, "leave server out"),
+        ({"drafter": "ngram", "max_staleness": 1}, "leave engine and drafter out"),
         ({"engine": "vllm", "drafter": "suffix"}, "leave drafter out"),
         ({"engine": "vllm", "server": {"arguments": ["--logprobs_mode=raw_logprobs"]}}, "take it out"),
     ],

@@ -660,7 +660,7 @@ CHANGES = {
         "model_ops/rollouts/in_process.py",
         "left.pop(name).copy_(weight)",
         "left.pop(name).copy_(own[name])",
-        (SAMPLED,),
+        (RFT,),
     ),
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(

@@ -9,7 +9,7 @@ import pytest
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from tests.command import PROJECT
-from tests.cpu_time import cpu_seconds, crowding
+from tests.cpu_time import allowance, cpu_seconds
 from tests.reports import process_report
 
 
@@ -34,7 +34,7 @@ def test_the_quick_demo_ends_with_a_release_within_its_budget(tmp_path):
     before = cpu_seconds()
     said = python("-m", "pipelines.cli", "demo", "--quick", folder=tmp_path, NUMBA_CACHE_DIR=str(kernels))
     spent = cpu_seconds() - before
-    assert spent < 150 * crowding(), "two cores need at least half of it, and hardly more than all of it"
+    assert spent < 180 * allowance(), "so much processor time fits into the budget, 180 s, on one core"
     assert "Acceptance length" in said and "Time and memory" in said
     endpoint = Endpoint(LakeLayout.open(tmp_path / "demo" / "quick" / "lake"), "code-assistant")
     assert endpoint.read().champion is not None

@@ -1,0 +1,16 @@
+"""An asynchronous training whose processes are killed: what was sampled and graded is learnt once."""
+
+import pytest
+from test_rft import write_prompts
+from tiny_models import write_target
+
+from benchmarks.async_rl import KilledRun
+
+
+@pytest.mark.slow
+def test_kills_of_the_training_and_its_engine_lose_nothing_and_repeat_nothing(tmp_path):
+    write_target(tmp_path / "model", layers=2, vocab_size=300)
+    write_prompts(tmp_path / "prompts", train=60)
+    found = KilledRun(tmp_path / "killed", tmp_path / "model", tmp_path / "prompts", steps=24, seed=1).run(kills=4)
+    assert found["lost"] == found["duplicated"] == 0 and found["rollouts"] == 24 * 3 * 4
+    assert 1 <= found["largest_staleness"] <= 2
