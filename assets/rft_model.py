@@ -1,14 +1,18 @@
 """rft_model: the model before it, fine-tuned by rewards on its own answers."""
 
+import io
+from collections.abc import Mapping, Sequence
+
 import dagster as dg
 
 from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
-from assets.presentation import shown
+from assets.presentation import embedded, shown
 from model_ops.objectives import RftSettings
 from resources.deciding import RecipeFacts
 from resources.digests import source_digest
+from resources.releasing import rollout_series
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
 
@@ -43,7 +47,27 @@ def rft_model(
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(rft_settings)
     manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files, facts=facts)
-    return shown(manifest, workshop)
+    series = rollout_series(workshop.directory(manifest), settings.passing_grade)
+    return shown(manifest, workshop, rollout_curves=embedded(rollout_curves(series), "rollouts"))
+
+
+def rollout_curves(series: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> bytes:
+    """A PNG with a plot for each title."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 10), dpi=90, layout="constrained")
+    plots = figure.subplots(len(series), sharex=True)
+    for axes, (title, lines) in zip(plots, series.items(), strict=True):
+        for name, points in lines.items():
+            axes.plot(*zip(*points, strict=True) if points else ((), ()), marker=".", linewidth=1, label=name)
+        axes.set_title(title, fontsize=9, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(lines) > 1:
+            axes.legend(frameon=False, fontsize=7)
+    plots[-1].set_xlabel("step")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 @dg.asset_check(asset="rft_model", blocking=True)

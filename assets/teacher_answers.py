@@ -16,7 +16,7 @@ SAMPLES = "model_ops/operations/sample_answers.py"
 
 
 @dg.asset(
-    deps=["sft_dataset", parent_of("student_model")],
+    deps=["sft_dataset", "rl_prompts", parent_of("student_model")],
     group_name=DATASETS,
     kinds={"parquet"},
     owners=OWNERS,
@@ -30,7 +30,8 @@ def teacher_answers(
     teacher_settings: dg.ResourceParam[TeacherSettings],
     curation_settings: dg.ResourceParam[CurationSettings],
 ) -> dg.MaterializeResult:
-    """The conversations of `sft_dataset`, with the last answer of each training row given by a teacher.
+    """The conversations of `sft_dataset`, with the last answer of each training row given by a teacher; or the prompts of
+    `rl_prompts` with its right answers.
 
     The teacher is at an endpoint, in a directory, or the fine-tuned model, whose answers then train the student.
     Of several answers the best is kept, where the recipe says how to verify them; rejected ones give preference rows.
@@ -38,6 +39,8 @@ def teacher_answers(
     `datasets/<workload>/teacher_answers/<version>/{train,validation,test,requests,preferences}.parquet`.
     """
     dataset = workshop.current("dataset", "sft_dataset")
+    own = teacher_settings.prompts == "rl_prompts"
+    prompts = workshop.current("dataset", "rl_prompts") if own else None
     judge = curation_settings.judge if teacher_settings.judged else None
     judged_by = {"judge": judge.model, "judge_prompt": judge.prompt_sha256} if judge else {}
 
@@ -52,7 +55,14 @@ def teacher_answers(
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
         with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
             report = build_teacher_answers(
-                workshop.directory(dataset), output, teacher_settings, kept, context.log.info, judge, teacher
+                workshop.directory(dataset),
+                output,
+                teacher_settings,
+                kept,
+                context.log.info,
+                judge,
+                teacher,
+                prompts and workshop.directory(prompts),
             )
         return report.as_metrics()
 
@@ -62,7 +72,7 @@ def teacher_answers(
         op=stage("teacher_answers").operation,
         sources=(*SOURCES, *([SAMPLES] if base else [])),
         config={**teacher_settings.counted(), **judged_by},
-        inputs=[dataset.as_input(), *taken],
+        inputs=[dataset.as_input(), *([prompts.as_input()] if prompts else []), *taken],
         work=work,
     )
     return shown(manifest, workshop)

@@ -83,3 +83,71 @@ from retraining_decisions
 qualify row_number() over (partition by decision_id order by settled_ts desc nulls last, run_id desc nulls last) = 1
 order by ts desc
 limit cast($count as integer)
+
+-- name: rescored_by_part
+-- Answers that were graded again (attached: rescored): old and new mean of the grade and of each part, and how many reach
+-- $passing now that did not (passes), or no longer do (fails).
+with named as (
+    select *, unnest(list_distinct(list_concat(map_keys(parts), map_keys(old_parts)))) as name
+    from rescored
+),
+graded as (
+    select '(all)' as part, 0 as place, old_grade as old, grade as new from rescored
+    union all
+    select name, 1, map_extract(old_parts, name)[1], map_extract(parts, name)[1] from named
+)
+select
+    part,
+    count(*) as answers,
+    count(*) - count(new) as ungraded,
+    round(avg(old), 4) as old,
+    round(avg(new), 4) as new,
+    count(*) filter (where new >= $passing and old < $passing) as passes,
+    count(*) filter (where new < $passing and old >= $passing) as fails
+from graded
+group by part, place
+order by place, part
+
+-- name: pass_rate_by_difficulty
+-- Share of answers that pass, by step and by the pass rate of their prompts when these were first asked (attached: rollouts).
+with graded as (
+    select row_id, step, cast(grade >= $passing as int) as passed
+    from rollouts
+    where grade is not null
+),
+first_asked as (
+    select row_id, avg(passed) as rate
+    from (select * from graded qualify step = min(step) over (partition by row_id))
+    group by row_id
+)
+select
+    case when rate < 0.25 then 'hard (at first below 25 %)' when rate < 0.75 then 'medium' else 'easy (at first from 75 %)' end
+        as difficulty,
+    step + 1 as step,
+    avg(passed) as pass_rate
+from graded
+join first_asked using (row_id)
+group by all
+order by all
+
+-- name: worst_and_best_rollouts
+-- Of the last quarter of the steps five answers with the lowest and five with the highest grade, of different prompts each
+-- (attached: rollouts).
+with recent as (
+    select * from rollouts where grade is not null and step >= (select max(step) * 3 // 4 from rollouts)
+),
+worst as (
+    select 'worst' as side, * from recent
+    qualify row_number() over (partition by row_id order by grade, step desc, answer) = 1
+    order by grade, row_id
+    limit 5
+),
+best as (
+    select 'best' as side, * from recent
+    qualify row_number() over (partition by row_id order by grade desc, step desc, answer) = 1
+    order by grade desc, row_id
+    limit 5
+)
+select side, row_id, step, answer, grade, parts, tokens, ended, text from worst
+union all
+select side, row_id, step, answer, grade, parts, tokens, ended, text from best

@@ -14,7 +14,7 @@ shares the frozen weights between teacher and student.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from model_ops.machine import concrete, products_in
 from model_ops.models import load_model, training_device
 from model_ops.objectives import Divergence, distillation_loss
 from model_ops.parallel import World
-from model_ops.quantization import BlockLayers, Scheme, compute_rounded, served_layer
+from model_ops.quantization import BlockLayers, Scheme, SharedCodes, compute_rounded, served_layer, share_codes
 from model_ops.tensors import Loss
 from model_ops.training import train
 
@@ -75,16 +75,17 @@ def distil_rounding(
     loss = distillation_loss(teacher, Divergence(settings.temperature))
     held_out = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
     before = divergence(student, loss, held_out, settings.precision)
-    result = train(
-        student,
-        PackedPlan(chats.documents, settings),
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "distil rounding",
-        world=World.alone(device),
-    )
+    with share_codes(rounded.values()):
+        result = train(
+            student,
+            PackedPlan(chats.documents, settings),
+            loss,
+            settings,
+            job.output / ".work",
+            progress,
+            "distil rounding",
+            world=World.alone(device),
+        )
     after = divergence(student, loss, held_out, settings.precision)
     file = job.output / ".work" / "rounded.safetensors"
     stored = {
@@ -120,19 +121,17 @@ def divergence(model: nn.Module, loss: Loss, documents: Sequence[Document], prec
     return total / count if count else float("nan")
 
 
-class RoundedLoraLinear(LoraLinear):
+class RoundedLoraLinear(SharedCodes, LoraLinear):
     """A Linear layer with an adapter, whose sum W + scaling B A is rounded in each forward. Only A and B learn.
 
-    The backward pass rounds again instead of keeping rounded weights, and the gradient of the weight is never whole: memory is
-    that of an adapter.
+    The backward pass decodes or rounds again instead of keeping rounded weights, and the gradient of the weight is never whole:
+    memory is that of an adapter and, where a step shares them, of the codes.
     """
 
     scheme: Scheme
 
-    def encoded(self) -> dict[str, Tensor]:
-        """The stored tensors of the present sum of weight and adapter."""
-        with torch.no_grad():
-            return self.scheme.load_layer().encode(self.weight.float() + self.update())
+    def encode(self) -> Mapping[str, Tensor]:
+        return self.scheme.load_layer().encode(self.weight.float() + self.update())
 
     def rounded(self, dtype: torch.dtype) -> Float[Tensor, "out in"]:
         """The weight that the present codes stand for."""

@@ -32,6 +32,7 @@ from transformers import PreTrainedModel
 
 from model_ops.calibration.layer_inputs import SAMPLED_ROWS, Inputs, InputsComplete, Routed, RouterChoice, WatchedInputs
 from model_ops.jobs import ModelError
+from model_ops.machine import free_device_memory
 from model_ops.models import BlockwiseModel, bypassed
 from model_ops.parallel import World
 from model_ops.quantization import EACH, SeparateExperts, separated
@@ -232,7 +233,7 @@ def _held_on(model: BlockwiseModel, batches: Sequence[Batch]) -> torch.device:
     if model.device.type != "cuda":
         return HOST
     size = sum(batch.tokens for batch in batches) * model.module.config.hidden_size * model.module.dtype.itemsize
-    return model.device if size <= HELD_SHARE * torch.cuda.mem_get_info(model.device)[0] else HOST
+    return model.device if size <= HELD_SHARE * free_device_memory(model.device) else HOST
 
 
 def _at_the_blocks(model: BlockwiseModel, batch: Batch, place: int, held_on: torch.device) -> BatchPass:

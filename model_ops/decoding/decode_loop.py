@@ -43,6 +43,7 @@ from model_ops.decoding.sampling import (
     verify_matches,
 )
 from model_ops.jobs import ModelError
+from model_ops.machine import free_device_memory
 
 COMPACT_BELOW = {"cpu": 0.8}
 """A batch is compacted when at most this share of its rows is unfinished: copying caches costs about one forward."""
@@ -200,7 +201,7 @@ class _Batch:
         capture = self.drafter.capture if self.drafter is not None else ()
         if ids.is_cuda:
             most = longest + max(self.limits) + self.beyond + 2 * self.drafts + 1
-            self.cache.hold_room(most, torch.cuda.mem_get_info(ids.device)[0])
+            self.cache.hold_room(most, free_device_memory(ids.device))
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         self.cache.lengths += lengths
         self.cache.longest_has(longest)
@@ -220,7 +221,7 @@ class _Batch:
         if self.drafter is not None:
             self.drafter.begin(self.prompts, first, captured)
         logs = self._logs_of(logits[:, None], first[:, None])
-        for row, token, log in zip(self.live, first.tolist(), logs, strict=True):
+        for row, token, log in zip(self.live, first.tolist(), logs.tolist(), strict=True):
             self._emit(row, [token], log)
         return self._compact(first)
 
@@ -257,13 +258,13 @@ class _Batch:
         if self.drafter is not None:
             self.drafter.advance(emitted, accepted + 1, captured)
         drafted = proposal.valid.sum(dim=1) if proposal is not None else torch.zeros_like(accepted)
-        read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()  # one transfer for each round
+        logs = self._logs_of(logits, emitted)  # before the round's only wait for the device, which is the next line
+        read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()
         self.held = [tokens + count for tokens, (*_, count, _) in zip(self.held, read, strict=True)]
         if self.length is not None and proposal is not None:
             self.length.see(drafts, [more - 1 for *_, more, _ in read])
         self.cache.longest_has(max(self.held))
-        logs = self._logs_of(logits, emitted)
-        for row, (*tokens, count, proposed), log in zip(self.live, read, logs, strict=True):
+        for row, (*tokens, count, proposed), log in zip(self.live, read, logs.tolist(), strict=True):
             if self.finished[row]:
                 continue
             if not self.ended[row]:
@@ -276,12 +277,12 @@ class _Batch:
             self._emit(row, tokens[:count], log[:count])
         return self._compact(token)
 
-    def _logs_of(self, logits: Tensor, tokens: Tensor) -> list[list[float]]:
-        """Log-probability of each token [rows, tokens] by its logits; nothing where nobody asked."""
+    def _logs_of(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of each token [rows, tokens] by its logits; of no token where nobody asked."""
         if not self.log_probs:
-            return [[]] * len(tokens)
+            return torch.empty(len(tokens), 0)
         scaled = logits / (self.temperature or 1.0)
-        return (scaled.gather(-1, tokens[:, :, None]).squeeze(-1) - scaled.logsumexp(dim=-1)).tolist()
+        return scaled.gather(-1, tokens[:, :, None]).squeeze(-1) - scaled.logsumexp(dim=-1)
 
     def _verify(self, logits: Tensor, proposal: Proposal | None, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         if proposal is None or self.temperature == 0 or proposal.probabilities is None:

@@ -3,7 +3,8 @@
 `environment_rollouts.py` plays attempts: the policy's turns are sampled together, tools answer them, and the environment grades
 the end. `agent_rollouts.py` runs agents, which ask at `session_server.py`; `policy_sessions.py` tells which request goes on
 from which turn. `conversation.py` keeps a conversation by its exact tokens, of which only the sampled ones are learnt.
-`environment_processes.py` holds every environment or agent in a process that can be killed.
+`environment_processes.py` holds every environment or agent in a process that can be killed. The tasks of a taskset of
+`verifiers` are rows by `tasksets.py`, and `taskset_child.py` is the agent that plays them.
 """
 
 from typing import TYPE_CHECKING
@@ -17,5 +18,6 @@ if TYPE_CHECKING:
     from model_ops.environments.finished_attempts import FinishedAttempts
     from model_ops.environments.policy_sessions import PolicySessions
     from model_ops.environments.session_server import SessionServer
+    from model_ops.environments.tasksets import TASKSET_CHILD, write_taskset
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -111,5 +111,7 @@ class AgentRollouts:
         problem = told.problem or ("closed its connection before the answer" if session.lost else "")
         problem = problem or ("" if talks else "asked the model nothing")
         grade = Grade(problem=problem) if problem else Grade.of(told.said)
+        if session.cut and (told.problem or not talks):  # a limit ended it: it was told so, and this is no failure
+            grade = Grade()
         parts = [part for talk in talks for part in talk.parts if part.tokens] or [ConversationPart(prompt.ids)]
         self._finished.add(name, [part.rollout(not session.cut and not problem, grade, number) for part in parts])

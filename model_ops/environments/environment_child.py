@@ -1,5 +1,5 @@
 """Holds the environments of a file, or runs its agents, each in a process of its own that is forked from this one. Beside what
-the file imports it uses pydantic.
+the file imports it uses pydantic. Any interpreter from Python 3.11 on runs it.
 
     python -P environment_child.py FILE NAME         # standard input is a socket: for each socket that it brings, a process
 
@@ -33,12 +33,16 @@ import socket
 import sys
 import typing
 import zlib
+from pathlib import Path
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from model_ops.graders import function_child
+HERE = str(Path(__file__).parents[2])
+sys.path.append(HERE)  # behind the interpreter's own packages, and only for the next line
+from model_ops.graders import function_child  # noqa: E402
 
+sys.path.remove(HERE)
 Refused = function_child.Refused
 NO_TOOLS = ("reset", "reward", "get_reward", "reply")
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

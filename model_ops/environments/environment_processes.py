@@ -83,12 +83,13 @@ class ForkedEnvironment(Child):
 class EnvironmentProcesses:
     """To be used by the thread that made it, whose end ends them."""
 
-    def __init__(self, path: Path, name: str, seconds: float, kind: str = "environment"):
-        """seconds: most of one call. kind: what it is, for messages. Raises ModelError for a file that is not there."""
+    def __init__(self, path: Path, name: str, seconds: float, kind: str = "environment", python: str | None = None):
+        """seconds: most of one call. kind: what it is, for messages. python: interpreter that runs the file, this one if None.
+        Raises ModelError for a file that is not there."""
         self.name, self.seconds = f"{kind} {path.name}:{name}", seconds
         if not path.is_file():
             raise ModelError(f"the {self.name} has no file: there is no {path}")
-        self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), name)
+        self._command = (python or sys.executable, "-P", str(CHILD), str(path.resolve()), name)
         self._held: list[ForkedEnvironment] = []
 
     def __enter__(self) -> EnvironmentProcesses:
@@ -168,4 +169,6 @@ class EnvironmentProcesses:
         ((_, reply),) = replies
         if "refused" in reply:
             raise ModelError(f"the {self.name} {reply['refused']}")
+        if "ready" not in reply:
+            raise ModelError(f"the {self.name} has no process: {self._command[0]} must be Python 3.11 or newer, with pydantic")
         return reply["ready"]

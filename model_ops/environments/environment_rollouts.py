@@ -31,7 +31,7 @@ from model_ops.tasks import UNREADABLE_CALL
 UNREADABLE = {
     "role": "tool",
     "tool_call_id": "call00000",
-    "content": '{"error": "the call cannot be read: a call is a JSON object with name and arguments"}',
+    "content": '{"error": "the call cannot be read: give its name and arguments in the form that you were told"}',
 }
 
 

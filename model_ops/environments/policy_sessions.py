@@ -31,11 +31,12 @@ GATHER_S = 0.05
 
 
 class SessionError(Exception):
-    """A request that cannot be answered; the text is for the agent. status: of HTTP."""
+    """A request that cannot be answered; the text is for the agent. status: of HTTP. code: OpenAI's, by which agents know a
+    context that is too long."""
 
-    def __init__(self, text: str, status: int = 400):
+    def __init__(self, text: str, status: int = 400, code: str | None = None):
         super().__init__(text)
-        self.status = status
+        self.status, self.code = status, code
 
 
 @dataclass
@@ -133,7 +134,10 @@ class PolicySessions:
                 raise SessionError(f"the chat template refuses the messages: {error}") from error
             if len(talk.context) > self._longest_context:
                 session.cut = True
-                raise SessionError(f"the context has {len(talk.context)} tokens; the model takes {self._longest_context}")
+                text = (
+                    f"the context has {len(talk.context)} tokens; the model's maximum context length is {self._longest_context}"
+                )
+                raise SessionError(text, code="context_length_exceeded")
             name = f"{session.name}:{session.turns}"
             turn = PolicyTurn(session, talk, name, most_tokens, len(talk.context), self._lock)
             session.turns += 1

@@ -52,7 +52,7 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The one model."""
         if not self.path.endswith("/models"):
-            return self._say(404, _error("there is no such path"))
+            return self._say(404, _error(SessionError("there is no such path")))
         self._say(200, {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "millrace"}]})
 
     def do_POST(self) -> None:
@@ -70,7 +70,7 @@ class _Request(BaseHTTPRequestHandler):
             turn = self.sessions.ask(key, *asked)
             message, sampled = turn.message()
         except SessionError as error:
-            return self._say(error.status, _error(str(error)))
+            return self._say(error.status, _error(error))
         reason = "length" if not sampled.ended else "tool_calls" if message.get("tool_calls") else "stop"
         answer = api.write(Answered(message, reason, turn.prompt_tokens, len(sampled.tokens)))
         session.earlier[answer["id"]] = turn.talk.messages
@@ -128,5 +128,8 @@ def _events(said: Iterable[dict[str, Any]]) -> Iterator[bytes]:
         yield b"data: [DONE]\n\n"
 
 
-def _error(text: str) -> dict[str, Any]:
-    return {"type": "error", "error": {"message": text, "type": "invalid_request_error", "param": None, "code": None}}
+def _error(error: SessionError) -> dict[str, Any]:
+    return {
+        "type": "error",
+        "error": {"message": str(error), "type": "invalid_request_error", "param": None, "code": error.code},
+    }

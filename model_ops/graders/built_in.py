@@ -63,7 +63,7 @@ def short_enough(tokens: int, most: int) -> float:
 def item_of(part: GraderPart, columns: Mapping[str, Any]) -> AnyItem | None:
     """The item of model_ops/tasks that the row's columns make; None if they lack what its kind needs."""
     kind = columns.get("kind") if part.by == "verifier" else part.by
-    if kind not in ITEMS or kind == "judge":
+    if kind not in ITEMS or kind in ("judge", "record"):
         return None
     try:
         given = {**truth(kind, columns), **columns, **({"pattern": part.pattern} if part.pattern else {})}

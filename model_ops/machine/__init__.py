@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.machine import precision
+    from model_ops.machine import device_rates, precision
     from model_ops.machine.backoff import Backoff, pause_after
     from model_ops.machine.compilation import compiled, compiled_arithmetic
     from model_ops.machine.device_rates import DeviceRates, rates_of
     from model_ops.machine.devices import ALSO_CALLED, DEVICES, DRIVER_NAMES, Device, parse_devices, peak_bf16_flops
-    from model_ops.machine.heap import give_back_memory, keep_freed_memory
+    from model_ops.machine.heap import free_device_memory, give_back_memory, keep_freed_memory
     from model_ops.machine.precision import (
         AUTO,
         Concrete,

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from model_ops.files import write_json
 from model_ops.machine.devices import Device, device_of
+from model_ops.machine.torch_environment import set_torch_environment
 
 NVIDIA = Path("/dev/nvidiactl")
 """There where the driver of an NVIDIA device is loaded."""
@@ -76,7 +77,7 @@ def measured() -> DeviceRates:
         return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
     work = [(2.0 * rows * inner * outer, drawn(rows, inner), drawn(inner, outer)) for rows, inner, outer in SHAPES]
-    seconds = [median(_timed(lambda one=one, other=other: one @ other)) for _, one, other in work]
+    seconds = [median(seconds_of(lambda one=one, other=other: one @ other)) for _, one, other in work]
     products = sum(flops for flops, *_ in work) / sum(seconds)
     heads, length, width = 16, 4_096, 128
     streams = [drawn(1, heads, length, width).requires_grad_() for _ in range(3)]
@@ -85,10 +86,10 @@ def measured() -> DeviceRates:
     def attend() -> None:
         torch.autograd.grad(scaled_dot_product_attention(*streams, is_causal=True), streams, upstream)
 
-    attention = 6.0 * heads * width * length * length / median(_timed(attend))  # causal: half of 12 operations a pair
+    attention = 6.0 * heads * width * length * length / median(seconds_of(attend))  # causal: half of 12 operations a pair
     source = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    copied = 2.0 * source.numel() / median(_timed(lambda: target.copy_(source)))
+    copied = 2.0 * source.numel() / median(seconds_of(lambda: target.copy_(source)))
     return DeviceRates(*(round(value / 1e12, 3) for value in (products, attention, copied)))
 
 
@@ -98,8 +99,8 @@ def keep(rates: DeviceRates, name: str) -> None:
         write_json(_file(name), rates._asdict())
 
 
-def _timed(work: Callable[[], object]) -> list[float]:
-    """Seconds of repeats on the device, after some that are not measured."""
+def seconds_of(work: Callable[[], object]) -> list[float]:
+    """Seconds of REPEATS calls on the CUDA device, after some that are not measured."""
     import torch
 
     for _ in range(3):
@@ -121,6 +122,7 @@ def _file(name: str) -> Path:
 
 
 if __name__ == "__main__":
+    set_torch_environment()
     import torch
 
     found = device_of(torch.cuda.get_device_name())

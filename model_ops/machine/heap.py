@@ -35,6 +35,12 @@ def give_back_memory() -> None:
         trim(0)
 
 
+def free_device_memory(device) -> int:
+    """Bytes that this process can still take of a CUDA device: free ones, and those that torch keeps of freed tensors."""
+    cuda = sys.modules["torch"].cuda
+    return cuda.mem_get_info(device)[0] + cuda.memory_reserved(device) - cuda.memory_allocated(device)
+
+
 def _of_the_c_library(name: str):
     try:
         return getattr(ctypes.CDLL(None), name)

@@ -24,6 +24,10 @@ ALLOCATORS = "expandable_segments:True,pinned_use_cuda_host_register:True,pinned
 """torch's CUDA allocators: segments of the device's memory grow, so that rows of new lengths leave no gaps; host memory for
 checkpoints is mapped by eight threads, where one takes half a minute for half of a large machine's memory."""
 
+CUDNN_LAST = "1"
+"""torch prefers cuDNN's attention on Hopper. cuDNN builds a plan for each shape, in up to a second, and decoding and batches of
+documents bring a new shape nearly every time; model_ops.models.cudnn_attention takes it where shapes repeat."""
+
 
 def set_torch_environment() -> None:
     """Sets every variable that is not set yet."""
@@ -31,4 +35,5 @@ def set_torch_environment() -> None:
     os.environ.setdefault("LRU_CACHE_CAPACITY", KERNELS_KEPT)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", CUBLAS_WORKSPACE)
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", ALLOCATORS)
+    os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", CUDNN_LAST)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS_KEPT)

@@ -5,7 +5,8 @@
     loss.gaps                                           # number of a rollout -> its mean |log-ratio|, since they were taken
 
 The sum over tokens of scale times correction times value, over the sum of their shares. A token that a correction masks counts
-in neither. Log-probabilities are float32, of logits divided by the temperature. Logged, as means over learnt tokens:
+in neither. What `nll` of the batch asks for, -log p of answers that passed, is added to the sum. Log-probabilities are float32,
+of logits divided by the temperature. Logged, as means over learnt tokens:
 
 entropy          minus the log-probability: an estimate without bias of the policy's entropy, in nats
 gap              |log-ratio| of model and sampler
@@ -65,7 +66,7 @@ class PolicyLoss:
         learnt = batch.shares[kept] > 0
         shares = batch.shares[kept] * (weights > 0)
         # a mask before the product: 0 times infinity is no number
-        total = torch.where(learnt & (weights > 0), values, 0.0) @ (batch.scales[kept] * weights)
+        total = torch.where(learnt & (weights > 0), values, 0.0) @ (batch.scales[kept] * weights) - log_probs @ batch.nll[kept]
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
             for age in range(self._oldest + 1) if self._oldest else ():

@@ -16,6 +16,8 @@ Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
 LOOKUP_DRAFTERS = ("ngram", "suffix")
 FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
+TASKSETS = "verifiers"
+"""The agent that plays tasksets of that library."""
 OF_LOSS: dict[str, tuple[Advantage, Aggregation]] = {
     "grpo": ("group", "token"),
     "dr_grpo": ("centred", "constant"),
@@ -52,9 +54,16 @@ class RftSettings(TuningSettings):
     )
     agent: str | None = Field(
         None,
-        pattern=FILE_AND_NAME,
+        pattern=f"{FILE_AND_NAME}|^{TASKSETS}$",
         description="A function of a file, as `agent.py:run`, that asks the model at an address and returns a grade: "
-        "[environments.md](environments.md#agents). Left out: none",
+        "[environments.md](environments.md#agents). `verifiers`: the prompts are tasks of that library's "
+        "[tasksets](environments.md#tasksets-of-verifiers). Left out: none",
+    )
+    python: str | None = Field(
+        None,
+        min_length=1,
+        description="environment, agent: Python interpreter of an environment that has what they import, such as "
+        "./venvs/agent/bin/python. Left out: that of millrace",
     )
     max_turns: int = Field(8, ge=1, le=1_000, description="environment, agent: most turns of the model in one attempt")
     seconds: float | None = Field(
@@ -111,6 +120,13 @@ class RftSettings(TuningSettings):
         description="Weight of the distance from the model before this training. 0, as in most frameworks: the clip holds "
         "steps small, and no reference is needed",
     )
+    nll: float = Field(
+        0.0,
+        ge=0,
+        le=1_000,
+        description="Weight of the negative log-likelihood of answers that passed, added to the loss: it keeps right answers "
+        "likely where few are right (VAPO takes 0.1). 0, as in most frameworks: rewards alone",
+    )
     prompts_per_step: int = Field(
         16,
         ge=1,
@@ -148,6 +164,16 @@ class RftSettings(TuningSettings):
     )
     max_new_tokens: int = Field(
         256, ge=1, le=1_000_000, description="Longest sampled answer. A round lasts as long as its longest one"
+    )
+    temperature_end: float | None = Field(
+        None, gt=0, le=100, description="Temperature of the last step, reached linearly. Left out: temperature at every step"
+    )
+    max_new_tokens_start: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Longest answer of the first step; it grows linearly to max_new_tokens. Short answers first make early "
+        "steps cheap. Left out: max_new_tokens at every step",
     )
     batch_size: int = Field(
         128,
@@ -203,9 +229,12 @@ class RftSettings(TuningSettings):
         "aggregation": "each loss has its own",
         "correction": "none, or tis with max_staleness",
         "overlong_tokens": "a fifth of max_new_tokens",
+        "temperature_end": "temperature",
+        "max_new_tokens_start": "max_new_tokens",
         "held_out_grader": "the rows' own, or grader",
         "environment": "none",
         "agent": "none",
+        "python": "that of millrace",
         "grader": "the environment or the agent",
         "drafter": "none",
         "server": "the defaults of its keys",
@@ -222,6 +251,8 @@ class RftSettings(TuningSettings):
         """Sentences about keys that contradict each other."""
         if sum(each is not None for each in (self.grader, self.environment, self.agent)) != 1:
             yield "`grader`, `environment` or `agent` says how good an answer is: give one of them"
+        if self.grader is not None and self.python is not None:
+            yield "python runs an environment or an agent, and there is a grader: leave it out"
         if self.grader is None and self.held_out_grader is not None:
             yield "held_out_grader grades single answers, and there are attempts of several turns: leave it out"
         if self.grader is None and self.overlong == "penalty":
@@ -237,14 +268,31 @@ class RftSettings(TuningSettings):
             yield "server says how `engine: vllm` is started, and engine is another one: leave server out"
         if self.drafter is not None and self.engine != "in_process":
             yield "drafter drafts for `engine: in_process`, and engine is another one: leave drafter out"
+        if (self.max_new_tokens_start or 0) > self.max_new_tokens:
+            yield (
+                f"max_new_tokens_start {self.max_new_tokens_start} is more than max_new_tokens {self.max_new_tokens}: give less"
+            )
         if self.max_staleness and self.sync_steps > 1:
             yield "sync_steps and max_staleness both say how old answers may be: leave one of them out"
+        if self.max_staleness and (self.temperature_end or self.max_new_tokens_start):
+            yield "engines of max_staleness sample all rounds alike: leave temperature_end and max_new_tokens_start out"
         if self.engines > 1 and not self.max_staleness:
             yield "engines sample while the model learns, and max_staleness is 0: set it, or leave engines out"
         if self.max_staleness and (self.engine != "in_process" or self.drafter is not None):
             yield "max_staleness samples in processes of its own, without server or drafter: leave engine and drafter out"
         if not self.mesh.alone:
             yield "rft samples in one process: leave mesh out"
+
+    def at(self, place: float) -> RftSettings:
+        """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one
+        (1)."""
+        begin, end = self.max_new_tokens_start or self.max_new_tokens, self.temperature_end or self.temperature
+        return self.model_copy(
+            update={
+                "temperature": self.temperature + place * (end - self.temperature),
+                "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
+            }
+        )
 
     @property
     def compared(self) -> Advantage:
@@ -273,9 +321,9 @@ class RftSettings(TuningSettings):
     @property
     def files(self) -> list[str]:
         """Files of grading functions, and of the environment or the agent; the directory of a trained drafter."""
-        acting = (named.rpartition(":")[0] for named in (self.environment, self.agent) if named)
+        named = [named for named in (self.environment, self.agent) if named not in (None, TASKSETS)]
         drafter = [self.drafter] if self.drafter and self.drafter not in LOOKUP_DRAFTERS else []
-        return [*self.grader_files, *acting, *drafter]
+        return [*self.grader_files, *(each.rpartition(":")[0] for each in named), *drafter]
 
     @property
     def grader_files(self) -> list[str]:

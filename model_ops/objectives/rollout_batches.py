@@ -39,6 +39,8 @@ class RolloutBatch(Batch):
     """What the value of the label is multiplied by in the loss."""
     shares: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
     """What the label counts in the denominator of the loss. 0 in a step without anything to learn."""
+    nll: Float[Tensor, " tokens"] = field(metadata={"padding": 0})
+    """What the label's negative log-probability is multiplied by in the loss; above 0 in answers that passed."""
     ages: Int[Tensor, " tokens"] = field(metadata={"padding": 0})
     """Optimizer steps since the weights that sampled the label."""
     owners: Int[Tensor, " tokens"] = field(metadata={"padding": NO_ROLLOUT})
@@ -58,10 +60,22 @@ class LearntRollout:
     share: float
     step: int = 0
     """Optimizer steps before the one that learns it."""
+    passed: bool = False
 
 
-def group_documents(row_id: str, learnt: Sequence[LearntRollout], shares: bool, most_tokens: int) -> Iterator[Document]:
-    """Documents of the rollouts of one prompt, which keep their order. shares: whether branches may continue a prompt."""
+def nll_weight(learnt: Sequence[LearntRollout], weight: float) -> float:
+    """What -log p of each token of the answers that passed counts in the sum of a step's loss, so that their mean is added with
+    this weight to the loss, which is divided by all shares: the positive-example loss of VAPO, arXiv 2504.05118."""
+    tokens = sum(int(each.rollout.sampled.sum()) for each in learnt if each.passed)
+    shares = sum(each.share * int(each.rollout.sampled.sum()) for each in learnt)
+    return weight * shares / tokens if tokens else 0.0
+
+
+def group_documents(
+    row_id: str, learnt: Sequence[LearntRollout], shares: bool, most_tokens: int, nll: float = 0.0
+) -> Iterator[Document]:
+    """Documents of the rollouts of one prompt, which keep their order. shares: whether branches may continue a prompt. nll: of
+    nll_weight."""
 
     def prompt_of(each: LearntRollout) -> bytes:
         return each.rollout.prompt.tobytes()
@@ -72,18 +86,18 @@ def group_documents(row_id: str, learnt: Sequence[LearntRollout], shares: bool, 
         for each in of_prompt:
             more = len(each.rollout.tokens) + 1
             if part and (not shares or tokens + more > most_tokens):
-                yield _document(row_id, part)
+                yield _document(row_id, part, nll)
                 part, tokens = [], 0
             tokens += more if part else len(each.rollout.prompt) + more
             part.append(each)
-        yield _document(row_id, part)
+        yield _document(row_id, part, nll)
 
 
 def nothing_learnt(row_id: str, prompt: Tokens) -> Document:
     """A document with one label that counts nothing, for a step without anything to learn."""
     targets = np.arange(len(prompt)) == len(prompt) - 1
     zeros = np.zeros(len(prompt), np.float32)
-    streams = dict.fromkeys(("sampler", "reference", "advantages", "scales", "shares"), zeros)
+    streams = dict.fromkeys(("sampler", "reference", "advantages", "scales", "shares", "nll"), zeros)
     owners = np.where(np.roll(targets, -1), 0, NO_ROLLOUT)
     return Document(row_id, prompt, targets, {**streams, "ages": np.zeros(len(prompt), np.int64), "owners": owners})
 
@@ -95,12 +109,12 @@ def rollout_batches(documents: Sequence[Document], batch_tokens: int, numbers: N
     return [replace(batch, numbers=silent if place else numbers) for place, batch in enumerate(batches)]
 
 
-def _document(row_id: str, learnt: Sequence[LearntRollout]) -> Document:
+def _document(row_id: str, learnt: Sequence[LearntRollout], nll: float) -> Document:
     """The trunk is the prompt and its first rollout; each other rollout is a branch, which begins with the prompt's last
     token."""
     prompt = learnt[0].rollout.prompt
     last = prompt[-1:]
-    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "ages", "owners")}
+    ids, streams = [], {name: [] for name in ("targets", "sampler", "advantages", "scales", "shares", "nll", "ages", "owners")}
     for place, each in enumerate(learnt):
         rollout, context = each.rollout, last if place else prompt
         ids += [context, rollout.tokens]
@@ -111,6 +125,7 @@ def _document(row_id: str, learnt: Sequence[LearntRollout]) -> Document:
             "advantages": np.full(len(rollout.tokens), each.advantage),
             "scales": np.full(len(rollout.tokens), each.scale),
             "shares": np.full(len(rollout.tokens), each.share),
+            "nll": np.full(len(rollout.tokens), nll * each.passed),
             "ages": np.where(rollout.sampled, each.step - rollout.versions, 0),
             "owners": np.where(rollout.sampled, each.number, NO_ROLLOUT),
         }

@@ -2,7 +2,7 @@
 
     plan = RolloutPlan(prompts, maker, engine, log, model, loss, settings, world, shares=True, progress=progress)
     train(model, plan, loss, ...)
-    plan.table()                       # a row for each rollout
+    for table in plan.tables(tokenizer): ...    # a row for each rollout
     plan.counts()                      # of the whole run
 
 Step i learns from its share of round i // sync_steps. Before a round the engine takes the present weights; the round's prompts
@@ -13,7 +13,7 @@ After each sync the model itself reads the first answers of the engine (the cana
 difference above CANARY_GAP is an error, because one of them has other weights, another temperature or other tokens. Elsewhere
 rounding makes differences of about 0.01 by token, and a mean above FAR_GAP is the error.
 
-The state is the log: a run that continues finds the rounds there. Checkpoints hold the count of rounds that taught nothing.
+The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch saw (rollout_watch.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import MICRO_BATCH_TOKENS
 from model_ops.files import bare
@@ -43,9 +44,11 @@ from model_ops.objectives.rollout_batches import (
     Numbers,
     RolloutBatch,
     group_documents,
+    nll_weight,
     nothing_learnt,
     rollout_batches,
 )
+from model_ops.objectives.rollout_watch import RolloutWatch
 from model_ops.objectives.start_weights import StartWeights
 from model_ops.parallel import World
 from model_ops.rollouts import (
@@ -59,6 +62,7 @@ from model_ops.rollouts import (
     RolloutOutcome,
     Sampled,
     SampledPrompt,
+    sampled_text,
 )
 
 CANARY_GAP = 1e-4
@@ -66,8 +70,6 @@ CANARY_GAP = 1e-4
 FAR_GAP = 0.5
 """Mean nats by token, in any precision: bfloat16 against float32 has 0.011 on average (measured), other weights more than 1."""
 CANARY_ROLLOUTS = 4
-SILENT_ROUNDS, MOSTLY = 5, 0.9
-"""A warning after so many rounds in a row in which at least this share of groups taught nothing."""
 
 LearntGroup = tuple[str, list[LearntRollout]]
 """Id of a prompt's row, and its rollouts that are learnt."""
@@ -91,11 +93,6 @@ class Group:
     def attempts(self) -> list[Rollout]:
         """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
         return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
-
-
-def teach_nothing(taught: int, groups: int) -> bool:
-    """Whether a round of so many groups, of which `taught` taught something, counts as one that taught nothing."""
-    return groups - taught >= MOSTLY * groups
 
 
 class RolloutPlan:
@@ -126,7 +123,7 @@ class RolloutPlan:
         self._seen = 0  # chunks whose grades the pool knows
         self._held: tuple[int, list[LearntGroup], Numbers] = (-1, [], {})
         self._pending: list[int] = []
-        self._silent = 0
+        self._watch = RolloutWatch(progress, settings.overlong == "mask")
 
     def __len__(self) -> int:
         return self._steps
@@ -135,6 +132,7 @@ class RolloutPlan:
         """The step's share of the groups of its round."""
         self._keep_outcomes()
         number, place = divmod(index, self.settings.sync_steps)
+        self._loss.temperature = self._sampling(number).temperature
         if self._held[0] != number:
             self._held = (number, *self._round(number))
         _, groups, numbers = self._held
@@ -157,16 +155,19 @@ class RolloutPlan:
         return rollout_batches(list(documents), self._micro_batch_tokens, {})[0]
 
     def state(self) -> dict[str, Any]:
-        """The number of rounds in a row that taught nothing; the rest is in the log."""
+        """What the watch saw; the rest is in the log."""
         self._keep_outcomes()
-        return {"silent": self._silent}
+        return self._watch.state()
 
     def resume(self, state: dict[str, Any]) -> None:
-        self._silent = state["silent"]
+        self._watch.resume(state)
 
-    def table(self) -> pa.Table:
-        """Every rollout."""
-        return pa.Table.from_pylist([row for chunk in self.log.chunks for row in self._rows(chunk)], schema=bare(ROLLOUT_ROWS))
+    def tables(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[pa.Table]:
+        """Every rollout, a table for each chunk."""
+        for chunk in self.log.chunks:
+            texts = [sampled_text(tokenizer, each.tokens, each.ended) for group in chunk.groups() for each in group]
+            rows = [{**row, "text": text} for row, text in zip(self._rows(chunk), texts, strict=True)]
+            yield pa.Table.from_pylist(rows, schema=bare(ROLLOUT_ROWS))
 
     def counts(self) -> dict[str, float]:
         """Numbers of the whole run, and mean grade and length of the first and the last round."""
@@ -191,6 +192,11 @@ class RolloutPlan:
             found[f"{when}_tokens"] = float(np.mean([rollout.tokens for rollout in kept]))
         return found
 
+    def last_grades(self) -> list[Grade]:
+        """Grades of the last quarter of the chunks."""
+        chunks = self.log.chunks[-max(1, len(self.log.chunks) // 4) :]
+        return [kept.grade for chunk in chunks for group in chunk.kept for kept in group]
+
     def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
         number = chunk.first
         for place, group in zip(chunk.prompts, chunk.kept, strict=True):
@@ -211,6 +217,10 @@ class RolloutPlan:
                     **outcome._asdict(),
                 }
 
+    def _sampling(self, round: int) -> RftSettings:
+        """The settings with the temperature and the longest answer of a round."""
+        return self.settings.at(round * self.settings.sync_steps / max(1, self._steps - 1))
+
     def _steps_of(self, round: int) -> int:
         """Steps that learn from a round; the last one may have fewer."""
         return min(self.settings.sync_steps, self._steps - round * self.settings.sync_steps)
@@ -218,8 +228,10 @@ class RolloutPlan:
     def _round(self, number: int) -> tuple[list[LearntGroup], Numbers]:
         """(the groups that teach, numbers of the round)."""
         groups, gap = self._answered(number)
-        self._watch(groups, number)
-        return self._learnt(groups), self._numbers(groups, gap)
+        self._refuse_no_grades(groups, number)
+        learnt = self._learnt(groups)
+        self._watch.see([group.rollouts for group in groups], len(learnt))
+        return learnt, self._numbers(groups, gap)
 
     def _missing(self, number: int, groups: Sequence[Group], running: int = 0) -> int:
         """Prompts that are still to be asked for a round; more may follow. running: prompts that are being answered."""
@@ -251,7 +263,9 @@ class RolloutPlan:
         canary comes before the log, so that a continued run finds no rollouts there that it refused."""
         place = len(self.log.chunks)
         chosen = self._drawn(place, count)
+        self._engine.settings = self._sampling(number)
         made = self._made(self._maker, place, chosen)
+        self._engine.settings = self.settings  # held-out answers are sampled alike at any step
         gap = self._canary([rollout for group in made for rollout in group], number) if reads_canary else math.nan
         self.log.add(number, chosen, made)
         return self._groups(self.log.chunks[-1]), gap
@@ -271,16 +285,16 @@ class RolloutPlan:
     def _groups(self, chunk: RolloutChunk) -> list[Group]:
         found, first = [], chunk.first
         for prompt, rollouts in zip(chunk.prompts, chunk.groups(), strict=True):
-            found.append(Group(prompt, rollouts, first, [self._grade(rollout) for rollout in rollouts]))
+            longest = self._sampling(chunk.round).max_new_tokens
+            found.append(Group(prompt, rollouts, first, [self._grade(rollout, longest) for rollout in rollouts]))
             first += len(rollouts)
         return found
 
-    def _grade(self, rollout: Rollout) -> float | None:
+    def _grade(self, rollout: Rollout, longest: int) -> float | None:
         """The grade, less the penalty of long answers: 0 up to overlong_tokens before the limit, then rising to 1 at the limit
         (DAPO, arXiv 2503.14476, equation 13)."""
         if self.settings.overlong != "penalty" or rollout.grade.value is None:
             return rollout.grade.value
-        longest = self.settings.max_new_tokens
         over = self.settings.overlong_tokens or max(1, longest // 5)
         return rollout.grade.value - min(1.0, max(0.0, (int(rollout.sampled.sum()) - longest + over) / over))
 
@@ -296,7 +310,13 @@ class RolloutPlan:
         found = []
         for group, of_group, tokens in zip(taught, advantages, lengths, strict=True):
             members = [
-                LearntRollout(rollout, group.first + place, float(advantage), *self._scale_and_share(length))
+                LearntRollout(
+                    rollout,
+                    group.first + place,
+                    float(advantage),
+                    *self._scale_and_share(length),
+                    passed=rollout.grade.value >= self.settings.passing_grade,
+                )
                 for place, (rollout, advantage, length) in enumerate(zip(group.rollouts, of_group, tokens, strict=True))
                 if length and math.isfinite(advantage)
             ]
@@ -313,10 +333,11 @@ class RolloutPlan:
         )
 
     def _batches(self, groups: Sequence[LearntGroup], numbers: Numbers) -> list[RolloutBatch]:
+        nll = nll_weight([each for _, members in groups for each in members], self.settings.nll)
         documents = [
             document
             for row_id, members in groups
-            for document in group_documents(row_id, members, self._shares, self._micro_batch_tokens)
+            for document in group_documents(row_id, members, self._shares, self._micro_batch_tokens, nll)
         ]
         if not documents:
             shortest = min(self.prompts, key=lambda prompt: len(prompt.ids))
@@ -331,7 +352,7 @@ class RolloutPlan:
         """The model's log-probability of each label; 0 elsewhere."""
         there = batch.to(self._world.device)
         with products_in(self.settings.precision, self._world.device):
-            nll, kept = token_nll(self._model, there, self.settings.temperature)
+            nll, kept = token_nll(self._model, there, self._loss.temperature)
         return torch.zeros_like(there.sampler).index_copy(0, kept, -nll).cpu()
 
     def _canary(self, made: Sequence[Rollout], number: int) -> float:
@@ -357,26 +378,13 @@ class RolloutPlan:
             )
         return float(gaps.max())
 
-    def _watch(self, groups: Sequence[Group], number: int) -> None:
-        """Counts rounds that taught nothing, and warns. Raises ModelError where nothing has a grade from the start."""
+    def _refuse_no_grades(self, groups: Sequence[Group], number: int) -> None:
+        """Raises ModelError where nothing has a grade from the start."""
         each = [rollout for group in groups for rollout in group.rollouts]
         problems = Counter(rollout.grade.problem for rollout in each if rollout.grade.problem)
         if number == 0 and all(rollout.grade.value is None for rollout in each):
             said = f"; {problems.most_common(1)[0][0]}" if problems else ": its rows bring nothing that the grader reads"
             raise ModelError(f"none of the {len(each)} first answers has a grade{said}; choose another grader or dataset")
-        taught = len(self._learnt(groups))
-        self._silent = self._silent + 1 if teach_nothing(taught, len(groups)) else 0
-        if self._silent and self._silent % SILENT_ROUNDS == 0:
-            cut = sum(not rollout.ended for rollout in each) / max(1, len(each))
-            why = (
-                f"{cut:z.0%} of answers are cut: raise max_new_tokens, or set overlong: penalty"
-                if cut > MOSTLY and self.settings.overlong == "mask"
-                else "the answers to a prompt are all as good: choose prompts that the model solves sometimes, raise answers "
-                "or temperature, or end the training"
-            )
-            taught_last = f"{taught} of {len(groups)} prompts in the last"
-            said = f"rft: {self._silent} rounds in a row taught almost nothing ({taught_last}); {why}"
-            self._progress.event("warning", message=said)
 
     def _numbers(self, groups: Sequence[Group], gap: float | None) -> Numbers:
         """What metrics.jsonl says of a round."""

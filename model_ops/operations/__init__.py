@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from model_ops.operations.preference_settings import PreferenceTuningSettings
     from model_ops.operations.quantize import checked_source
     from model_ops.operations.quantize_settings import AUTO, QuantizeSettings
+    from model_ops.operations.rescore_settings import RescoreSettings
     from model_ops.operations.reward_model_settings import RewardModelSettings
     from model_ops.operations.sft_settings import SecondSftSettings, SftSettings
     from model_ops.operations.table import OPERATIONS

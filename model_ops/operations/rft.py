@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.documents import context_of, joined_tokens
 from model_ops.environments import (
+    TASKSET_CHILD,
     AgentRollouts,
     EnvironmentProcesses,
     EnvironmentRollouts,
@@ -30,17 +31,28 @@ from model_ops.environments import (
     PolicySessions,
     SessionServer,
 )
-from model_ops.files import renamed_when_complete
+from model_ops.files import bare, renamed_when_complete
 from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import CANARY_GAP, LANES, AsynchronousPlan, HeldOutRollouts, PolicyLoss, RftSettings, RolloutPlan
+from model_ops.objectives import (
+    CANARY_GAP,
+    LANES,
+    TASKSETS,
+    AsynchronousPlan,
+    HeldOutRollouts,
+    PolicyLoss,
+    RftSettings,
+    RolloutPlan,
+    variance_shares,
+)
 from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import (
+    ROLLOUT_ROWS,
     EngineProcesses,
     EngineStart,
     GradedAnswers,
@@ -52,13 +64,18 @@ from model_ops.rollouts import (
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import TuningSettings, load_to_tune, save_tuned, train
 
-ROLLOUTS = "rollouts.parquet"
 RISE = 0.1
 """Of the mean grade, from which something was learnt."""
 PLEASES = (
     "grades rose in training, and no more held-out answers pass than before, so the model may have learnt to please its "
     "grader: read the best rollouts, and give the grader a part that sees what it misses"
 )
+RULED = (
+    "the part {part} holds {share:z.0%} of the variance of grades, and no more held-out answers pass than before: little but "
+    "that part is learnt; lower its weight, or make the other parts tell answers apart"
+)
+MOST_OF_THE_VARIANCE = 0.8
+"""Share above which one part of a grader rules what is learnt."""
 SECONDS = {"environment": 10.0, "agent": 300.0}
 """Most seconds of one call of an environment, and of an agent's attempt."""
 VALIDATIONS = 4
@@ -133,11 +150,18 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     result = train(model, plan, loss, settings, work, progress, "rft", validate=validate, validate_every=every, world=world)
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
-    with renamed_when_complete(job.output / ROLLOUTS) as temporary:
-        pq.write_table(plan.table(), temporary, compression="zstd")
-    whole = plan.counts()
+    with (
+        renamed_when_complete(job.output / "rollouts.parquet") as temporary,
+        pq.ParquetWriter(temporary, bare(ROLLOUT_ROWS), compression="zstd") as writer,
+    ):
+        for table in plan.tables(tokenizer):
+            writer.write_table(table)
+    whole, shares = plan.counts(), variance_shares(plan.last_grades(), settings.grader) if settings.grader else {}
     if pleases_its_grader(whole, before, result.validation):
         progress.event("warning", message=f"rft: {PLEASES}")
+    if (part := ruling_part(shares, before, result.validation)) is not None:
+        progress.event("warning", message=f"rft: {RULED.format(part=part, share=shares[part])}")
+    whole |= {f"variance_of_{name}": share for name, share in shares.items()}
     return result.metrics({**counts, **before, **whole, **numbers, "prompts": len(prompts)})
 
 
@@ -169,8 +193,19 @@ def opened_engines(
 
 def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> bool:
     """Whether the reward rose by more than RISE, and the share of held-out answers that pass did not."""
-    rose = counts["last_grade"] - counts["first_grade"]
-    return bool(before) and rose > RISE and not after["validation_pass_rate"] > before["before_validation_pass_rate"]
+    return counts["last_grade"] - counts["first_grade"] > RISE and is_flat(before, after)
+
+
+def is_flat(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
+    """Whether held-out answers were measured, and no more of them pass than before the training."""
+    return bool(before) and not after["validation_pass_rate"] > before["before_validation_pass_rate"]
+
+
+def ruling_part(shares: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> str | None:
+    """The part with more than MOST_OF_THE_VARIANCE of the variance of grades, where held-out answers are flat. shares: of
+    variance_shares."""
+    most = max(shares, key=shares.__getitem__, default=None)
+    return most if most is not None and shares[most] > MOST_OF_THE_VARIANCE and is_flat(before, after) else None
 
 
 def acting_makers(
@@ -180,9 +215,9 @@ def acting_makers(
     kind = "environment" if settings.environment else "agent"
     if (named := settings.environment or settings.agent) is None:
         return None
-    file, _, name = named.rpartition(":")
+    file, _, name = (f"{TASKSET_CHILD}:play" if named == TASKSETS else named).rpartition(":")
     seconds = settings.seconds or SECONDS[kind]
-    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind))
+    processes = opened.enter_context(EnvironmentProcesses(Path(file), name, seconds, kind, settings.python))
     if kind == "environment":
         limits = {"max_turns": settings.max_turns, "longest_context": room}
         return lambda kept, answers: EnvironmentRollouts(processes, tokenizer, kept, progress, answers=answers, **limits)

@@ -18,6 +18,7 @@ from model_ops.operations.measure_lengths_settings import LengthSettings
 from model_ops.operations.merging.settings import MergeSettings
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
+from model_ops.operations.rescore_settings import RescoreSettings
 from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
@@ -31,6 +32,7 @@ OPERATIONS: dict[str, Any] = {
     "preference": PreferenceTuningSettings,
     "reward_model": RewardModelSettings,
     "rft": RftSettings,
+    "rescore": RescoreSettings,
     "merge": MergeSettings,
     "distill": StudentSettings,
     "quantize": QuantizeSettings,

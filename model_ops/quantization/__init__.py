@@ -21,6 +21,6 @@ if TYPE_CHECKING:
     from model_ops.quantization.registry import SCHEMES, Quantization, announce, quantization_of
     from model_ops.quantization.scheme import Scheme
     from model_ops.quantization.separate_experts import EACH, PARTS, SeparateExperts, separated
-    from model_ops.quantization.straight_through import compute_rounded, served_layer
+    from model_ops.quantization.straight_through import SharedCodes, compute_rounded, served_layer, share_codes
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

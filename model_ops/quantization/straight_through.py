@@ -2,6 +2,7 @@
 1308.3432).
 
     compute_rounded(model, ["model.layers.0.mlp.up_proj"], scheme)      # in place; parameters keep their names
+    with share_codes(layers): train(model, ...)                        # each layer is encoded once a step
 
 Forward is what the scheme's own layer computes, activations included. Backward takes rounding for the identity: the gradient by
 the inputs is that of the rounded weights, the gradient by the weights that of the unrounded inputs.
@@ -9,17 +10,54 @@ the inputs is that of the rounded weights, the gradient by the weights that of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
 from model_ops.quantization.scheme import Scheme
 
 
-class RoundedLinear(nn.Linear):
+class SharedCodes:
+    """A layer that encodes its weight. Within `share_codes`, the micro-batches and passes of a step share the codes."""
+
+    encode: Callable[[], Mapping[str, Tensor]]
+    _shares = False
+    _kept: Mapping[str, Tensor] | None = None
+
+    def encoded(self) -> Mapping[str, Tensor]:
+        """The stored tensors of the present weight."""
+        if self._kept is not None:
+            return self._kept
+        with torch.no_grad():
+            stored = self.encode()
+        self._kept = stored if self._shares else None
+        return stored
+
+
+@contextmanager
+def share_codes(layers: Collection[SharedCodes]) -> Iterator[None]:
+    """Inside, layers keep their codes until an optimizer's next step has ended. Nothing else may change the weights there: the
+    version counter of a parameter does not tell the updates of all optimizers."""
+
+    def begin(shares: bool) -> None:
+        for layer in layers:
+            layer._shares, layer._kept = shares, None
+
+    handle = register_optimizer_step_post_hook(lambda *_: begin(True))
+    begin(True)
+    try:
+        yield
+    finally:
+        handle.remove()
+        begin(False)
+
+
+class RoundedLinear(SharedCodes, nn.Linear):
     """A Linear layer whose weight is rounded in each forward. It shares weight and bias with the layer that it stands for."""
 
     def __init__(self, layer: nn.Linear, scheme: Scheme):
@@ -28,9 +66,8 @@ class RoundedLinear(nn.Linear):
         self.weight, self.bias, self.scheme = layer.weight, layer.bias, scheme
         self.kind = scheme.load_layer()
 
-    def encoded(self) -> dict[str, Tensor]:
-        """The stored tensors of the present weight."""
-        return self.kind.encode(self.weight.detach().float())
+    def encode(self) -> Mapping[str, Tensor]:
+        return self.kind.encode(self.weight.float())
 
     def forward(self, hidden: Tensor) -> Tensor:
         with torch.no_grad():

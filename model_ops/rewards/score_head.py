@@ -54,7 +54,7 @@ def with_score_head(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
 
 def segment_ends(batch: Batch) -> Int[Tensor, " segments"]:
     """The place of the last token of each segment: a document, or a branch of one."""
-    return torch.tensor(batch.document_lengths, device=batch.input_ids.device).cumsum(0) - 1
+    return (torch.tensor(batch.document_lengths).cumsum(0) - 1).to(batch.input_ids.device, non_blocking=True)
 
 
 def answer_scores(model: PreTrainedModel, batch: Batch, places: Int[Tensor, " answers"]) -> Float[Tensor, " answers"]:

@@ -25,13 +25,21 @@ class AnswerReader:
 
     def read(self, prompt: SampledPrompt, tokens: Tokens, ended: bool) -> tuple[GradedAnswer, bool]:
         """(the answer, whether it is one that a server would give: it ends, and its message can be read)."""
-        ids = tokens[:-1] if ended else tokens
-        text = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return self.read_text(prompt, sampled_text(self._tokenizer, tokens, ended), len(tokens), ended)
+
+    def read_text(self, prompt: SampledPrompt, text: str, tokens: int, ended: bool) -> tuple[GradedAnswer, bool]:
+        """As `read`, of an answer whose text was kept. tokens: how many it had."""
         try:
             message = message_of(text, prompt.text, prompt.tools, self._specials)
         except UnusableAnswer:
             message, ended = {"role": "assistant", "content": text}, False
-        return GradedAnswer(text, message, len(tokens)), ended
+        return GradedAnswer(text, message, tokens), ended
+
+
+def sampled_text(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, ended: bool) -> str:
+    """Sampled tokens as text, special ones included, without the end token of an answer that ended."""
+    ids = tokens[:-1] if ended else tokens
+    return tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 class GradedAnswers:

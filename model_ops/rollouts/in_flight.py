@@ -22,13 +22,11 @@ from model_ops.rollouts.in_process import InProcessEngine
 from model_ops.rollouts.policy_file import PolicyFile, PolicyProbe
 from model_ops.rollouts.rollout import Sampled, SamplingSettings
 
-OnExchange = Callable[[int, float], None]
-"""(version, largest difference of log-probability between engine and trainer over the probe)."""
-
 
 class InFlightEngine(InProcessEngine):
     """model: the one that the training began with; it takes the weights of the file. As runner of `decode` it looks for new
-    weights before each forward."""
+    weights before each forward. on_exchange: told of each exchange: version, gap (largest difference of log-probability to the
+    trainer over the probe), exact (Engine.exact)."""
 
     def __init__(
         self,
@@ -36,7 +34,7 @@ class InFlightEngine(InProcessEngine):
         eos_ids: Collection[int],
         settings: SamplingSettings,
         policy: PolicyFile,
-        on_exchange: OnExchange,
+        on_exchange: Callable[..., None],
     ):
         super().__init__(model, eos_ids, settings)
         self._policy, self._on_exchange = policy, on_exchange
@@ -75,7 +73,7 @@ class InFlightEngine(InProcessEngine):
             return False
         version, probe = read
         self.sync(version)
-        self._on_exchange(version, self._gap(probe))
+        self._on_exchange(version=version, gap=self._gap(probe), exact=self.exact)
         return True
 
     @torch.no_grad()

@@ -90,6 +90,9 @@ class Rollout:
 class Engine(Protocol):
     """What samples: the model in training, or a server."""
 
+    settings: SamplingSettings
+    """Read at each call of `sample`."""
+
     @property
     def exact(self) -> bool:
         """Whether it computes in float32 on a CPU, so that its log-probabilities are the trainer's but for rounding."""

@@ -1,4 +1,4 @@
-"""The columns of rollouts.parquet. Importing this file imports no torch."""
+"""The columns of rollouts.parquet, and of rescored.parquet. Importing this file imports no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,20 @@ ROLLOUT_ROWS = pa.schema(
         column("ended", pa.bool_(), description="whether the attempt came to its end, or a limit cut it"),
         column("learnt", pa.bool_(), description="whether it was learnt, or left out (equal grades, no grade, cut)"),
         column("gap", pa.float64(), description="mean difference of log-probability to the sampler's by token, where learnt"),
+        column("text", pa.string(), description="the answer as sampled, special tokens included, without its end token"),
     ]
 )
-"""A row for each rollout. It holds no text, and ids by which an erasure finds its rows. Columns without a sentence are those of
-the rows that were asked."""
+"""A row for each rollout, with ids by which an erasure finds it. No package or push takes the file, because it shows text.
+Columns without a sentence are those of the rows that were asked."""
+
+RESCORED_ROWS = pa.schema(
+    [
+        *(ROLLOUT_ROWS.field(name) for name in ("row_id", "interaction_ids", "step", "answer")),
+        column("grade", pa.float64(), description="how good the answer is, by the changed grader; null: no grade"),
+        column("parts", pa.map_(pa.string(), pa.float64()), description="grade by part, by the changed grader"),
+        column("problem", pa.string(), description="why the changed grader failed; empty if it did not"),
+        column("old_grade", pa.float64(), description="the grade in the training; null: no grade"),
+        column("old_parts", pa.map_(pa.string(), pa.float64()), description="grade by part in the training"),
+    ]
+)
+"""A row for each answer that was graded again."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
     from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text, score_call
     from model_ops.tasks.instructions import InstructionsItem, language_of
-    from model_ops.tasks.item import Item, JudgedItem
+    from model_ops.tasks.item import Item, JudgedItem, RecordItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
     from model_ops.tasks.refusal import CompliesItem, RefusesItem

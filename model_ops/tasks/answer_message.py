@@ -4,8 +4,8 @@
     # {"role": "assistant", "content": "7", "reasoning_content": "3 + 4"}
 
 Reasoning stands between the marks of model_ops.rendering.thought_marks; a prompt may have opened its block. Calls are read
-where the request offered tools: from <tool_call> blocks, and from an answer that is nothing but calls of offered tools, in JSON
-or in Python's syntax, also after [TOOL_CALLS].
+where the request offered tools: between the marks of call_forms.py, and from an answer that is nothing but calls of offered
+tools, in JSON or in Python's syntax, also after [TOOL_CALLS].
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from model_ops.rendering import thought_marks
-from model_ops.tasks.function_call import BLOCK, Call, calls_in
+from model_ops.tasks.call_forms import Call, calls_in, marked_calls
 
 CALLS_MARK = "[TOOL_CALLS]"
 
 
-UNREADABLE_CALL = "a tool call that is no JSON"
+UNREADABLE_CALL = "a tool call that cannot be read"
 
 
 class UnusableAnswer(Exception):
@@ -33,7 +33,7 @@ class UnusableAnswer(Exception):
 def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, specials: Collection[str]) -> dict[str, Any]:
     """The message in the dataset's form. text: without its end of turn. specials: the tokenizer's special tokens.
 
-    Raises UnusableAnswer for an answer that is empty, ends within its reasoning, holds a call that is no JSON, or holds a
+    Raises UnusableAnswer for an answer that is empty, ends within its reasoning, holds a call that cannot be read, or holds a
     special token, which would become one in the rows that learn it.
     """
     thought, said = _apart(text, prompt)
@@ -84,12 +84,10 @@ def _apart(text: str, prompt: str) -> tuple[str, str]:
 
 def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str]:
     """(calls, the content beside them)."""
-    blocks = BLOCK.findall(text)
-    if blocks:
-        groups = [calls_in(f"<tool_call>{block}</tool_call>") for block in blocks]
-        if not all(groups):
+    if (found := marked_calls(text, tools)) is not None:
+        if not found[0]:
             raise UnusableAnswer(UNREADABLE_CALL)
-        return [call for group in groups for call in group], BLOCK.sub("", text)
+        return found
     bare = text.strip().removeprefix(CALLS_MARK)
     marked = text.strip().startswith(CALLS_MARK)
     offered = {(tool.get("function") or tool).get("name") for tool in tools}

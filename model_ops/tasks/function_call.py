@@ -5,30 +5,19 @@
 Follows the AST check of the Berkeley Function Calling Leaderboard (ShishirPatil/gorilla, ast_checker.py): every accepted call
 is matched by one call with the same function; each argument is among the accepted values, and an argument whose accepted values
 include "" may be left out; other arguments are refused. Strings are compared without case, blanks and the punctuation ,./-_*^,
-a whole number counts where a float is accepted. Calls are read from `<tool_call>` blocks, from JSON, and from Python syntax
-`[area(base=10)]`.
+a whole number counts where a float is accepted. call_forms.py reads the calls.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from model_ops.tasks.call_forms import Call, calls_in
 from model_ops.tasks.item import Item
 
-BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
-FENCE = re.compile(r"```[a-zA-Z_]*\s*\n?(.*?)```", re.DOTALL)
 IGNORED_IN_STRINGS = re.compile(r"[ ,./\-_*^]")
-
-
-class Call(NamedTuple):
-    """A function's name and its arguments."""
-
-    name: str
-    arguments: dict[str, Any]
 
 
 class FunctionCallItem(Item):
@@ -41,7 +30,7 @@ class FunctionCallItem(Item):
 
 def score_call(item: FunctionCallItem, text: str) -> float:
     """1.0 if calls and accepted calls match one to one, in any order, else 0.0."""
-    calls = calls_in(text)
+    calls = calls_in(text, item.tools)
     if len(calls) != len(item.accepted):
         return 0.0
     left = list(item.accepted)
@@ -51,18 +40,6 @@ def score_call(item: FunctionCallItem, text: str) -> float:
             return 0.0
         left.remove(fitting)
     return 1.0
-
-
-def calls_in(text: str) -> list[Call]:
-    """The calls that an answer makes; [] if it makes none."""
-    blocks = BLOCK.findall(text)
-    if blocks:
-        return [call for block in blocks for call in _of_json(block)]
-    for part in (text.strip(), *(fence.strip() for fence in FENCE.findall(text))):
-        found = list(_of_json(part)) or _of_python(part)
-        if found:
-            return found
-    return []
 
 
 def accepted_calls(message: dict[str, Any]) -> list[dict[str, dict[str, list[Any]]]]:
@@ -88,38 +65,6 @@ def _call(call: dict[str, Any]) -> Call:
     if not isinstance(arguments, dict):
         raise ValueError("arguments of a call are a JSON object")
     return Call(call["function"]["name"], arguments)
-
-
-def _of_json(text: str) -> Iterator[Call]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    for each in value if isinstance(value, list) else [value]:
-        each = each.get("function", each) if isinstance(each, dict) else {}
-        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
-            continue
-        arguments = each.get("arguments", each.get("parameters", {}))
-        if isinstance(arguments, str):  # OpenAI's form: JSON text
-            try:
-                arguments = json.loads(arguments) if arguments.strip() else {}
-            except ValueError:
-                continue
-        if isinstance(arguments, dict):
-            yield Call(each["name"], arguments)
-
-
-def _of_python(text: str) -> list[Call]:
-    try:
-        tree = ast.parse(text.strip().strip("`"), mode="eval").body
-        calls = tree.elts if isinstance(tree, ast.List | ast.Tuple) else [tree]
-        return [
-            Call(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
-            for call in calls
-            if isinstance(call, ast.Call) and not call.args and all(w.arg for w in call.keywords)
-        ]
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return []
 
 
 def _fits(call: Call, accepted: dict[str, dict[str, list[Any]]]) -> bool:

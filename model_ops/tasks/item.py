@@ -1,6 +1,6 @@
 """Fields that every evaluation item has, and the item of task `judge`: a judge model says which of two answers is better.
 
-The comparison of answers is in model_ops/graders/pairwise_judge.py.
+The comparison of answers is in model_ops/graders/pairwise_judge.py. The item of task `record` is for environments and agents.
 """
 
 from __future__ import annotations
@@ -28,3 +28,11 @@ class JudgedItem(Item):
     kind: Literal["judge"] = "judge"
     reference: str = ""
     """An answer that is known to be right, which the judge sees; "" for none."""
+
+
+class RecordItem(Item):
+    """A prompt for an environment or an agent, which grades its own attempts: no answer is scored."""
+
+    kind: Literal["record"] = "record"
+    record: dict[str, Any]
+    """What the environment or the agent is told beside the messages."""

@@ -2,7 +2,8 @@
 
     read_items(suite / "tasks.jsonl")        # [NumberItem(...), ...]
 
-Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (model_ops/graders).
+Kinds without a scorer are scored elsewhere: unit_tests in a subprocess (unit_tests.py), judge by a server (model_ops/graders),
+record by an environment.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from model_ops.jobs import ModelError
 from model_ops.tasks.function_call import FunctionCallItem, score_call
 from model_ops.tasks.instructions import InstructionsItem, score_instructions
-from model_ops.tasks.item import JudgedItem
+from model_ops.tasks.item import JudgedItem, RecordItem
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.refusal import CompliesItem, RefusesItem, score_refusal
 from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_exact, score_number, score_regex
@@ -33,6 +34,7 @@ AnyItem = (
     | CompliesItem
     | UnitTestsItem
     | JudgedItem
+    | RecordItem
 )
 
 ITEMS: dict[str, type[AnyItem]] = {item.model_fields["kind"].default: item for item in get_args(AnyItem)}

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
         tree_leaves,
         unset_fake_temporarily,
     )
-    from model_ops.tensors.varlen_kernel import Boundaries, same_dtype, takes_varlen_kernel, varlen_backward, varlen_forward
+    from model_ops.tensors.varlen_kernel import (
+        Boundaries,
+        flash_3_suits,
+        same_dtype,
+        takes_varlen_kernel,
+        varlen_backward,
+        varlen_forward,
+    )
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -43,7 +43,7 @@ from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress
 from model_ops.parallel import World
 from model_ops.training.settings import TrainingSettings
-from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies
+from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies, pin_ahead
 
 FORMAT = 2
 """Version of the file format; 1 was weights.safetensors and optimizer.safetensors without digests."""
@@ -81,6 +81,7 @@ class Checkpoints:
         self._error: BaseException | None = None
         self._snapshot: Snapshot | None = None
         self._host_bytes: int | None = None
+        self._pinning: threading.Thread | None = None
         self._saved_step, self._saved_at_s = 0, time.monotonic()
         self._broken: set[Path] = set()
         self._hook = optimizer.register_step_pre_hook(lambda *_: self._detach())
@@ -144,6 +145,9 @@ class Checkpoints:
         return False
 
     def __enter__(self) -> Checkpoints:
+        if self.run["steps"] >= self.settings.checkpoint_every:
+            self._host_bytes = host_memory_for_copies()
+            self._pinning = pin_ahead(self._tensors()[0], self._host_bytes)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -171,6 +175,8 @@ class Checkpoints:
         }
         if self._host_bytes is None:
             self._host_bytes = host_memory_for_copies()
+        if self._pinning is not None:
+            self._pinning.join()
         self._snapshot = Snapshot(tensors, self._host_bytes)
         folder = self.folder / _name(step)
         writer = ShardWriter(folder, self._snapshot, partial(self._publish, folder, described))

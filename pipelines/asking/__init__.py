@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipelines.asking.model_table import print_models
     from pipelines.asking.preference_rows import preferences_of, print_preferences
     from pipelines.asking.rendered_rows import picture_of, print_picture
+    from pipelines.asking.rescoring import print_rescored, rescored
     from pipelines.asking.shown_rows import showing
     from pipelines.asking.sql_answer import named_parameters, print_answer
     from pipelines.asking.why_text import print_history

@@ -1,4 +1,4 @@
-"""Commands that ask a lake: `status`, `decisions`, `sql`, `why`, `diff`."""
+"""Commands that ask a lake: `status`, `decisions`, `sql`, `why`, `diff`, `rescore`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipelines.terminal import (
     WidthOption,
     app,
     console,
+    errors,
     open_lake,
 )
 
@@ -143,3 +144,25 @@ def diff(
     console.print(f"{found.name} {found.old} -> {found.new}: {told}", soft_wrap=True, highlight=False, markup=False)
     if len(shown):
         print_rows(shown, format.value, console, width, vertical)
+
+
+@app.command(rich_help_panel=PANEL)
+def rescore(
+    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file, with the grader of today under rft.grader")],
+    version: Annotated[
+        str | None, typer.Option(help="version of rft_model whose answers are graded again", show_default="current")
+    ] = None,
+    lake: LakeOption = None,
+    format: Annotated[OutputFormat, typer.Option(help="how to print the means")] = OutputFormat.table,
+) -> None:
+    """Grades the answers of reinforcement fine-tuning again with a changed grader, without sampling: old and new means by part,
+    and how many pass now or no longer. Old grades stay; new ones are the dataset rescored_answers."""
+    from pipelines.asking import print_rescored, rescored
+    from pipelines.contract import load_recipe
+    from pipelines.storage import lake_location
+
+    read = load_recipe(recipe)
+    place = open_lake(str(lake_location(recipe, lake)))
+    with errors.status("grading ..."):
+        found = rescored(read, place, version)
+    print_rescored(*found, format.value, console)

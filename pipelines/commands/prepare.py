@@ -1,4 +1,4 @@
-"""Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `sweep`."""
+"""Commands before a run: `inspect`, `init`, `check`, `show`, `plan`, `sweep`, `taskset`."""
 
 from __future__ import annotations
 
@@ -186,3 +186,31 @@ def sweep(
     print_sweep(report, console)
     if report.best is None:
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=PANEL)
+def taskset(
+    name: Annotated[str, typer.Argument(help="id of a taskset of prime-rl's verifiers, such as reverse-text")],
+    output: Annotated[Path, typer.Option(help="file to write, for datasets.rl_prompts.tasks", dir_okay=False)],
+    python: Annotated[
+        Path | None, typer.Option(help="interpreter of an environment that has verifiers and the taskset")
+    ] = None,
+    count: Annotated[int, typer.Option(help="take the first tasks, at most this many", min=1)] = 1_000,
+    env: Annotated[str, typer.Option(help="further configuration of the environment, as verifiers takes it: JSON")] = "{}",
+) -> None:
+    """Writes the tasks of a taskset of prime-rl's `verifiers` as prompts, which `rft.agent: verifiers` plays."""
+    import json
+
+    from model_ops.environments import write_taskset
+    from model_ops.jobs import Misuse
+    from pipelines.storage import require_writable
+
+    try:
+        given = json.loads(env)
+        given["taskset"] = {**given.get("taskset", {}), "id": name}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Misuse('--env is a JSON object, such as {"agent": {"harness": {"id": "null"}}}') from error
+    require_writable(output.absolute().parent)
+    with errors.status(f"reading tasks of {name} ..."):
+        found = write_taskset(given, output, count, None if python is None else str(python.absolute()))
+    console.print(Text.assemble(("✓", "green"), f" {output}: {found:,} tasks"), soft_wrap=True)

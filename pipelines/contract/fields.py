@@ -259,6 +259,8 @@ class RecipeFields(Settings):
         named = {name: dataset for name, dataset in given.items() if dataset is not None}
         if self.preference and self.preference.on_policy:
             named["preference_model"] = self.preference.on_policy.prompts
+        if self.teacher and self.teacher.prompts == "rl_prompts":
+            named["teacher_answers"] = "rl_prompts"
         rowless = frozenset(
             found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
         )

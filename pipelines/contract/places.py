@@ -53,7 +53,7 @@ def settle_places(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]
             except _NoPathError as error:
                 yield f"{section}.{name}", str(error)
     yield from _settle_directories(recipe, home)
-    yield from _settle_servers(recipe, home)
+    yield from _settle_interpreters(recipe, home)
     yield from _settle_merged(recipe, home)
     yield from _settle_base(recipe, home)
     yield from _settle_student(recipe, home)
@@ -90,7 +90,7 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
         elif last in holder:
             for name, part in grader.parts.items():
                 holder[last]["parts"][name]["by"] = part.by
-    for key in ACTED:
+    for key in (*ACTED, "python"):
         if (found.get("rft") or {}).get(key):
             found["rft"][key] = getattr(recipe.rft, key)
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
@@ -152,20 +152,22 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
             yield f"{section}.{field}", f"this is not a path on this machine; give the directory of {what}, or {words}"
 
 
-def _settle_servers(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
-    """Makes the interpreters of servers absolute. Links stay: an environment is found by its link."""
-    for section in SERVED:
-        server = getattr(getattr(recipe, section), "server", None)
-        if server is None or server.python is None:
+def _settle_interpreters(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
+    """Makes interpreters absolute. Links stay: an environment's interpreter is one, and is found by its place."""
+    for key, settings, wanted in (
+        ("evaluation.server.python", recipe.evaluation.server, "a Python interpreter, such as ./venvs/vllm/bin/python"),
+        ("rft.server.python", recipe.rft and recipe.rft.server, "a Python interpreter, such as ./venvs/vllm/bin/python"),
+        ("rft.python", recipe.rft, "a Python interpreter, such as ./venvs/agent/bin/python"),
+    ):
+        if settings is None or settings.python is None:
             continue
-        key = f"{section}.server.python"
         try:
-            place = os.path.normpath(home / Path(server.python).expanduser())
+            place = os.path.normpath(home / Path(settings.python).expanduser())
             if not os.access(place, os.X_OK) or Path(place).is_dir():
-                yield key, f"there is no program {place}; give a Python interpreter, such as ./venvs/vllm/bin/python"
-            server.python = place
+                yield key, f"there is no program {place}; give {wanted}"
+            settings.python = place
         except (RuntimeError, ValueError, OSError):
-            yield key, "this is not a path on this machine; give a Python interpreter, such as ./venvs/vllm/bin/python"
+            yield key, f"this is not a path on this machine; give {wanted}"
 
 
 def _settle_merged(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:

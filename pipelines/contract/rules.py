@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.adapters import LoraSettings
+from model_ops.objectives import TASKSETS
 from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
 from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
 from model_ops.serving import lora_flags
@@ -291,11 +292,13 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
         )
     if recipe.teacher.judged and recipe.curation.judge is None:
         yield "teacher.verify.kind", "it is judge, and nothing says which; set curation.judge, or choose another kind"
-    if recipe.teacher.base == TRAINED and not recipe.sft.enabled:
+    if recipe.teacher.base == TRAINED and recipe.policy.source_of("student_model") == "base_model":
         yield (
             "teacher.base",
             (f"it is {TRAINED}, the fine-tuned model, and sft.enabled is false; enable sft, or name the directory of a model"),
         )
+    if recipe.teacher.prompts == "rl_prompts" and recipe.datasets.rl_prompts is None:
+        yield "teacher.prompts", "it is rl_prompts, which is not made; give datasets.rl_prompts, or leave prompts out"
     learners = TAUGHT_BY_BOTH if recipe.teacher.trains == "both" else (recipe.teacher.trains,)
     if all(name in recipe.policy.off for name in learners):
         yield (
@@ -365,7 +368,15 @@ def _the_data(recipe: RecipeFields) -> Broken:
             )
     if recipe.datasets.sft.test_share == 0:
         yield "datasets.sft.test_share", "it is 0, so the evaluation would have no row to measure on; give a share above 0"
+    for name, suite in recipe.evals.items():
+        if suite.task == "record":
+            yield ("evals", name, "task"), "records are for an environment or an agent, and have no score; choose another kind"
     for name, tasks in (recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts else {}).items():
+        if recipe.rft is not None and recipe.rft.agent == TASKSETS and tasks.task != "record":
+            yield (
+                ("datasets", "rl_prompts", "tasks", name, "task"),
+                f"it is {tasks.task}, and rft.agent plays what `millrace taskset` wrote; give record",
+            )
         if any(tasks.uri == suite.uri for suite in recipe.evals.values()):
             yield (
                 ("datasets", "rl_prompts", "tasks", name),

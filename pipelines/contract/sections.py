@@ -635,9 +635,9 @@ with the YAML language server (VS Code, Neovim, ...) completes and checks the ke
 {switches}
 
 Any combination works that makes at least one model: `recipes/` has `drafter_only.yaml`, `quantize_only.yaml`,
-`distil_only.yaml`, `finetune_only.yaml`, `preferences.yaml`, `rft.yaml`, `rft-tools.yaml`, `merged.yaml`,
-`taught.yaml` and `models_only.yaml`. Everything else is always on. `preference`, `rft`, `merge`, `teacher`, `curation.judge`
-and `speculator.answers.endpoint` are off until they are given.
+`distil_only.yaml`, `finetune_only.yaml`, `preferences.yaml`, `rft.yaml`, `rft-tools.yaml`, `r1-distill.yaml`,
+`merged.yaml`, `taught.yaml` and `models_only.yaml`. Everything else is always on. `preference`, `rft`, `merge`, `teacher`,
+`curation.judge` and `speculator.answers.endpoint` are off until they are given.
 
 ```yaml
 student: {{enabled: false}}

@@ -20,7 +20,7 @@ from model_ops.evaluation import row_tables
 from model_ops.files import sentence
 from model_ops.objectives import SAMPLED_ANSWER_ROWS
 from model_ops.operations import ANSWER_ROWS, LIMIT_ROWS
-from model_ops.rollouts import ROLLOUT_ROWS
+from model_ops.rollouts import RESCORED_ROWS, ROLLOUT_ROWS
 from resources.catalog.column_lineage import columns_of
 from resources.composing import DATASET_SCHEMAS
 from resources.lake import SCHEMAS, rows, sql_literal, sql_text
@@ -90,6 +90,7 @@ DATASETS = {
     "not used",
     "teacher_answers_logprobs": "Log-probabilities that the teacher's endpoint gave with the learnt answers",
     "teacher_answers_preferences": "Pairs of a kept and a rejected answer of a teacher: rows for preference training",
+    "rescored_answers": "Answers of reinforcement fine-tuning, graded again by a changed grader",
     "eval_suite": "Items of the evaluation suites, which no training row may contain",
     "seed_examples": "Training examples from files instead of logs",
     "seed_examples_seeds": "Training examples from files instead of logs",
@@ -117,6 +118,7 @@ READS = {
     "metrics_lines": ("artefacts",),
     "sampled_answers": ("sft_dataset", "artefacts"),
     "rollouts": ("sft_dataset", "artefacts"),
+    "rescored_answers": ("rollouts",),
     "nodes": ("lineage_nodes",),
     "edges": ("lineage_edges",),
     "weight_lineage": ("lineage",),
@@ -353,6 +355,7 @@ DESCRIBED: dict[str, pa.Schema] = {
     "evaluation_report_acceptance": row_tables.ACCEPTANCE_ROWS,
     "sampled_answers": SAMPLED_ANSWER_ROWS,
     "rollouts": ROLLOUT_ROWS,
+    "rescored_answers": RESCORED_ROWS,
 }
 """Tables, and files of datasets, whose columns have sentences in their schema."""
 

@@ -56,7 +56,8 @@ class EvalSettings(BaseModel):
     task: Task = Field(
         "auto",
         description="How answers are scored. auto: number for gsm8k, unit_tests for humaneval, function_call for bfcl, "
-        "nothing for other formats. none: the items are only kept out of the training rows",
+        "nothing for other formats. none: the items are only kept out of the training rows. record: an environment or an "
+        "agent gets the whole record; only under datasets.rl_prompts",
     )
     answers: Uri | None = Field(None, description="Second file of format bfcl, with the accepted calls under the same ids")
 

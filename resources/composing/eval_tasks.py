@@ -14,6 +14,7 @@ recipe names must fit every record: EvalTaskError says what is missing.
     unit_tests     test | tests: Python source; optionally entry_point, and prompt as the beginning of the code
     ifeval         instruction_id_list and kwargs, as in the published data
     judge, refuses, complies    nothing but the prompt
+    record         nothing but the prompt; an environment or an agent gets the whole record. Only in datasets.rl_prompts
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from model_ops.tasks import (
     JsonItem,
     JudgedItem,
     NumberItem,
+    RecordItem,
     RefusesItem,
     RegexItem,
     UnitTestsItem,
@@ -53,6 +55,7 @@ Task = Literal[
     "complies",
     "unit_tests",
     "judge",
+    "record",
 ]
 
 OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", "bfcl": "function_call"}
@@ -196,4 +199,7 @@ _BUILDERS = {
     "refuses": lambda shared, *_: RefusesItem(**shared),
     "complies": lambda shared, *_: CompliesItem(**shared),
     "judge": _judge,
+    "record": lambda shared, record, *_: RecordItem(
+        **shared, record={name: value for name, value in record.items() if name != "messages"}
+    ),
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         SIGNED_PROVENANCE,
         SPLITS,
         TAINTED,
+        WITH_TEXT,
         File,
         erased_in,
         is_learnt,

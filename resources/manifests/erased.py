@@ -32,7 +32,9 @@ APPROVAL_PAGE = "approval.html"
 PAGES = frozenset({"report.md", "report.html", APPROVAL_PAGE})
 """Pages of a release that show rows, and that an erasure may therefore rewrite."""
 SAMPLED = frozenset({"sampled.parquet", "rollouts.parquet"})
-"""Of a model: ids and grades of answers that it gave while it was trained, of which an erasure may take rows."""
+"""Of a model: answers that it gave while it was trained, with ids and grades, of which an erasure may take rows."""
+WITH_TEXT = frozenset({"rollouts.parquet"})
+"""Of these, what shows text. No signature, package or push takes it."""
 
 SPLITS = frozenset({"train", "validation", "test"})
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from resources.releasing.push import push_release
     from resources.releasing.quality_text import quality_sentences
     from resources.releasing.release_facts import facts_of
+    from resources.releasing.rollout_section import rollout_series
     from resources.releasing.summary import Summary, read_evaluation, summarise
     from resources.releasing.version_card import write_version_card
 

@@ -25,6 +25,7 @@ from resources.records import visible
 from resources.releases import Release, ReleaseError, ReportSection, read_release
 from resources.releasing.champion import Champion
 from resources.releasing.page import render
+from resources.releasing.rollout_section import rollout_samples
 from resources.releasing.server_sections import FORMS
 from resources.releasing.summary import Summary
 
@@ -72,6 +73,7 @@ def write_approval_page(
     other = beside.get("against")
     sections = summary.sections()[:1] if summary.gates else []
     sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
+    sections += summary.learning
     if summary.facts is not None:
         sections.append(summary.facts.changed())
     rows = _rows(evaluation / SIDE_BY_SIDE)
@@ -89,6 +91,7 @@ def write_approval_page(
             worst=rows[:WORST],
             gains=rows[WORST:],
             pairs=_rows(evaluation / PREFERENCE_PAIRS),
+            rollouts=rollout_samples(lake, summary.models["rft_model"]) if "rft_model" in summary.models else [],
         ),
     )
 

@@ -23,7 +23,7 @@ from model_ops.files import write_json
 from resources.artefacts import behind, licences_of
 from resources.endpoints import recheck_unsigned
 from resources.lake import LakeLayout
-from resources.manifests import Input, Manifest, describe_files
+from resources.manifests import WITH_TEXT, Input, Manifest, describe_files
 from resources.releases import FOLDER, GateResult, Release, ReleaseError
 from resources.signing import PROVENANCE, SigningKey, sign_release
 
@@ -46,7 +46,11 @@ def _served_files(output: Path, release: Release, served: Sequence[Manifest]) ->
     loaded = {part.path for part in release.served_parts}
     places = {f"models/{item.name}/{item.version}": item for item in served}
     return found | {
-        f"{place}/{file.path}": file.sha256 for place, item in places.items() if place in loaded for file in item.files
+        f"{place}/{file.path}": file.sha256
+        for place, item in places.items()
+        if place in loaded
+        for file in item.files
+        if file.path not in WITH_TEXT
     }
 
 

@@ -69,7 +69,8 @@ def bars(title: str, given: Sequence[Bar], unit: str, digits: int = 3, whole_lab
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Markup:
     """One line per series over at least one point; x values are evenly spaced, as concurrencies double."""
     places = sorted({x for points in series.values() for x, _ in points})
-    most = max((y for points in series.values() for _, y in points), default=1.0) or 1.0
+    most, least = (chosen((0.0, *(y for points in series.values() for _, y in points))) for chosen in (max, min))
+    span = (most - least) or 1.0
     left, top, bottom = 46, 10, 150
     step = (WIDTH - left - 16) / max(1, len(places) - 1)
     at = {x: left + index * step if len(places) > 1 else (left + WIDTH) / 2 for index, x in enumerate(places)}
@@ -81,7 +82,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_lab
     for share in (0, 0.5, 1):
         parts.append(
             Markup('<text x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 5, bottom - share * (bottom - top) + 4, _number(share * most)
+                left - 5, bottom - share * (bottom - top) + 4, _number(least + share * span)
             )
         )
     parts += [
@@ -89,7 +90,7 @@ def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_lab
     ]
     for index, (name, points) in enumerate(series.items()):
         color, dash = COLORS[index % len(COLORS)], "4 3" if index >= len(COLORS) else "none"
-        drawn = [(at[x], bottom - y / most * (bottom - top)) for x, y in points]
+        drawn = [(at[x], bottom - (y - least) / span * (bottom - top)) for x, y in points]
         path = " ".join(f"{'M' if not place else 'L'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(drawn))
         parts.append(
             Markup('<path d="{}" fill="none" stroke="{}" stroke-width="2" stroke-dasharray="{}"/>').format(path, color, dash)
@@ -118,6 +119,8 @@ def _short(text: str, longest: int = LONGEST_LABEL) -> Markup:
 def _number(value: float) -> str:
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
+    if abs(value) < 0.001:
+        return f"{value:.1e}".replace("e-0", "e-")
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}g}" if abs(value) < 0.1 else f"{value:.2g}"
 
 

@@ -30,6 +30,7 @@ from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
+from resources.releasing.rollout_section import rollout_section
 from resources.releasing.server_sections import server_sections
 from resources.stages import model_chain, stage
 
@@ -69,6 +70,8 @@ class Summary:
     """What the pages of a release say beside measurements."""
     choice: DraftingChoice | None = None
     """What the release drafts with."""
+    learning: Sequence[ReportSection] = ()
+    """What training on rewards did."""
 
     @property
     def verdict(self) -> GateVerdict:
@@ -89,7 +92,7 @@ class Summary:
                 if loss
             },
         )
-        found = [replace(section, charts=charts.pop(section.title, ())) for section in found]
+        found = [replace(section, charts=charts.pop(section.title, section.charts)) for section in found]
         return found + [ReportSection(title, [], [], charts=left) for title, left in charts.items()]
 
     def card_sections(self) -> list[ReportSection]:
@@ -103,6 +106,7 @@ class Summary:
             *self._teachers(),
             self._models(),
             *self._quantization(),
+            *self.learning,
             *server_sections(self.evaluation, self.speed),
         ]
         found += drafting_sections(self.choice) if self.choice else []
@@ -400,6 +404,7 @@ def summarise(
         release=release,
         measured_at=evaluation.created_at,
         facts=facts,
+        learning=[rollout_section(lake, models["rft_model"])] if "rft_model" in models else [],
     )
 
 

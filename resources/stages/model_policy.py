@@ -67,7 +67,7 @@ class ModelPolicy:
     def named_datasets(self) -> list[str]:
         """Datasets of `datasets.named` that an enabled stage is trained on."""
         enabled = {name for name in self.trained_on if stage(name).switch not in self.off and stage(name).rows == "sft_dataset"}
-        return sorted({self.rows_of(name) for name in enabled} - {"teacher_answers"})
+        return sorted({self.rows_of(name) for name in enabled} - {"teacher_answers", "rl_prompts"})
 
     def source_of(self, name: str) -> str:
         """The model that a stage starts from: the nearest one before it."""

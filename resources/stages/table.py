@@ -74,7 +74,10 @@ def rows_it_calibrates_with(recipe: Choices, reader: Stage, dep: str) -> tuple[s
 
 
 def model_that_it_asks(recipe: Choices, reader: Stage, dep: str) -> tuple[str, ...]:
-    """The model that the student starts from, where it is the teacher; no model for a teacher from outside."""
+    """The model that the student starts from, where it is the teacher; no model for a teacher from outside. `rl_prompts` only
+    where the teacher answers them."""
+    if dep == "rl_prompts":
+        return (dep,) if recipe.rows_of(reader.name) == dep else ()
     if dep == parent_of("student_model"):
         return (recipe.source_of("student_model"),) if recipe.taught_by_itself else ()
     return nearest(recipe, reader, dep)

@@ -299,7 +299,7 @@ create view rollouts as
 select
     ''::varchar as node, ''::varchar as row_id, []::varchar[] as interaction_ids, 0::bigint as step, 0::bigint as answer,
     0::bigint as version, 0::double as grade, map()::map(varchar, double) as parts, ''::varchar as problem,
-    0::bigint as tokens, true as ended, true as learnt, 0::double as gap
+    0::bigint as tokens, true as ended, true as learnt, 0::double as gap, ''::varchar as text
 where false
 
 -- name: metrics_lines_empty

@@ -53,7 +53,7 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         ("<think>on and on", "", "no answer after its reasoning"),
         ("on and on", "a\n<think>\n", "no answer after"),
         ("a<|im_start|>b", "", "a special token"),
-        ("<tool_call>{add}</tool_call>", "", "no JSON"),
+        ("<tool_call>{add}</tool_call>", "", "cannot be read"),
         ("<think>x</think> ", "", "empty"),
     ],
 )

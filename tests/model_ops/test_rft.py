@@ -23,7 +23,8 @@ from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.policy_losses import SampledTokens, grpo
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
-from model_ops.objectives.rollout_plan import RolloutPlan, teach_nothing
+from model_ops.objectives.rollout_plan import RolloutPlan
+from model_ops.objectives.rollout_watch import teach_nothing
 from model_ops.operations import rft
 from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled
 
@@ -245,6 +246,12 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
 
     assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
     assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
+    before, flat, better = {"before_validation_pass_rate": 0.5}, {"validation_pass_rate": 0.5}, {"validation_pass_rate": 0.6}
+    assert rft.ruling_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
+    assert (
+        rft.ruling_part({"right": 0.3, "brief": 0.7}, before, flat) is None is rft.ruling_part({"brief": 0.9}, before, better)
+    )
+    assert rft.ruling_part({}, before, flat) is None is rft.ruling_part({"brief": 0.9}, {}, {})
 
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():
@@ -262,8 +269,9 @@ def test_long_answers_cost_a_part_of_their_grade():
     plan = object.__new__(RolloutPlan)
     plan.settings = RftSettings(grader="verifier", max_new_tokens=20, overlong="penalty", overlong_tokens=10)
     made = {length: rollout([5], [6] * length, grade=1.0) for length in (5, 10, 15, 20)}
-    assert {length: plan._grade(each) for length, each in made.items()} == {5: 1.0, 10: 1.0, 15: 0.5, 20: 0.0}
-    assert plan._grade(rollout([5], [6] * 20, grade=None)) is None
+    assert {length: plan._grade(each, 20) for length, each in made.items()} == {5: 1.0, 10: 1.0, 15: 0.5, 20: 0.0}
+    assert plan._grade(rollout([5], [6] * 10), 10) == 0.0, "of a round with shorter answers"
+    assert plan._grade(rollout([5], [6] * 20, grade=None), 20) is None
 
 
 def test_prompts_that_nobody_saw_come_first_and_those_without_news_seldom():

@@ -63,6 +63,10 @@ def probe_of(model, temperature, ids=(5, 6, 7, 8)):
     return PolicyProbe(torch.tensor(ids), logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]])
 
 
+def into(gaps):
+    return lambda version, gap, exact: gaps.__setitem__(version, gap)
+
+
 @dataclass
 class Sampling:
     temperature: float = 0.7
@@ -77,7 +81,7 @@ def test_running_answers_go_on_with_new_weights_and_every_token_has_its_version_
     another(new, seed=1)
     file, gaps, forwards = PolicyFile(tmp_path / "policy.safetensors"), {}, 0
     file.write(old, 3, probe_of(old, 0.7))
-    engine = InFlightEngine(load_model(start / "model"), {299}, Sampling(), PolicyFile(file.path), gaps.__setitem__)
+    engine = InFlightEngine(load_model(start / "model"), {299}, Sampling(), PolicyFile(file.path), into(gaps))
     forward = engine.forward
 
     def counted(*given):
@@ -114,7 +118,7 @@ def test_an_engine_with_other_weights_or_another_temperature_is_seen_at_the_exch
     model = load_model(start / "model", attention="sdpa")
     gaps = {}
     engine = InFlightEngine(
-        load_model(start / "model"), {299}, Sampling(), PolicyFile(tmp_path / "policy.safetensors"), gaps.__setitem__
+        load_model(start / "model"), {299}, Sampling(), PolicyFile(tmp_path / "policy.safetensors"), into(gaps)
     )
     for version, probe in enumerate((probe_of(another(load_model(start / "model"), 2), 0.7), probe_of(model, 1.0))):
         PolicyFile(tmp_path / "policy.safetensors").write(model, version, probe)

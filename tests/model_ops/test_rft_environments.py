@@ -20,6 +20,8 @@ from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.advantages import ADVANTAGES, advantages_of
 from model_ops.objectives.rft_settings import RftSettings
 from model_ops.operations import rft, sft
+from model_ops.rollouts.rollout import NOT_SAMPLED
+from model_ops.rollouts.rollout_log import RolloutLog
 
 ENVS = """
 from pathlib import Path
@@ -96,6 +98,16 @@ def test_it_learns_over_turns_from_the_sampled_tokens_alone(start, tmp_path):
             tokens = np.array([row["tokens"] for row in group])
             total, count = total + advantages @ tokens, count + tokens.sum()
     assert steps[0]["loss"] == pytest.approx(-total / count, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_attempts_are_made_while_the_model_learns_and_no_turn_is_older_than_the_bound(start, tmp_path):
+    found = run(start, tmp_path / "out", steps=14, max_staleness=1)
+    assert found["last_grade"] > found["first_grade"] + 0.2 and found["rollouts"] == 14 * 32
+    for chunk in RolloutLog(tmp_path / "out/.work/rollouts.jsonl").chunks:
+        for each in [each for group in chunk.groups() for each in group]:
+            assert chunk.round - 1 <= each.versions[each.sampled].min() and each.versions.max() <= chunk.round
+            assert (each.versions[~each.sampled] == NOT_SAMPLED).all() and (~each.sampled).any()
 
 
 def test_a_killed_run_resets_no_environment_twice_and_ends_with_the_same_weights(start, tmp_path):

@@ -54,3 +54,14 @@ def test_what_the_user_set_stays(monkeypatch):
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     set_torch_environment()
     assert (os.environ["LRU_CACHE_CAPACITY"], os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]) == ("7", "64")
+
+
+def test_torch_s_own_choice_of_cudnn_s_attention_is_off_unless_the_user_set_it(monkeypatch):
+    from model_ops.machine.torch_environment import set_torch_environment
+
+    for value, wanted in ((None, "1"), ("0", "0")):
+        monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", raising=False)
+        if value is not None:
+            monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", value)
+        set_torch_environment()
+        assert os.environ["TORCH_CUDNN_SDPA_DEPRIORITIZED"] == wanted

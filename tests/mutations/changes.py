@@ -18,15 +18,21 @@ class Change:
     tests: tuple[str, ...]
 
 
+CALL_FORMS = "model_ops/test_call_forms.py"
 TALKS = "model_ops/environments/test_episode_conversation.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
+NEWER = "model_ops/cuda/test_newer_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
 ENGINES = "model_ops/test_rollout_engines.py"
+ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
+RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rft_schedules.py"
+RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resources/releasing/test_rollout_section.py"
+REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
@@ -138,11 +144,114 @@ CHANGES = {
         "if goes_on:",
         ("model_ops/environments/test_agent_rollouts.py",),
     ),
+    "an agent that a limit ends has failed": Change(
+        "model_ops/environments/agent_rollouts.py",
+        "if session.cut and (told.problem or not talks):",
+        "if session.cut and not talks:",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "a context that is too long is told without its code": Change(
+        "model_ops/environments/policy_sessions.py",
+        'code="context_length_exceeded"',
+        "code=None",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "text that looks like a number becomes one": Change(
+        "model_ops/tasks/call_forms.py",
+        '    if "string" in kinds:\n        return text\n',
+        "",
+        (CALL_FORMS,),
+    ),
+    "a call without its end is read": Change(
+        "model_ops/tasks/call_forms.py",
+        "if any(each.strip() for each in beside):",
+        "if False:",
+        (CALL_FORMS,),
+    ),
+    "one of several calls that cannot be read is left out": Change(
+        "model_ops/tasks/call_forms.py",
+        "for call in group] if all(groups) else []",
+        "for call in group] if any(groups) else []",
+        (CALL_FORMS,),
+    ),
+    "None of Gemma's calls stays a word": Change(
+        "model_ops/tasks/call_forms.py",
+        'BARE_NONE.sub("null", BARE_KEY.sub(r\'\\1"\\2":\', part))',
+        "BARE_KEY.sub(r'\\1\"\\2\":', part)",
+        (CALL_FORMS,),
+    ),
+    "a verifier grades records": Change(
+        "model_ops/graders/built_in.py",
+        'kind in ("judge", "record")',
+        'kind in ("judge",)',
+        (GRADERS,),
+    ),
     "parts of an attempt count as attempts": Change(
         "model_ops/objectives/advantages.py",
         "grades = [[of_group[place] for place in firsts]",
         "grades = [[of_group[place] for place in firsts[:1]] * len(firsts)",
         ("model_ops/test_rft_environments.py",),
+    ),
+    # asynchronous reinforcement fine-tuning
+    "prompts are asked a step too early": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "min(self._version + self.settings.max_staleness,",
+        "min(self._version + self.settings.max_staleness + 1,",
+        (ASYNCHRONOUS,),
+    ),
+    "a continued run forgets what waits for its first step": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "if chunk.round >= number:",
+        "if chunk.round > number:",
+        (ASYNCHRONOUS,),
+    ),
+    "prompts that are being answered are asked again": Change(
+        "model_ops/objectives/asynchronous_plan.py",
+        "self._pool.see(prompt, [])",
+        "pass",
+        (ASYNCHRONOUS,),
+    ),
+    "an engine looks for weights between answers only": Change(
+        "model_ops/rollouts/in_flight.py",
+        "if self._exchange() and hasattr",
+        "if False and hasattr",
+        (ASYNCHRONOUS,),
+    ),
+    "the probe is read at temperature 1": Change(
+        "model_ops/rollouts/in_flight.py",
+        "(self._runner.logits(hidden[0, :-1]) / self.settings.temperature)",
+        "self._runner.logits(hidden[0, :-1])",
+        (ASYNCHRONOUS,),
+    ),
+    "a killed engine is asked for all answers again": Change(
+        "model_ops/rollouts/engine_processes.py",
+        "for place in range(len(prompts)) if place not in found]",
+        "for place in range(len(prompts))]",
+        (ASYNCHRONOUS,),
+    ),
+    "other weights of an engine are only noted": Change(
+        "model_ops/rollouts/engine_processes.py",
+        "if self.exact and not self.gap",
+        "if False and not self.gap",
+        (ASYNCHRONOUS,),
+    ),
+    "stale answers are not corrected": Change(
+        "model_ops/objectives/rft_settings.py",
+        '("tis" if self.max_staleness else "none")',
+        '"none"',
+        (ASYNCHRONOUS,),
+    ),
+    "ages are counted from the step after": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "each.step - rollout.versions",
+        "each.step + 1 - rollout.versions",
+        (ASYNCHRONOUS,),
+    ),
+    "a full disk leaves half a line": Change(
+        "model_ops/files/json_lines.py",
+        "            os.truncate(self.path, place)\n            raise",
+        "            raise",
+        (ASYNCHRONOUS,),
     ),
     # reinforcement fine-tuning
     "a policy's clip takes the better side": Change(
@@ -276,6 +385,84 @@ CHANGES = {
         "if self.drafts:\n            # a drafter's cache",
         "if drafts:\n            # a drafter's cache",
         ("model_ops/decoding/test_draft_length.py",),
+    ),
+    "likelihood is a mean over all tokens": Change(
+        "model_ops/objectives/rollout_batches.py",
+        "for each in learnt if each.passed)",
+        "for each in learnt)",
+        (RFT_SCHEDULES,),
+    ),
+    "the last step has the temperature of the first": Change(
+        "model_ops/objectives/rft_settings.py",
+        "self.temperature + place * (end - self.temperature)",
+        "self.temperature",
+        (RFT_SCHEDULES,),
+    ),
+    "a round's loss keeps the first temperature": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "self._loss.temperature = self._sampling(number).temperature",
+        "pass",
+        (RFT_SCHEDULES,),
+    ),
+    "an entropy of 0.05 is watched at 0.005": Change(
+        "model_ops/objectives/rollout_watch.py",
+        "LEAST_ENTROPY = 0.05",
+        "LEAST_ENTROPY = 0.005",
+        (RFT_WATCH,),
+    ),
+    "a continued run forgets its first entropy": Change(
+        "model_ops/objectives/rollout_watch.py",
+        'math.nan if state["first_entropy"] is None else state["first_entropy"]',
+        "math.nan",
+        (RFT_WATCH,),
+    ),
+    "shares of the variance forget the weights of parts": Change(
+        "model_ops/objectives/rollout_watch.py",
+        "settings.parts[name].weight * grade.parts[name]",
+        "grade.parts[name]",
+        (RFT_WATCH,),
+    ),
+    "a part rules whatever held-out answers do": Change(
+        "model_ops/operations/rft.py",
+        "and is_flat(before, after) else None",
+        "else None",
+        (RFT,),
+    ),
+    "answers that pass now count as failing": Change(
+        "sql/reporting.sql",
+        "new >= $passing and old < $passing",
+        "new < $passing and old < $passing",
+        (RESCORE,),
+    ),
+    "new grades are written over the old ones": Change(
+        "model_ops/operations/rescore.py",
+        '"old_grade": row["grade"],',
+        '"old_grade": grade.value,',
+        (RESCORE,),
+    ),
+    "packages take the texts of rollouts": Change(
+        "resources/signing/release_signature.py",
+        "{*BESIDE, *PAGES, *WITH_TEXT}",
+        "{*BESIDE, *PAGES}",
+        (RESCORE,),
+    ),
+    "answers that nothing verifies are learnt": Change(
+        "resources/composing/teachers/settings.py",
+        '"drop" if self.kind == "verifier" else "keep"',
+        '"keep"',
+        (REJECTION,),
+    ),
+    "hard prompts count as easy": Change(
+        "sql/reporting.sql",
+        "when rate < 0.25 then",
+        "when rate > 0.75 then",
+        (ROLLOUT_SECTION,),
+    ),
+    "the best answers are the worst": Change(
+        "sql/reporting.sql",
+        "order by grade desc, step desc, answer) = 1",
+        "order by grade, step desc, answer) = 1",
+        (ROLLOUT_SECTION,),
     ),
     "solved prompts are asked as often as others": Change(
         "model_ops/rollouts/prompt_pool.py",
@@ -524,6 +711,42 @@ CHANGES = {
         "Boundaries.of_starts(layout.query_starts, layout.key_starts, layout.device)",
         "Boundaries.of_starts(layout.query_starts, layout.query_starts, layout.device)",
         (DRAFTS, DISPATCH),
+    ),
+    "cuDNN computes documents of different lengths": Change(
+        "model_ops/models/cudnn_attention.py",
+        "not min(lengths) == max(lengths) >= SHORTEST",
+        "not max(lengths) >= SHORTEST",
+        (NEWER,),
+    ),
+    "cuDNN plans for every shape": Change(
+        "model_ops/models/cudnn_attention.py", "len(_shapes | {shape}) <= MOST_SHAPES\n        and ", "", (NEWER,)
+    ),
+    "cuDNN's scale is that of the head's width": Change(
+        "model_ops/models/cudnn_attention.py", "is_causal=True, scale=scaling, ", "is_causal=True, scale=None, ", (NEWER,)
+    ),
+    "cuDNN hides the windows of a row": Change(
+        "model_ops/models/attention.py",
+        "if window is None and sinks is None and takes_cudnn",
+        "if sinks is None and takes_cudnn",
+        (NEWER,),
+    ),
+    "FlashAttention-3 stays although it differs": Change(
+        "model_ops/tensors/varlen_kernel.py",
+        "if not suits and current_flash_attention_impl()",
+        "if False and current_flash_attention_impl()",
+        (NEWER,),
+    ),
+    "codes outlive an update": Change(
+        "model_ops/quantization/straight_through.py",
+        "register_optimizer_step_post_hook(lambda *_: begin(True))",
+        "register_optimizer_step_post_hook(lambda *_: None)",
+        ("model_ops/quantization/test_shared_codes.py",),
+    ),
+    "memory is pinned beyond the copies' share": Change(
+        "model_ops/training/shards.py",
+        "if sum(sizes) + size > host_bytes:",
+        "if size > host_bytes:",
+        ("model_ops/training/test_pinned_memory.py",),
     ),
     "FP8 products leave out the scales of the weight": Change(
         "model_ops/quantization/fp8_linear.py",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from resources.composing.dataset_schemas import SFT_ROWS
 from resources.composing.teachers.kept_answers import request_key
 from resources.composing.teachers.settings import TeacherSettings
 
@@ -56,6 +57,12 @@ def with_answer(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     messages = json.dumps([*before, {**message, "weight": 1}], ensure_ascii=False)
     digest = hashlib.sha256(f"{messages}\n{row['tools'] or ''}".encode("utf-8", "surrogatepass")).hexdigest()
     return {**row, "messages": messages, "content_sha256": digest, "quality": None, "difficulty": None, "synthetic": True}
+
+
+def to_be_answered(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of rl_prompts as a conversation whose last answer is to be given."""
+    messages = json.dumps([*json.loads(row["messages"]), {"role": "assistant", "content": ""}], ensure_ascii=False)
+    return {**dict.fromkeys(SFT_ROWS.names), **row, "messages": messages}
 
 
 def prompt_of(row: dict[str, Any]) -> list[dict[str, Any]] | None:

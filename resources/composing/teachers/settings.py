@@ -16,6 +16,7 @@ OF_THE_RESULT = (
     "base_url",
     "model",
     "base",
+    "prompts",
     "logprobs",
     "licence",
     "max_rows",
@@ -54,8 +55,9 @@ class PriceSettings(Settings):
 class VerifySettings(Settings):
     """Scores the teacher's answers; the best is learnt, and a row whose answers are all below `least_score` is left out."""
 
-    kind: Literal["number", "exact", "json_schema", "function_call", "regex", "judge"] = Field(
-        description="number, exact: the answer's final number or its text is that of the logged answer. json_schema: JSON that "
+    kind: Literal["number", "exact", "json_schema", "function_call", "regex", "judge", "verifier"] = Field(
+        description="verifier: what each row of `prompts: rl_prompts` brings. "
+        "number, exact: the answer's final number or its text is that of the logged answer. json_schema: JSON that "
         "the request's response_format accepts. function_call: the calls of the logged answer. regex: the answer contains a "
         "match of `pattern`. judge: quality by curation.judge"
     )
@@ -63,8 +65,10 @@ class VerifySettings(Settings):
     least_score: float | None = Field(
         None, ge=0, le=10, description="Answers with a lower score are rejected. Left out: 1, or 7 of 10 with a judge"
     )
-    unverifiable: Literal["keep", "drop"] = Field(
-        "keep", description="Rows with nothing to verify: keep learns one of their answers, drop leaves them out"
+    unverifiable: Literal["keep", "drop"] | None = Field(
+        None,
+        description="Rows with nothing to verify: keep learns one of their answers, drop leaves them out. Left out: keep, and "
+        "drop with verifier",
     )
 
     @model_validator(mode="after")
@@ -76,6 +80,10 @@ class VerifySettings(Settings):
         if self.kind != "judge" and self.least > 1:
             raise ValueError(f"least_score is {self.least:g}, and {self.kind} gives at most 1: give a score from 0 to 1")
         return self
+
+    @property
+    def keeps_unverifiable(self) -> bool:
+        return (self.unverifiable or ("drop" if self.kind == "verifier" else "keep")) == "keep"
 
     @property
     def least(self) -> float:
@@ -95,6 +103,11 @@ class TeacherSettings(EndpointSettings):
         min_length=1,
         description="Model that answers in process, instead of an endpoint: a directory, quantized or not, "
         "or a Hugging Face id; or `sft`, the fine-tuned model, whose answers then train the student",
+    )
+    prompts: Literal["sft_dataset", "rl_prompts"] = Field(
+        "sft_dataset",
+        description="What is answered: conversations, or the prompts of `datasets.rl_prompts`, of which the best right answer "
+        "is learnt (rejection sampling, with `verify: {kind: verifier}`). Held-out rows are those of sft_dataset",
     )
     licence: str = Field(
         min_length=1,
@@ -202,6 +215,17 @@ class TeacherSettings(EndpointSettings):
             raise ValueError(
                 f"answers is {self.answers} and temperature is 0, so all would be alike: raise temperature, or "
                 "leave answers out"
+            )
+        kind = self.verify.kind if self.verify else "left out"
+        if self.prompts == "rl_prompts" and kind not in ("verifier", "regex", "judge"):
+            raise ValueError(
+                f"prompts is rl_prompts, whose rows have no logged answer, and verify.kind is {kind}: set it to verifier, "
+                "regex or judge"
+            )
+        if self.prompts != "rl_prompts" and kind == "verifier":
+            raise ValueError(
+                "verify.kind is verifier, which only rows of rl_prompts bring: set prompts to rl_prompts, or choose another "
+                "kind"
             )
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")

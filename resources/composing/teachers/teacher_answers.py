@@ -9,6 +9,9 @@ are context). Rows without a conversation (plain text, token ids) stay as they a
 losses compare with those of other runs. A row without a usable answer is left out, counted by reason. `requests.parquet` says
 of every answer what became of it. With `answers` and `verify` the best of several is kept and wrong ones are rejected;
 `preferences.parquet` has pairs of both.
+
+With `prompts` the training rows are those of `rl_prompts`, and what each brings verifies its answers: rejection sampling, as of
+Hermes 4 (arXiv 2508.18255). Prompts that no answer solved are counted as rejected rows.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from resources.composing.teachers.endpoint import TeacherError
 from resources.composing.teachers.endpoint_answers import EndpointAnswers
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
-from resources.composing.teachers.requests import AnswerRequest, prompt_of, with_answer
+from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import TokenLogs
 from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
@@ -104,19 +107,22 @@ def build_teacher_answers(
     tell: Callable[[str], None] = lambda said: None,
     judge: JudgeSettings | None = None,
     model: ModelTeacher | None = None,
+    prompts: Path | None = None,
 ) -> TeacherReport:
     """Writes train, validation and test of the dataset into `output`, with the teacher's answers in train. judge: for
-    verify.kind judge. model: for a teacher in process.
+    verify.kind judge. model: for a teacher in process. prompts: rl_prompts, whose training rows are answered in place of the
+    dataset's.
 
     Raises TeacherError where the teacher cannot be used, max_cost would be passed, or more than most_failed of the rows have
     no answer. Every answer is kept before the next step; a later run asks for none again.
     """
     output.mkdir(parents=True, exist_ok=True)
     report = TeacherReport()
-    chosen = _drawn(dataset / "train.parquet", settings.max_rows)
+    asked = (prompts or dataset) / "train.parquet"
+    chosen = _drawn(asked, settings.max_rows)
     source = EndpointAnswers(settings, kept) if model is None else ModelAnswers(settings, kept, model, output / ".work")
     with source, _verifier(settings, judge, kept) as verifier:
-        new = source.begin(lambda: _all_asked(dataset / "train.parquet", source, chosen))
+        new = source.begin(lambda: _all_asked(asked, source, chosen))
         teacher = _Teacher(source, settings, kept, new, report, verifier)
         with ExitStack() as files:
             write = {
@@ -128,7 +134,7 @@ def build_teacher_answers(
                     *([("logprobs", LOGPROBS)] if settings.logprobs else []),
                 )
             }
-            for batch in _batches(dataset / "train.parquet"):
+            for batch in _batches(asked):
                 for name, rows in teacher.answer_rows(batch, chosen).items():
                     if name in write:
                         write[name].write_table(pa.Table.from_pylist(rows, schema=write[name].schema))
@@ -282,7 +288,7 @@ class _Teacher:
         asked = self.report.answered + self.report.rejected_rows + failed
         if not asked:
             raise TeacherError(
-                "no training row of sft_dataset has a conversation that the teacher could answer: leave "
+                f"no training row of {self.settings.prompts} has a conversation that the teacher could answer: leave "
                 "teacher out of the recipe"
             )
         said = ", ".join(f"{count:,} {reason}" for reason, count in self.report.failed_rows.most_common())
@@ -308,7 +314,7 @@ class _Teacher:
 def _batches(path: Path) -> Iterator[list[dict[str, Any]]]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS_AT_A_TIME):
-            yield batch.to_pylist()
+            yield [to_be_answered(row) if "verifier" in row else row for row in batch.to_pylist()]
 
 
 def _all_asked(path: Path, source: AnswerSource, chosen: set[str] | None) -> Iterator[AnswerRequest]:

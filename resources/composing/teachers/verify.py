@@ -6,7 +6,7 @@
     pairs(candidates, chosen, settings)                  # places of rejected answers to learn preferences from
 
 The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
-exact, function_call), or the schema that its request asked for (json_schema).
+exact, function_call), the schema that its request asked for (json_schema), or what a row of rl_prompts brings (verifier).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from model_ops.graders import AskedGroup, GradedAnswer, GraderPart, check_all
 from model_ops.tasks import (
     ExactItem,
     FunctionCallItem,
@@ -66,7 +67,10 @@ class Verifier:
             self._judge.__exit__()
 
     def scores(self, asked: list[tuple[Row, Message]]) -> list[float | None]:
-        """The scores of several answers; a judge is asked for many at a time. Raises TeacherError if it does not answer."""
+        """The scores of several answers; a judge is asked for many at a time. Raises TeacherError if it does not answer,
+        ModelError where programs cannot be locked down."""
+        if self.settings.kind == "verifier":
+            return [grades[0].value for grades in check_all(GraderPart(by="verifier"), [_to_verify(*each) for each in asked])]
         if self._judge is None:
             return [self.score(row, message) for row, message in asked]
         with ThreadPoolExecutor(self._judge.settings.concurrency) as pool:
@@ -124,6 +128,13 @@ def judged_quality(judge: JudgeEndpoint, kept: AnswerStore, before: str, answer:
     return reply.quality
 
 
+def _to_verify(row: Row, message: Message) -> AskedGroup:
+    """An answer to a row of rl_prompts, with what the row brings."""
+    brought = json.loads(row["verifier"] or "null")
+    columns = brought if isinstance(brought, dict) else {}
+    return AskedGroup(row["row_id"], [], None, columns, [GradedAnswer(_text(message), message)])
+
+
 def _text(message: Message) -> str:
     content = message.get("content")
     return content if isinstance(content, str) else ""
@@ -156,7 +167,7 @@ def choose(candidates: Sequence[AnswerCandidate], settings: VerifySettings | Non
     usable = [place for place, found in enumerate(candidates) if found.answer.message is not None]
     scored = [place for place in usable if candidates[place].score is not None]
     if settings is None or not scored:
-        keeps = settings is None or settings.unverifiable == "keep"
+        keeps = settings is None or settings.keeps_unverifiable
         return min(usable, key=drawn, default=None) if keeps else None
     best = max(candidates[place].score for place in scored)
     if best < settings.least:

@@ -3,6 +3,7 @@ recordings, and nobody asks for the longest row."""
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model_ops.decoding import decode_loop, incremental
 from model_ops.decoding.decode_loop import decode
@@ -117,3 +118,25 @@ def test_a_graph_is_forgotten_with_the_tensors_that_it_was_recorded_over():
     cache.graphs["any"] = object()
     cache.keep(torch.tensor([1]))
     assert not cache.graphs
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_log_probabilities_are_computed_before_a_round_waits_for_the_device(monkeypatch, drafts):
+    """What is read after the first transfer of a round is there already: nothing is computed between its two reads."""
+    happened = []
+
+    class Sees(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, given=(), named=None):
+            happened.append("log" if operator is torch.ops.aten.logsumexp.default else "other")
+            return operator(*given, **(named or {}))
+
+    tolist = torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: (happened.append("read"), tolist(tensor))[1])
+    runner = new_runner(tiny_model("llama", attention="sdpa"))
+    with Sees():
+        texts(runner, LookupDrafter(NgramIndex) if drafts else None, log_probs=True, max_new_tokens=6, eos_ids=set())
+    logs = [place for place, what in enumerate(happened) if what == "log"]
+    assert len(logs) > 3
+    for place in logs:
+        first = happened.index("read", place)
+        assert "read" in happened[first + 1 : first + 3] and "log" not in happened[first : first + 3]

@@ -7,6 +7,7 @@ from test_environment_rollouts import END, Script, call, sampled_text
 from test_episode_conversation import CHATML, tokenizer_of
 
 from model_ops.environments import AgentRollouts, EnvironmentProcesses, FinishedAttempts, PolicySessions, SessionServer
+from model_ops.graders import Grade
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.rollouts import SampledPrompt
 
@@ -29,6 +30,10 @@ def run(row, base_url, api_key):
     how, user = row["how"], {"role": "user", "content": "q"}
     if how == "nothing":
         return 1
+    if how == "long":
+        error = ask(base_url, api_key, [{"role": "user", "content": "q" * 20_000}])["error"]
+        assert error["code"] == "context_length_exceeded"
+        return 0.0
     if how == "hang":
         time.sleep(300)
     if how == "refused":
@@ -59,6 +64,10 @@ def run(row, base_url, api_key):
     if how == "edit":
         ask(base_url, api_key, [{"role": "user", "content": "another"}, message, {"role": "user", "content": "b"}], tools=TOOLS)
         return 0.5
+    if how == "gives up":
+        messages = [user]
+        while True:
+            messages += [ask(base_url, api_key, messages, tools=TOOLS)["choices"][0]["message"], user]
     if how == "endless":
         messages = [user]
         while "error" not in (said := ask(base_url, api_key, messages, tools=TOOLS)):
@@ -93,12 +102,29 @@ class Talker(Script):
 def play(folder, hows, tmp_path, *, function="run", seconds=20.0, answers=1, engine=None, template=CHATML, progress=None):
     tokenizer = tokenizer_of(template, END)
     engine = engine or Talker(tokenizer, {})
-    prompts = [SampledPrompt(f"row-{how}", "", [1], [{"role": "user", "content": "q"}], None, {"how": how}) for how in hows]
+    columns = {how: {"how": how} for how in hows}
+    file = folder / "agent.py"
+    return played(
+        file, function, columns, engine, tokenizer, tmp_path, seconds=seconds, answers=answers, progress=progress
+    ), engine
+
+
+def play_rows(file, function, records, texts, tmp_path, **more):
+    """{row: its rollouts}, of a policy that says `texts`. records: what the agent is told of each row."""
+    tokenizer = tokenizer_of(CHATML, END)
+    columns = {name: {"record": record} for name, record in records.items()}
+    return played(file, function, columns, Script(tokenizer, texts), tokenizer, tmp_path, **more)
+
+
+def played(file, function, columns, engine, tokenizer, tmp_path, *, seconds=20.0, answers=1, progress=None, python=None):
+    prompts = [
+        SampledPrompt(f"row-{name}", "", [1], [{"role": "user", "content": "q"}], None, each) for name, each in columns.items()
+    ]
     sessions = PolicySessions(tokenizer, longest_context=10_000, max_turns=4)
-    with EnvironmentProcesses(folder / "agent.py", function, seconds, "agent") as processes, SessionServer(sessions) as server:
+    with EnvironmentProcesses(file, function, seconds, "agent", python) as processes, SessionServer(sessions) as server:
         finished = FinishedAttempts(tmp_path / "attempts.jsonl")
         maker = AgentRollouts(processes, sessions, server.base_url, finished, progress or Progress(), answers=answers)
-        return dict(zip(hows, maker.rollouts(prompts, hows, engine, seed=0), strict=True)), engine
+        return dict(zip(columns, maker.rollouts(prompts, list(columns), engine, seed=0), strict=True))
 
 
 @pytest.mark.parametrize("function", ["run", "later"])
@@ -177,9 +203,11 @@ def test_a_history_that_the_agent_edits_is_a_further_rollout(agent, tmp_path):
 
 
 def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
-    hows = ["nothing", "hang", "die", "raise", "forget", "leave", "refused", "endless"]
+    hows = ["nothing", "hang", "die", "raise", "forget", "leave", "refused", "endless", "gives up", "long"]
     found, _ = play(agent, [*hows, "well", "short", "branch"], tmp_path, seconds=4.0)
     problems = {how: rollouts[-1].grade.problem for how, rollouts in found.items() if rollouts[-1].grade.problem}
+    assert {how: found[how][-1].grade for how in ("gives up", "long")} == {"gives up": Grade(), "long": Grade()}, "no failures"
+    assert not any(each.ended for how in ("gives up", "long") for each in found[how])
     line = 1 + AGENT.split("\n").index('        raise KeyError("a secret")')
     assert problems == {
         "nothing": "asked the model nothing",

@@ -191,7 +191,7 @@ def test_attempts_act_hear_and_are_graded(envs):
     assert "q Count to 5.<|im_end|>" in engine.asked[0]["right:0:0"]
     heard = engine.asked[-1]["mistakes:0:4"]
     assert [part.partition(END)[0] for part in heard.split("<|im_start|>tool\n")[1:]] == [
-        '{"error": "the call cannot be read: a call is a JSON object with name and arguments"}',
+        '{"error": "the call cannot be read: give its name and arguments in the form that you were told"}',
         '{"error": "there is no tool sub; there are add, fail"}',
         '{"error": "number: Field required; nummer: Extra inputs are not permitted"}',
         '{"error": "there is no such way"}',

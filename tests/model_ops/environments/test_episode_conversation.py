@@ -179,7 +179,7 @@ def test_what_the_template_rewrites_begins_another_part(template, eos, first, re
 def test_an_unreadable_call_is_what_was_said():
     one = Talk(CHATML, "<|im_end|>")
     message, problem = one.say("<tool_call>\n{weather}\n</tool_call>")
-    assert problem == "a tool call that is no JSON" and message["content"] == "<tool_call>\n{weather}\n</tool_call>"
+    assert problem == "a tool call that cannot be read" and message["content"] == "<tool_call>\n{weather}\n</tool_call>"
     one.talk.hear([result(0, "no")])
     assert len(one.talk.parts) == 1
     assert one.tokenizer.decode(one.talk.context).endswith(

@@ -3,11 +3,13 @@
 import pytest
 import torch
 from architectures import build
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import model_ops.models.experts as experts
 
 MIXTURES = ("qwen3_moe", "gpt_oss")
 """Experts as [out, in] without bias, and as [in, out] with bias and clamped gates."""
+EXPERTS = 7
 
 
 def outputs(model, ids):
@@ -57,6 +59,31 @@ def test_padded_products_are_those_of_a_loop(dtype):
     found = [[one, *torch.autograd.grad(one, (rows, weight), upstream)] for one in made]
     for loop, padded in zip(*found, strict=True):
         torch.testing.assert_close(padded, loop, rtol=1e-4 if dtype == torch.float32 else 2e-2, atol=1e-4)
+
+
+class Casts(TorchDispatchMode):
+    """Counts copies of stacked weights to another dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operator, types, given=(), named=None):
+        if operator is torch.ops.aten._to_copy.default and given[0].ndim == 3 and given[0].dtype != named["dtype"]:
+            self.count += given[0].shape[0] == EXPERTS
+        return operator(*given, **(named or {}))
+
+
+@pytest.mark.parametrize(("dtype", "casts"), [(torch.bfloat16, 0), (torch.float32, 2)])
+def test_frozen_experts_are_not_cast_and_trained_ones_once_a_layer_as_autocast_does(dtype, casts):
+    """Of an adapter's run, experts are bfloat16 as loaded; float32 masters are cast once in each micro-batch's forward."""
+    model = build("qwen3_moe", num_hidden_layers=1, num_experts=EXPERTS)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    ids = torch.randint(61, (1, 30), generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad(), Casts() as seen:
+        model(input_ids=ids, use_cache=False)
+    assert seen.count == casts, "gate with up, and down"
 
 
 @pytest.mark.gpu

@@ -81,7 +81,8 @@ def test_the_kernel_is_called_as_torch_declares_it():
     with FakeTensorMode():
         query = torch.empty(64, 8, 64, device="cuda", dtype=torch.bfloat16)
         keys = torch.empty(64, 2, 64, device="cuda", dtype=torch.bfloat16)
-        boundaries = Boundaries.of_starts([0, 40, 64], [0, 40, 64], torch.device("cuda"))
+        starts = torch.tensor([0, 40, 64], device="cuda", dtype=torch.int32)
+        boundaries = Boundaries(starts, starts, 40, 40)
         for window in (None, 16):
             output, normaliser = varlen_kernel.varlen_forward(query, keys, keys, boundaries, 0.1, window)
             assert output.shape == query.shape and normaliser.shape == (8, 64) and normaliser.dtype == torch.float32

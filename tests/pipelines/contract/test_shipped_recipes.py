@@ -27,6 +27,7 @@ MADE = {
     "preferences": ["base_model", "sft_model", "preference_model", "merged_model"],
     "rft": ["base_model", "sft_model", "rft_model"],
     "rft-tools": ["base_model", "sft_model", "rft_model"],
+    "r1-distill": ["base_model", "rft_model", "student_model"],
     "models_only": ["base_model", "sft_model", "quantized_model", "speculator"],
 }
 

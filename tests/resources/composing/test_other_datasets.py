@@ -73,6 +73,14 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     assert json.loads(found["task:sums:1"]["verifier"]) == {"kind": "number", "answer": "#### 4"}
     assert json.loads(found["task:sums:1"]["messages"])[-1]["content"] == "add two\u2028and two"
     assert not (tmp_path / "r" / "tasks.jsonl").exists()
+    line = {"messages": [{"role": "user", "content": "play"}], "env": {"taskset": {"id": "x"}}, "task": {"answer": None}}
+    (tmp_path / "records.jsonl").write_text(json.dumps(line))
+    settings = RlPromptSettings(tasks={"x": EvalSettings(uri=str(tmp_path / "records.jsonl"), task="record")})
+    items = tmp_path / "suite" / "items.parquet"
+    build_rl_prompts(tables, "none", tmp_path / "records", settings, ALL, items, Decontamination())
+    [row] = pq.read_table(tmp_path / "records" / "train.parquet").to_pylist()
+    assert json.loads(row["messages"]) == line.pop("messages")
+    assert json.loads(row["verifier"]) == {"kind": "record", "record": line}
     with pytest.raises(DatasetError, match="no prompt with data to verify an answer for training"):
         build_rl_prompts(
             tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination()

@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from loopback import loopback
@@ -76,6 +77,62 @@ def test_rows_with_nothing_to_verify_can_be_dropped(tmp_path):
     rows = [sums("a", "6 x 7?", "42"), sums("c", "hello", "hi")]
     built = Built(tmp_path, rows, cycling("42"), answers=2, verify={"kind": "number", "unverifiable": "drop"})
     assert set(built.said_last) == {"a"}
+
+
+def prompts_of(folder, **verifiers):
+    """rl_prompts as they are made; the training prompt of a row is its name."""
+    folder.mkdir()
+    for split, names in (("train", verifiers), ("validation", {"held": {"kind": "number", "answer": "1"}})):
+        rows = [
+            {"row_id": f"task:{name}", "origin": "task", "source": "sums", "workload": "tutor", "interaction_ids": [f"i-{name}"],
+             "messages": json.dumps([{"role": "user", "content": name}]), "tools": None, "verifier": json.dumps(verifier),
+             "split": split, "weight": 1.0, "reason": "all", "content_sha256": name, "synthetic": False}
+            for name, verifier in names.items()
+        ]  # fmt: skip
+        schema = pa.schema(
+            [(name, pa.string()) for name in rows[0] if name not in ("interaction_ids", "weight", "synthetic")]
+            + [("interaction_ids", pa.list_(pa.string())), ("weight", pa.float64()), ("synthetic", pa.bool_())]
+        )
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / f"{split}.parquet")
+    return folder
+
+
+def test_the_best_right_answer_to_each_prompt_with_a_verifier_becomes_a_row_and_unsolved_ones_are_counted(tmp_path):
+    asked = prompts_of(
+        tmp_path / "rl",
+        six={"kind": "number", "answer": "42"},
+        yes={"kind": "regex", "pattern": "^yes"},
+        hard={"kind": "number", "answer": "7"},
+        logged={"grader": "of another system"},
+    )
+    sampled = {"prompts": "rl_prompts", "answers": 3, "verify": {"kind": "verifier"}}
+    built = Built(tmp_path, [sums("a", "6 x 7?", "42")], cycling("so 41", "that makes 42", "yes, 42"), asked=asked, **sampled)
+    assert {request["body"]["messages"][-1]["content"] for request in built.seen} == {"six", "yes", "hard", "logged"}
+    assert set(built.said_last) == {"task:six", "task:yes"}, "neither what no answer solved nor what nothing verifies"
+    assert built.said_last["task:yes"] == "yes, 42" and "42" in built.said_last["task:six"]
+    assert (built.report.answered, built.report.rejected_rows, built.report.unverifiable_rows) == (2, 2, 1)
+    [mine] = [row for row in built.rows if row["row_id"] == "task:six"]
+    assert [said["role"] for said in json.loads(mine["messages"])] == ["user", "assistant"] and mine["synthetic"]
+    assert mine["interaction_ids"] == ["i-six"] and mine["source"] == "sums" and mine["content_sha256"] != "six"
+    kept = [told for told in built.told if told["kept"]]
+    assert sorted(told["row_id"] for told in kept) == ["task:six", "task:yes"] and {told["score"] for told in kept} == {1.0}
+    held = pq.read_table(tmp_path / "out" / "validation.parquet")["row_id"].to_pylist()
+    assert held == ["a"], "held-out rows stay those of the conversations"
+    pair = pq.read_table(tmp_path / "out" / "preferences.parquet").to_pylist()[0]
+    assert json.loads(pair["prompt"]) == [{"role": "user", "content": pair["row_id"].removeprefix("task:")}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"prompts": "rl_prompts"}, "have no logged answer, and verify.kind is left out: set it to verifier, regex or judge"),
+        ({"prompts": "rl_prompts", "verify": {"kind": "number"}}, "have no logged answer, and verify.kind is number"),
+        ({"verify": {"kind": "verifier"}}, "which only rows of rl_prompts bring: set prompts to rl_prompts"),
+    ],
+)
+def test_a_verifier_and_prompts_that_do_not_go_together_are_refused(settings, said):
+    with pytest.raises(ValidationError, match=said):
+        TeacherSettings(base_url="http://localhost:1/v1", model="big", licence="mit", **settings)
 
 
 def test_a_verifier_that_accepts_nothing_ends_the_stage(tmp_path):

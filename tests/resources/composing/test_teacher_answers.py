@@ -79,7 +79,7 @@ def dataset_of(folder, rows, **splits):
 class Built:
     """One build against `answer`: its rows, what became of them, the report and the requests."""
 
-    def __init__(self, home: Path, rows, answer, error=False, kept="kept.jsonl", **settings):
+    def __init__(self, home: Path, rows, answer, error=False, kept="kept.jsonl", asked=None, **settings):
         dataset = dataset_of(home / "sft", rows)
         with loopback(answer) as (address, seen), AnswerStore(home / kept) as answers:
             self.settings = TeacherSettings(
@@ -95,7 +95,7 @@ class Built:
             )
             self.said = ""
             try:
-                self.report = build_teacher_answers(dataset, home / "out", self.settings, answers)
+                self.report = build_teacher_answers(dataset, home / "out", self.settings, answers, prompts=asked)
             except TeacherError as refused:
                 assert error, refused
                 self.said = str(refused)
