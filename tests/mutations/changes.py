@@ -365,7 +365,7 @@ CHANGES = {
     "a server samples at its own temperature": Change(
         "model_ops/rollouts/vllm_engine.py",
         '"temperature": self.settings.temperature,',
-        "",
+        '"temperature": 1.0,',
         (ENGINES,),
     ),
     "old adapters stay in the server": Change(
