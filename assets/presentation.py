@@ -23,7 +23,7 @@ from assets.questions import about_artefact, as_metadata
 from assets.stories import in_short
 from resources.catalog import columns_of, comment_on
 from resources.lake import workbench
-from resources.manifests import SPLITS, Manifest
+from resources.manifests import Manifest, erased
 from resources.records import visible
 from resources.reporting import DiffError, column_statistics, compare_versions, files_relation, rows_without_texts
 from resources.workshop import Workshop
@@ -73,7 +73,7 @@ def _described_files(manifest: Manifest, directory: Path) -> dict[str, Any]:
     files = [directory / file.path for file in manifest.files if file.path.endswith(".parquet")]
     if manifest.kind != "dataset":
         return {}
-    splits = [file for file in files if file.stem in SPLITS]
+    splits = [file for file in files if file.stem in erased.SPLITS]
     with suppress(duckdb.Error), workbench() as connection:  # a file that cannot be read is for `millrace verify` to name
         return described(connection, files_relation(splits or files[:1]))
     return {}
@@ -81,7 +81,7 @@ def _described_files(manifest: Manifest, directory: Path) -> dict[str, Any]:
 
 def _counted_rows(manifest: Manifest, directory: Path) -> dict[str, Any]:
     """Rows of a dataset's splits, from the footers of their files; nothing for files of several kinds."""
-    splits = [directory / file.path for file in manifest.files if Path(file.path).stem in SPLITS]
+    splits = [directory / file.path for file in manifest.files if Path(file.path).stem in erased.SPLITS]
     files = splits or [directory / file.path for file in manifest.files if file.path.endswith(".parquet")]
     if manifest.kind != "dataset" or not (splits or len(files) == 1):
         return {}

@@ -6,11 +6,11 @@
 
 speed: the task count of benchmarks.rft_learns from the same start, as many steps, both ways in alternating order:
 `max_staleness` 0 and STALENESS, with THREADS threads in all, of which the engine takes half. judge: the same for JUDGE_STEPS
-steps with a grader that waits JUDGE_S seconds for each answer, as one does that asks a server. Seconds are those of the steps,
-with the start of the engine's process and without loading, for `speed_ratio` and `judge_speed_ratio` (synchronous over
-asynchronous). `end` is the share of right greedy answers to new items, `reward_gap` that of asynchronous less that of
-synchronous. `staleness` is the mean age in steps of what was learnt, `step_seconds` how long synchronous sampling and learning
-take with 1 and 2 threads.
+steps with a grader that waits JUDGE_S seconds for each answer, as one does that asks a server. `speed_ratio` and
+`judge_speed_ratio` are seconds of all steps but the first, synchronous over asynchronous; `whole_speed_ratio` is that of all
+steps, of which the first waits for the engine's process to start. `end` is the share of right greedy answers to new items,
+`reward_gap` that of asynchronous less that of synchronous. `staleness` is the mean age in steps of what was learnt,
+`step_seconds` how long synchronous sampling and learning take with 1 and 2 threads.
 
 kills: KILLS times SIGKILL, to the training and its engine in turn, at random moments of one run. `lost` counts rollouts that
 its log had when a kill came and lacks later, that a step lacks, or that it did not learn; `duplicated` those that it has twice
@@ -45,7 +45,9 @@ from benchmarks.rft_learns import SEEDS, START_ROWS, TASKS, THREADS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
-STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 0.05, 20, 20, 60
+STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 0.05, 20, 20, 160
+LONGEST_WAIT_S = 0.3
+"""Of a kill, after two chunks: a chunk and a step take a tenth of a second, so kills come at all moments of both."""
 PARTS = ("speed", "judge", "kills")
 GRADES = f"""
 import os, re, time
@@ -83,7 +85,12 @@ class Race(Trial):
         took = [line["tokens"] / line["tokens_per_second"] for line in lines]
         waited = [line["data_wait_share"] * seconds for line, seconds in zip(lines, took, strict=True)]
         found = {name: numbers[name] for name in ("seconds", "staleness", "largest_staleness") if name in numbers}
-        found |= {"sampling": fmean(waited), "learning": fmean(took) - fmean(waited), "end": self.success(output)}
+        found |= {
+            "steady": sum(took),
+            "sampling": fmean(waited),
+            "learning": fmean(took) - fmean(waited),
+            "end": self.success(output),
+        }
         shutil.rmtree(output)
         return found
 
@@ -116,7 +123,7 @@ class KilledRun:
         training = self._started()
         for number in range(kills):
             self._wait(training, more=2)
-            time.sleep(self.drawn.random())
+            time.sleep(self.drawn.random() * LONGEST_WAIT_S)
             if number % 2:
                 for engine in engines_of(training.pid):
                     os.kill(engine, signal.SIGKILL)
@@ -194,7 +201,8 @@ def alive(process: int) -> bool:
 def compared(runs: list[list[dict[str, Any]]], prefix: str = "") -> dict[str, Any]:
     """Figures of (synchronous, asynchronous) runs."""
     return {
-        f"{prefix}speed_ratio": interval([one["seconds"] / other["seconds"] for one, other in runs]),
+        f"{prefix}speed_ratio": interval([one["steady"] / other["steady"] for one, other in runs]),
+        f"{prefix}whole_speed_ratio": interval([one["seconds"] / other["seconds"] for one, other in runs]),
         f"{prefix}reward_gap": interval([other["end"] - one["end"] for one, other in runs]),
         f"{prefix}staleness": round(fmean(other["staleness"] for _, other in runs), 2),
         f"{prefix}largest_staleness": max(other["largest_staleness"] for _, other in runs),
@@ -212,13 +220,13 @@ def main() -> None:
     house, figures, quick = given.shared.resolve() / "models/house", dict[str, Any](), given.quick
     with tempfile.TemporaryDirectory(prefix="millrace-async-rl-") as name:
         races = [Race(house, Path(name) / f"count-{seed}", seed, False) for seed in (SEEDS[:1] if quick else SEEDS)]
-        steps = 8 if quick else TASKS["count"].steps
+        steps = 4 if quick else TASKS["count"].steps
         if "speed" in given.parts:
             runs = []
             for race in races:
                 runs.append(race.both(steps=steps))
                 print(json.dumps({"part": "speed", "seed": race.seed, "runs": runs[-1]}), flush=True)
-            alone = {threads: races[0].once(0, threads, steps=8) for threads in (1, 2)}
+            alone = {threads: races[0].once(0, threads, steps=3 if quick else 12) for threads in (1, 2)}
             figures |= compared(runs) | {
                 "step_seconds": {
                     side: {threads: round(found[side], 3) for threads, found in alone.items()}
@@ -234,7 +242,7 @@ def main() -> None:
             figures |= compared(runs, "judge_")
         if "kills" in given.parts:
             kills = 2 if quick else KILLS
-            killed = KilledRun(Path(name) / "killed", races[0].start, races[0].prompts_folder, 12 if quick else KILLED_STEPS, 0)
+            killed = KilledRun(Path(name) / "killed", races[0].start, races[0].prompts_folder, 30 if quick else KILLED_STEPS, 0)
             found = {**killed.run(kills), "kills": kills}
             figures |= {name: found[name] for name in ("lost", "duplicated", "asked_again", "kills")}
             figures["killed_run"] = {name: found[name] for name in ("rollouts", "largest_staleness")}

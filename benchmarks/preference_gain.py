@@ -42,7 +42,7 @@ from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.objectives.sampled_rounds import best_and_worst
 from model_ops.operations import preference, sft
 from model_ops.rendering import Row
-from model_ops.tasks import NumberItem, score_number
+from model_ops.tasks import SCORERS, NumberItem
 
 SEEDS, SEARCH_SEED, THREADS = (0, 1, 2), 9, 2
 START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 30, 1_024, 4, 512
@@ -183,7 +183,7 @@ def said(text: str) -> dict[str, str]:
 
 
 def right(item: dict[str, Any], text: str) -> float:
-    return score_number(NumberItem(suite="letters", item_id=item["row_id"], messages=[], answer=item["answer"]), text)
+    return SCORERS["number"](NumberItem(suite="letters", item_id=item["row_id"], messages=[], answer=item["answer"]), text)
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> None:

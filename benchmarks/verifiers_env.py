@@ -62,8 +62,9 @@ def words(count: int, seed: int) -> list[str]:
 class Doors:
     """The start, and a training through each of the two."""
 
-    def __init__(self, house: Path, folder: Path, python: Path, steps: int):
-        self.house, self.folder, self.python, self.steps = house, folder, python, steps
+    def __init__(self, house: Path, folder: Path, python: Path, quick: bool):
+        self.house, self.folder, self.python = house, folder, python
+        self.start_steps, self.steps = (4, 1) if quick else (START_STEPS, STEPS)
 
     def taskset(self) -> dict[str, Any]:
         data = self.folder / "words"
@@ -86,7 +87,7 @@ class Doors:
             }
             for row in rows
         ]
-        return self.trained("reverse", start, prompts, "verifiers", prompts_per_step=3, answers=4, max_new_tokens=32)
+        return self.trained("reverse", start, prompts, "verifiers", prompts_per_step=2, answers=4, max_new_tokens=32)
 
     def agent(self) -> dict[str, Any]:
         drawn = random.Random(SEED)
@@ -102,13 +103,13 @@ class Doors:
             prompts.append({"messages": json.dumps([user]), "verifier": json.dumps(item)})
         start = self.started("animals", chats[:START_ROWS])
         return self.trained(
-            "animals", start, prompts[START_ROWS:], f"{AGENT}:run", prompts_per_step=4, answers=8, max_new_tokens=24
+            "animals", start, prompts[START_ROWS:], f"{AGENT}:run", prompts_per_step=4, answers=4, max_new_tokens=24
         )
 
     def started(self, name: str, rows: list[dict[str, Any]]) -> Path:
-        """The house model after START_STEPS on the rows."""
+        """The house model after some steps on the rows."""
         write([{"row_id": str(place), **row} for place, row in enumerate(rows)], self.folder / f"{name}-rows")
-        settings = {"steps": START_STEPS, "learning_rate": 3e-4, "tokens_per_step": 1_536, "validation_tokens": 500}
+        settings = {"steps": self.start_steps, "learning_rate": 3e-4, "tokens_per_step": 1_536, "validation_tokens": 500}
         self._done(sft, {"model": self.house, "dataset": self.folder / f"{name}-rows"}, f"{name}-start", settings)
         return self.folder / f"{name}-start"
 
@@ -157,7 +158,7 @@ def main() -> None:
     taskset = given.tasksets.resolve() / "reverse_text/taskset.py"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(taskset.parents[1]), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory(prefix="millrace-verifiers-env-") as name:
-        doors = Doors(given.shared.resolve() / "models/house", Path(name), agents_python(), 1 if given.quick else STEPS)
+        doors = Doors(given.shared.resolve() / "models/house", Path(name), agents_python(), given.quick)
         figures = {"openai_agent": doors.agent()}
         print(json.dumps(figures), flush=True)
         figures["taskset"] = doors.taskset() | {"sha256": hashlib.sha256(taskset.read_bytes()).hexdigest()[:12]}

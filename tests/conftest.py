@@ -13,7 +13,7 @@ from model_ops.machine.torch_environment import set_torch_environment
 from tests.command import PROJECT, millrace, millrace_process
 from tests.kept import digest_of_code, forget_kept_folders, kept
 
-pytest_plugins = ["pytester", "tests.cpu_time", "tests.first_lines", "tests.long_files", "tests.one_process"]
+pytest_plugins = ["pytester", "tests.cpu_time", "tests.first_lines", "tests.long_files", "tests.one_process", "tests.shapes"]
 
 SHARED = PROJECT.parent / "shared"
 

@@ -7,6 +7,7 @@ import pytest
 TESTS = Path(__file__).parent
 LONG_FILES = (
     "pipelines/test_whole_graph.py",
+    "pipelines/demo/test_quick_demo.py",
     "resources/reading/test_ingest.py",
     "model_ops/parallel/test_layouts.py",
     "model_ops/parallel/test_drafter_layouts.py",

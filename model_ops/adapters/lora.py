@@ -36,7 +36,7 @@ from model_ops.adapters.lora_parameters import (
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
-from model_ops.tensors import device_kind, has_forward_hooks
+from model_ops.tensors import torch_internals
 
 SHOWN = 8
 SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -83,7 +83,7 @@ class LoraLinear(nn.Linear):
         down, up = self.lora_A.to(dtype), self.lora_B.to(dtype)
         seen = F.dropout(rows, self.dropout, self.training) if self.dropout and self.training else None
         with torch.autocast(kind, enabled=False):
-            if self.group is not None and seen is None and self.group.pays(self, device_kind(input)):
+            if self.group is not None and seen is None and self.group.pays(self, torch_internals.device_kind(input)):
                 return self.group.output_of(self, input, dtype)
             output = _Adapted.apply(rows, seen, down, up, self)
         return output.view(*input.shape[:-1], self.out_features)
@@ -140,7 +140,9 @@ class SharedInput:
         if device == "cpu" or not any(each is layer for each in self.layers):
             return False
         parts = [part for layer in self.layers for part in (layer.weight, layer.lora_A)]
-        return not any(isinstance(part, DTensor) for part in parts) and not any(map(has_forward_hooks, self.layers))
+        return not any(isinstance(part, DTensor) for part in parts) and not any(
+            map(torch_internals.has_forward_hooks, self.layers)
+        )
 
     def output_of(self, layer: LoraLinear, input: Float[Tensor, "... in"], dtype: torch.dtype) -> Float[Tensor, "... out"]:
         """One layer's output for its input."""

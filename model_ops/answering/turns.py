@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
-from model_ops.rendering import THOUGHTS, ChatTemplate, Row, Split, TurnEncoder, read_rows, request_of
+from model_ops.rendering import ChatTemplate, Row, Split, TurnEncoder, read_rows, request_of, server_messages
 from model_ops.tensors import IGNORED
 
 START_OF_THOUGHT, END_OF_THOUGHT = "<think>", "</think>"
@@ -140,12 +140,12 @@ def choose_conversations(conversations: Sequence[Dialogue], limit: int | None, s
 
 def _said(message: dict[str, Any], text: str) -> dict[str, Any]:
     """The logged message with the target's text; reasoning goes into its own key if the log has one."""
-    beside = [name for name in THOUGHTS if message.get(name)]
+    beside = [name for name in server_messages.THOUGHTS if message.get(name)]
     thought, mark, answer = text.rpartition(END_OF_THOUGHT)
     if not beside:
         return {**message, "content": text}
     if not mark:  # the answer has no reasoning
-        return {**{name: value for name, value in message.items() if name not in THOUGHTS}, "content": text}
+        return {**{name: value for name, value in message.items() if name not in server_messages.THOUGHTS}, "content": text}
     thought = thought.removeprefix(START_OF_THOUGHT).strip("\n")
     return {**message, **dict.fromkeys(beside, thought), "content": answer.lstrip("\n")}
 

@@ -66,7 +66,7 @@ class ScalableInputs:
         return values.view(-1, self.shared, self.head_dim).transpose(1, 2).reshape(-1, self.shared)
 
     def fold(
-        self, block: WalkBlock, weights: dict[str, Float32[Tensor, "out in"]], scales: Float32[Tensor, " channels"]
+        self, block: WalkBlock, weights: dict[str, Float32[Tensor, "_ _"]], scales: Float32[Tensor, " channels"]
     ) -> Float32[Tensor, " in"]:
         """Multiplies the readers' weights and divides the source. weights: those of the block's Linear layers, by name within
         the block; they are replaced. A norm and a bias are divided in place, in the dtype in which they are stored. Returns the

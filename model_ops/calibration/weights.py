@@ -270,7 +270,7 @@ def _choose_codes(
 
 def _scaled(
     block: WalkBlock, groups: Sequence[ScalableInputs], schemes: Mapping[str, Scheme], done: _Done
-) -> dict[str, Float32[Tensor, "out in"]]:
+) -> dict[str, Float32[Tensor, "_ _"]]:
     """The layers' float weights, scaled where the method scales and scales help."""
     weights = {block.inner(module): layer.weight.detach().float() for module, layer in block.layers.items()}
     for group in groups:

@@ -197,7 +197,7 @@ class IncrementalModel:
         ids: Int[Tensor, "rows tokens"],
         cache: RaggedCache,
         capture: Sequence[int] = (),
-    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.

@@ -128,7 +128,7 @@ class RaggedCache:
         positions: Int[Tensor, "rows tokens"],
         window: int | None = None,
         causal: bool = True,
-    ) -> Float[Tensor, "rows tokens heads*head_dim"]:
+    ) -> Float[Tensor, "rows tokens heads_head_dim"]:
         """Stores the new keys and values, and attends over each row's past, causally by default.
 
         window: number of latest tokens that are visible (sliding-window attention); None: all. causal=False: every new token
@@ -163,7 +163,7 @@ def _grouped(
     keys: Float[Tensor, "rows kv_heads span head_dim"],
     values: Float[Tensor, "rows kv_heads span head_dim"],
     visible: Bool[Tensor, "rows tokens span"],
-) -> Float[Tensor, "rows tokens heads*head_dim"]:
+) -> Float[Tensor, "rows tokens heads_head_dim"]:
     """Attention of few queries over a long past: query heads of one kv head share a product, without repeating keys."""
     rows, tokens, heads, head_dim = query.shape
     kv_heads = keys.shape[1]

@@ -82,7 +82,7 @@ class Runner(Protocol):
         ids: Int[Tensor, "rows tokens"],
         cache: DecodingCache,
         capture: Sequence[int] = (),
-    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
 
     def logits(self, hidden: Float[Tensor, "*tokens hidden"]) -> Float[Tensor, "*tokens vocab"]:

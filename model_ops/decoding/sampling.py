@@ -17,14 +17,10 @@ the rule equals drawing y from p and accepting if y = x.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from jaxtyping import Float32
-    from torch import Tensor
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float32, Int

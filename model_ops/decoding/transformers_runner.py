@@ -168,7 +168,7 @@ class RaggedModel(TransformersRunner):
         ids: Int[Tensor, "rows tokens"],
         cache: LayerCache,
         capture: Sequence[int] = (),
-    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens are stored in the cache; they become visible when the caller adds to `cache.lengths`.
@@ -292,7 +292,7 @@ class StatefulModel(TransformersRunner):
         ids: Int[Tensor, "rows tokens"],
         cache: StateCache,
         capture: Sequence[int] = (),
-    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured*hidden"] | None]:
+    ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
         The tokens become part of a row when the caller adds to `cache.lengths`.

@@ -38,7 +38,7 @@ from model_ops.rendering import (
     Unrenderable,
     iterate_rows,
     rendered_rows,
-    unreadable_arguments,
+    server_messages,
 )
 from model_ops.training import Overflow
 
@@ -206,7 +206,7 @@ def _contexts(
     """Every context as a document; updates `counts` and `refused`."""
     for rendered in rendered_rows(rows, tokenizer, rendering, served):
         counts["rows"] += 1
-        counts["text_arguments"] += unreadable_arguments(rendered.row.messages)
+        counts["text_arguments"] += server_messages.unreadable_arguments(rendered.row.messages)
         counts["served_answers"] += rendered.served_answers
         if rendered.refusal is not None:
             refused.add(rendered.row, rendered.refusal)

@@ -53,7 +53,7 @@ class PairedDocuments:
 
     documents: list[Document]
     of_teacher: list[Document]
-    groups: list[Int[np.ndarray, "groups 5"]]
+    groups: list[Int[np.ndarray, "_ 5"]]
     """For each document of the student [groups, 5]: its first and last token, the teacher's document, and that document's
     first and last token."""
     counts: dict[str, int]
@@ -109,7 +109,7 @@ def read_paired(
     return PairedDocuments(documents, of_teacher, groups, dict(counts))
 
 
-Spans = list[tuple[int, int, Int[np.ndarray, "groups 4"]]]
+Spans = list[tuple[int, int, Int[np.ndarray, "_ 4"]]]
 """(context of the student, context of the teacher, groups as places in those contexts) of each answer."""
 
 

@@ -10,6 +10,7 @@ agent that raises, hangs, ends its process, closes its connection or asks nothin
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -91,8 +92,10 @@ class AgentRollouts:
         running.result()
 
     def _answer(self, turns: Sequence[PolicyTurn], forks: Sequence[ForkedEnvironment], engine: Engine, seed: int) -> None:
-        """Samples what the agents ask. The time that it takes is not theirs."""
-        began = time.monotonic()
+        """Samples what the agents ask. The time that it takes is not theirs: their clocks stand still."""
+        left_s = [fork.until_s - time.monotonic() for fork in forks]
+        for fork in forks:
+            fork.until_s = math.inf
         try:
             contexts = [np.array(turn.talk.context, np.int32) for turn in turns]
             said = engine.sample(contexts, [turn.name for turn in turns], seed)
@@ -100,8 +103,8 @@ class AgentRollouts:
             for turn in turns:
                 turn.give_up()
             raise
-        for fork in forks:
-            fork.until_s += time.monotonic() - began
+        for fork, left in zip(forks, left_s, strict=True):
+            fork.until_s = time.monotonic() + left
         for turn, sampled in zip(turns, said, strict=True):
             turn.answer(sampled)
 

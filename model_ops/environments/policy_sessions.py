@@ -23,7 +23,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.environments.conversation import Conversation
-from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, as_read
+from model_ops.rendering import ChatTemplate, Row, TurnEncoder, Unrenderable, server_messages
 from model_ops.rollouts import Sampled
 
 GATHER_S = 0.05
@@ -160,11 +160,11 @@ class PolicySessions:
 
     def _talk(self, session: PolicySession, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> Conversation:
         """The conversation that the messages go on from, with what is new in them; else a new one."""
-        said = as_read(messages)
+        said = server_messages.as_read(messages)
         for talk in session.talks:
             before = len(talk.messages)
             goes_on = before < len(messages) and talk.row.tools == tools and talk.messages[-1]["role"] == "assistant"
-            if goes_on and as_read(talk.messages) == said[:before]:
+            if goes_on and server_messages.as_read(talk.messages) == said[:before]:
                 talk.hear(messages[before:])
                 return talk
         talk = Conversation(Row(session.row_id, messages, tools), self._template, self._encoder)

@@ -203,6 +203,8 @@ def _refuse(is_wrong: bool, text: str) -> None:
 def _asked(body: Body, messages: Any, tools: Any, *limits: str) -> SessionRequest:
     is_list = isinstance(messages, list) and bool(messages) and all(isinstance(each, dict) for each in messages)
     _refuse(not is_list, "there are no messages")
+    for tool in tools or ():
+        _refuse(not isinstance(tool["function"]["name"], str), "a tool has no name")
     choice = body.get("tool_choice")
     no_tools = choice == "none" or (isinstance(choice, dict) and choice.get("type") == "none")
     most = next((body[name] for name in limits if isinstance(body.get(name), int) and body[name] > 0), None)

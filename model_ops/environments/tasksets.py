@@ -28,6 +28,7 @@ def write_taskset(env: Mapping[str, Any], output: Path, most: int, python: str |
         raise ModelError(f"{command[0]} cannot be run: give the interpreter of an environment that has verifiers") from error
     if found.returncode or not found.stdout:
         said = found.stderr.strip().rpartition("\n")[2] or "it has no task"
-        raise ModelError(f"the taskset {env['taskset']['id']} cannot be read by {command[0]}: {said}")
+        wanted = "give the interpreter of an environment that has verifiers and the taskset"
+        raise ModelError(f"the taskset {env['taskset']['id']} cannot be read by {command[0]}: {said}; {wanted}")
     write_text(output, found.stdout)
     return found.stdout.count("\n")

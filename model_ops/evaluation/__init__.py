@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.evaluation import row_tables
-    from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
+    from model_ops.evaluation import measurement, row_tables
+    from model_ops.evaluation.drafting_measurements import (
+        drafter_gain_low,
+        drafter_low,
+        measured_draftings,
+        replayed_draftings,
+    )
     from model_ops.evaluation.measurement import (
-        ALL_SUITES,
         AS_LOGGED,
         CHAMPION,
-        GREEDY,
         HELD_OUT,
-        HELD_OUT_PAIRS,
-        HELD_OUT_PROMPTS,
-        LONG_CONTEXT,
         REFERENCE,
         TARGET,
         WITH_DRAFTER,
         Measurement,
-        What,
-        at_temperature,
         find,
         in_a_server,
         measurements_of,

@@ -44,7 +44,7 @@ class JsonLines:
 
     def add(self, record: dict[str, Any]) -> int:
         """Appends a record; returns its place. Raises OSError if the disk is full, and leaves nothing of the record then."""
-        place = self.path.stat().st_size
+        place = self.path.stat().st_size if self.path.exists() else 0
         try:
             with self.path.open("ab") as file:
                 file.write(json.dumps(record).encode() + b"\n")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer
 from model_ops.graders.settings import GraderPart
+from model_ops.jobs import ModelError
 from model_ops.tasks import (
     ITEMS,
     SCORERS,
@@ -52,7 +53,7 @@ def check(part: GraderPart, group: AskedGroup) -> list[Grade]:
         said = [language_of(answer.content) for answer in group.answers]
         return [Grade() if each is None or not wanted else Grade(float(each == wanted)) for each in said]
     item = item_of(part, group.columns)
-    return [Grade() if item is None else Grade(_score(item, answer, part)) for answer in group.answers]
+    return [Grade() if item is None else _graded(item, answer, part) for answer in group.answers]
 
 
 def short_enough(tokens: int, most: int) -> float:
@@ -66,7 +67,8 @@ def item_of(part: GraderPart, columns: Mapping[str, Any]) -> AnyItem | None:
     if kind not in ITEMS or kind in ("judge", "record"):
         return None
     try:
-        given = {**truth(kind, columns), **columns, **({"pattern": part.pattern} if part.pattern else {})}
+        others = {name: each for name, each in columns.items() if name != "answer"}
+        given = {**truth(kind, columns), **others, **({"pattern": part.pattern} if part.pattern else {})}
         fields = {name: given[name] for name in ITEMS[kind].model_fields if str(given.get(name) or "").strip()}
         item = ITEMS[kind](**{**fields, "kind": kind, "suite": "graded", "item_id": "", "messages": [], "tools": None})
     except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
@@ -81,6 +83,15 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
         return {"accepted": calls} if (calls := accepted_calls(chosen)) else {}
     found = next((columns[name] for name in TRUTHS if columns.get(name) is not None), chosen.get("content"))
     return {"answer": str(found)} if isinstance(found, str | int | float) and str(found).strip() else {}
+
+
+def _graded(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> Grade:
+    try:
+        return Grade(_score(item, answer, part))
+    except ModelError:
+        raise
+    except Exception as error:  # an answer may be anything, and one that a check did not expect must not end a training
+        return Grade(problem=f"raised {type(error).__name__}")
 
 
 def _score(item: AnyItem, answer: GradedAnswer, part: GraderPart) -> float:

@@ -29,6 +29,8 @@ from model_ops.jobs import ModelError
 CHILD = Path(__file__).with_name("function_child.py")
 STARTING_SECONDS = 120.0
 """Most seconds in which a file is loaded: it may import torch on a busy machine."""
+LOOK_SECONDS = 1.0
+"""Seconds after which clocks are looked at again: those of agents stand still while the model answers."""
 WORKERS = 4
 """Processes. Functions often wait for a server, so the number of cores is no bound."""
 
@@ -67,10 +69,10 @@ class Child:
 
 
 def heard(children: Sequence[Child], seconds: float) -> list[tuple[Child, dict[str, Any]]]:
-    """The next replies of some children, also in the name of processes that have ended or are late. seconds: of a request, for
-    messages."""
+    """The next replies of some children, also in the name of processes that have ended or are late; none after LOOK_SECONDS.
+    seconds: of a request, for messages."""
     pause = min(child.until_s for child in children) - time.monotonic()
-    readable = select.select([child.output for child in children], [], [], max(0.0, pause))[0]
+    readable = select.select([child.output for child in children], [], [], min(max(0.0, pause), LOOK_SECONDS))[0]
     found: list[tuple[Child, dict[str, Any]]] = []
     for child in children:
         problem = f"took longer than {seconds:g} s" if time.monotonic() > child.until_s else ""

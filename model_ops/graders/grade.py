@@ -10,7 +10,7 @@ was bad.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +20,9 @@ from model_ops.jobs import ModelError
 
 MOSTLY = 0.5
 """If at least this share of answers has no grade because graders failed, the graders are to be mended."""
-FEWEST = 16
-"""Answers before which nothing is refused."""
+FEWEST, NEWEST = 16, 256
+"""Answers before which nothing is refused, and those that are looked at: a grader that worked for days and lost its server
+stops the training at once."""
 NAMED_ROWS = 3
 
 
@@ -104,18 +105,20 @@ class Failures:
     def __init__(self, who: str = "the grader") -> None:
         self.who = who
         self.answers, self.reasons, self.rows = 0, Counter[str](), dict[str, None]()
+        self._newest = deque[str](maxlen=NEWEST)
 
     def count(self, row_id: str, grades: Sequence[Grade]) -> None:
-        """Raises ModelError where graders have failed on most answers."""
+        """Raises ModelError where graders have failed on most of the newest answers."""
         problems = [grade.problem for grade in grades if grade.problem]
         self.answers += len(grades)
         self.reasons.update(problems)
         if problems and len(self.rows) < NAMED_ROWS:
             self.rows[row_id] = None
-        failed = self.reasons.total()
-        if self.answers >= FEWEST and failed >= MOSTLY * self.answers:
-            said = "; ".join(f"{times:,} times {reason}" for reason, times in self.reasons.most_common(3))
+        self._newest.extend(grade.problem for grade in grades)
+        reasons, newest = Counter(problem for problem in self._newest if problem), len(self._newest)
+        if newest >= FEWEST and reasons.total() >= MOSTLY * newest:
+            said = "; ".join(f"{times:,} times {reason}" for reason, times in reasons.most_common(3))
             raise ModelError(
-                f"{self.who} failed on {failed:,} of {self.answers:,} answers: {said} (rows {', '.join(self.rows)}); mend it "
-                "and run again"
+                f"{self.who} failed on {reasons.total():,} of {newest:,} answers: {said} (rows {', '.join(self.rows)}); mend "
+                "it and run again"
             )

@@ -36,7 +36,7 @@ class Judge:
 
     def __init__(self, settings: AnswerJudgeSettings, key: str = "evaluation.tasks.judge"):
         self.settings, self.key = settings, key
-        self._silent = 0
+        self._silent = self._asked = self._unusable = 0
         try:
             self._api = OpenAiApi.of(settings)
         except MissingKeyError as error:
@@ -49,11 +49,13 @@ class Judge:
         self._api.close()
 
     def each(self, ask: Callable[[Asked], Said | None], asked: Sequence[Asked]) -> list[Said | None]:
-        """`ask` for each, several at a time. Raises ModelError if the server refuses, or replies usably to too few."""
+        """`ask` for each, several at a time. Raises ModelError if the server refuses, or replies usably to too few of these and
+        of all so far: one bad reply to a last small call says nothing."""
         with ThreadPoolExecutor(self.settings.concurrency) as pool:
             found = list(pool.map(ask, asked))
         unusable = sum(each is None for each in found)
-        if asked and unusable >= UNUSABLE_REPLIES * len(asked):
+        self._asked, self._unusable = self._asked + len(asked), self._unusable + unusable
+        if asked and unusable >= UNUSABLE_REPLIES * len(asked) and self._unusable >= UNUSABLE_REPLIES * self._asked:
             raise ModelError(
                 f"the judge at {self.settings.base_url} gave no usable reply to {unusable} of {len(asked)} items: "
                 f"check that it runs, and that {self.key}.model follows instructions"

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from model_ops.tensors import device_kind, fused_rows
+from model_ops.tensors import fused_rows, torch_internals
 
 CHUNK_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Most logits in a chunk, by kind of device: 8 MiB or 256 MiB in bfloat16; a chunk has at least FEWEST_ROWS rows."""
@@ -142,7 +142,9 @@ def _arguments(hidden: Tensor, head: Head, loss: Callable, chunk_rows: int | Non
     """Arguments of the autograd functions."""
     kind = hidden.device.type
     if chunk_rows is None:
-        chunk_rows = max(FEWEST_ROWS, CHUNK_ELEMENTS.get(device_kind(hidden), CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0])
+        chunk_rows = max(
+            FEWEST_ROWS, CHUNK_ELEMENTS.get(torch_internals.device_kind(hidden), CHUNK_ELEMENTS["cpu"]) // head.weight.shape[0]
+        )
     wanted = (False, False, False)
     if torch.is_grad_enabled():
         wanted = (hidden.requires_grad, head.weight.requires_grad, head.bias is not None and head.bias.requires_grad)
@@ -239,7 +241,7 @@ def _in_parts(
 ) -> Float[Tensor, " rows"]:
     """Losses of the chunk's rows, a few at a time in float32. Overwrites the products with their gradient if it is wanted.
     start: index of the chunk's first row."""
-    elements = SOFTMAX_ELEMENTS.get(device_kind(products), SOFTMAX_ELEMENTS["cpu"])
+    elements = SOFTMAX_ELEMENTS.get(torch_internals.device_kind(products), SOFTMAX_ELEMENTS["cpu"])
     at_once, losses = max(1, elements // products.shape[1]), []
     for first in range(0, len(products), at_once):
         within = slice(first, min(first + at_once, len(products)))
@@ -263,6 +265,6 @@ def add_product(
 ) -> None:
     """total += gradient.T @ chunk. On a CPU a part of the vocabulary at a time, so that products stay in the cache: adding a
     whole bfloat16 product to a float32 sum takes two to three times as long as the product itself."""
-    step = ADDED_AT_ONCE if device_kind(total) == "cpu" else len(total)
+    step = ADDED_AT_ONCE if torch_internals.device_kind(total) == "cpu" else len(total)
     for first in range(0, len(total), step):
         total[first : first + step] += (gradient[:, first : first + step].T @ chunk).float()

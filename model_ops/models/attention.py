@@ -41,7 +41,7 @@ from transformers import AttentionInterface
 from model_ops.models.block_attention import block_attention
 from model_ops.models.cudnn_attention import cudnn_attention, takes_cudnn
 from model_ops.parallel import Context
-from model_ops.tensors import Boundaries, device_kind, same_dtype, takes_varlen_kernel, varlen_kernel
+from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, torch_internals, varlen_kernel
 
 PADDING_ALLOWED = 1.25
 """Largest ratio of the longest to the shortest document of a group."""
@@ -59,7 +59,7 @@ def packed_attention(
     module: nn.Module,
     query: Float[Tensor, "batch heads tokens head_dim"],
     key: Float[Tensor, "batch kv_heads tokens head_dim"],
-    value: Float[Tensor, "batch kv_heads tokens head_dim"],
+    value: Float[Tensor, "batch kv_heads tokens value_dim"],
     attention_mask: Tensor | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
@@ -70,7 +70,7 @@ def packed_attention(
     document_prefixes: list[tuple[int, int]] | None = None,
     context_parallel: Context | None = None,
     **_: object,
-) -> tuple[Float[Tensor, "batch tokens heads head_dim"], None]:
+) -> tuple[Float[Tensor, "batch tokens heads value_dim"], None]:
     """Attention with the signature of transformers' attention interface. Raises ValueError for unsupported arguments.
 
     With `context_parallel`, tokens are this process's share of the row, and document_lengths describe the whole row."""
@@ -104,7 +104,7 @@ def packed_attention(
     if not getattr(module, "is_causal", True):
         raise ValueError("packed attention is causal; choose a model with causal attention")
     scaling = head_dim**-0.5 if scaling is None else scaling
-    if device_kind(query) != "cpu":
+    if torch_internals.device_kind(query) != "cpu":
         query, key, value = same_dtype(query, key, value)
     if dropout == 0 and softcap is None and takes_varlen_kernel(*(stream[0].transpose(0, 1) for stream in (query, key, value))):
         row = [stream.transpose(1, 2).flatten(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
@@ -143,10 +143,10 @@ def packed_attention(
 def _attend(
     query: Float[Tensor, "documents heads longest head_dim"],
     key: Float[Tensor, "documents kv_heads longest head_dim"],
-    value: Float[Tensor, "documents kv_heads longest head_dim"],
+    value: Float[Tensor, "documents kv_heads longest value_dim"],
     scaling: float,
     dropout: float,
-) -> Float[Tensor, "documents heads longest head_dim"]:
+) -> Float[Tensor, "documents heads longest value_dim"]:
     """Causal attention over documents of equal length; consecutive query heads share a key head."""
     documents, heads, longest, head_dim = query.shape
     kv_heads = key.shape[1]
@@ -271,7 +271,7 @@ class _Scatter(torch.autograd.Function):
     """Writes the groups' outputs, without padding and prefixes, back in the order of the row."""
 
     @staticmethod
-    def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "documents longest heads head_dim"]):
+    def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "_ _ heads head_dim"]):
         ctx.groups = groups
         ctx.shapes = [output.shape for output in outputs]
         row = outputs[0].new_empty(tokens, *outputs[0].shape[-2:])

@@ -28,12 +28,12 @@ SMALLEST_BLOCK = 64
 def block_attention(
     query: Float[Tensor, "documents heads longest head_dim"],
     key: Float[Tensor, "documents kv_heads longest head_dim"],
-    value: Float[Tensor, "documents kv_heads longest head_dim"],
+    value: Float[Tensor, "documents kv_heads longest value_dim"],
     scaling: float,
     window: int | None = None,
     softcap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
-) -> Float[Tensor, "documents heads longest head_dim"]:
+) -> Float[Tensor, "documents heads longest value_dim"]:
     """Each document attends to itself; consecutive query heads share a key head. Differentiable in all four tensors."""
     kind = query.device.type
     if torch.is_autocast_enabled(kind):

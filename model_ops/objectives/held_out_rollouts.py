@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model_ops.rollouts import Engine, RolloutMaker, SampledPrompt
+from model_ops.rollouts import Engine, RolloutMaker, SampledPrompt, last_of_attempts
 
 
 class HeldOutRollouts:
@@ -27,15 +27,16 @@ class HeldOutRollouts:
         self._engine.sync(0)
         names = [f"held out:{place}" for place in range(len(self._prompts))]
         groups = self._maker.rollouts(self._prompts, names, self._engine, self._seed)
-        graded = [[each.grade.value for each in group if each.grade.value is not None] for group in groups]
+        attempts = [last_of_attempts(group) for group in groups]
+        graded = [[each.grade.value for each in group if each.grade.value is not None] for group in attempts]
         passed = [[value >= self._passing_grade for value in group] for group in graded if group]
-        each, count = [rollout for group in groups for rollout in group], self._maker.answers
+        each, count = [attempt for group in attempts for attempt in group], self._maker.answers
         return {
             "validation_reward": _mean([value for group in graded for value in group]),
             "validation_pass_rate": _mean([sum(of_prompt) / len(of_prompt) for of_prompt in passed]),
             **({f"validation_pass_at_{count}": _mean([any(of_prompt) for of_prompt in passed])} if count > 1 else {}),
-            "validation_answer_tokens": _mean([int(rollout.sampled.sum()) for rollout in each]),
-            "validation_cut": _mean([not rollout.ended for rollout in each]),
+            "validation_answer_tokens": sum(int(part.sampled.sum()) for group in groups for part in group) / len(each),
+            "validation_cut": _mean([not attempt.ended for attempt in each]),
         }
 
 

@@ -62,6 +62,7 @@ from model_ops.rollouts import (
     RolloutOutcome,
     Sampled,
     SampledPrompt,
+    last_of_attempts,
     sampled_text,
 )
 
@@ -92,7 +93,7 @@ class Group:
     @property
     def attempts(self) -> list[Rollout]:
         """The last rollout of each attempt, which has several where the chat template rewrote what was said."""
-        return list({rollout.attempt: rollout for rollout in self.rollouts}.values())
+        return last_of_attempts(self.rollouts)
 
 
 class RolloutPlan:
@@ -187,9 +188,10 @@ class RolloutPlan:
         rounds = {chunk.round for chunk in self.log.chunks}
         for when, round in (("first", min(rounds)), ("last", max(rounds))):
             kept = [rollout for chunk in self.log.of_round(round) for group in chunk.kept for rollout in group]
-            grades = [rollout.grade.value for rollout in kept if rollout.grade.value is not None]
+            attempts = [each for chunk in self.log.of_round(round) for group in chunk.kept for each in last_of_attempts(group)]
+            grades = [attempt.grade.value for attempt in attempts if attempt.grade.value is not None]
             found[f"{when}_grade"] = float(np.mean(grades)) if grades else math.nan
-            found[f"{when}_tokens"] = float(np.mean([rollout.tokens for rollout in kept]))
+            found[f"{when}_tokens"] = sum(rollout.tokens for rollout in kept) / len(attempts)
         return found
 
     def last_grades(self) -> list[Grade]:
@@ -274,7 +276,7 @@ class RolloutPlan:
         """The prompts of a chunk, by the grades so far."""
         for chunk in self.log.chunks[self._seen :]:
             for prompt, group in zip(chunk.prompts, chunk.kept, strict=True):
-                self._pool.see(prompt, [rollout.grade.value for rollout in group])
+                self._pool.see(prompt, [rollout.grade.value for rollout in last_of_attempts(group)])
         self._seen = len(self.log.chunks)
         return self._pool.draw(place, count)
 

@@ -30,19 +30,16 @@ import pyarrow.parquet as pq
 from transformers import PreTrainedTokenizerBase
 
 from model_ops.answering import (
-    Answerer,
     CompletionTokens,
     Dialogue,
     EarlierAnswers,
     GenerateSettings,
     LoggedTokenIds,
-    PromptTurn,
     Sampling,
     ServedAnswers,
-    answerer,
+    answerers,
     choose_conversations,
     read_conversations,
-    room_of,
 )
 from model_ops.files import bare, renamed_when_complete, target_digest, vocabulary_digest, weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
@@ -88,7 +85,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     job.output.mkdir(parents=True, exist_ok=True)
     started_s, counts, tables = time.monotonic(), TurnCounts(), {}
     counts.asked = sum(len(each.turns) for conversations in chosen.values() for each in conversations)
-    with answerer(target, settings) as answers:
+    with answerers.answerer(target, settings) as answers:
         session = _Session(job, settings, tokenizer, served, earlier, answers, counts, progress)
         for name, conversations in chosen.items():
             tables[name] = session.answer_all(name, conversations)
@@ -130,7 +127,7 @@ class _Session:
         tokenizer: PreTrainedTokenizerBase,
         served: ServedAnswers,
         earlier: EarlierAnswers,
-        answers: Answerer,
+        answers: answerers.Answerer,
         counts: TurnCounts,
         progress: Progress,
     ):
@@ -173,7 +170,7 @@ class _Session:
                 self.counts.refused.update(refused[:1])
                 if refused:
                     continue
-                ask = PromptTurn(each, turn, ids, sampling)
+                ask = answerers.PromptTurn(each, turn, ids, sampling)
                 known_reply = self.earlier.reply(each.row_id, turn, ids, sampling)
                 if known_reply is None:
                     asked.append(ask)
@@ -197,7 +194,7 @@ class _Session:
             found = replace(found, truncation=replace(found.truncation, top_p=self.settings.top_p))
         return found
 
-    def _answered(self, name: str, chunk: list[PromptTurn]) -> list[CompletionTokens]:
+    def _answered(self, name: str, chunk: list[answerers.PromptTurn]) -> list[CompletionTokens]:
         """A chunk's answers, from the file of an earlier run if it exists."""
         path = _chunk_path(self.job, name, chunk, self.settings)
         if not path.exists():
@@ -223,18 +220,18 @@ class _Session:
             tokens = tokens[:-1]
         return self.tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    def _replied(self, asked: PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
+    def _replied(self, asked: answerers.PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
         """The row of a reply, which is part of the next turn's history if it ended."""
         if reply.finish_reason == "stop":
             asked.conversation.answered(asked.turn, self._text(reply.tokens))
         return self._row(asked, reply)
 
-    def _row(self, asked: PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
+    def _row(self, asked: answerers.PromptTurn, reply: CompletionTokens) -> dict[str, Any]:
         self._within_vocabulary(asked.conversation, reply.tokens)
-        if len(reply.tokens) > room_of(asked, self.settings):
+        if len(reply.tokens) > answerers.room_of(asked, self.settings):
             raise ModelError(
                 f"the answer to row {asked.conversation.row_id} has {len(reply.tokens)} tokens, but max_tokens "
-                f"was {room_of(asked, self.settings)}: use an endpoint that respects max_tokens"
+                f"was {answerers.room_of(asked, self.settings)}: use an endpoint that respects max_tokens"
             )
         return self._record(
             asked.conversation, asked.turn, "generated", asked.sampling, asked.ids, reply.tokens, reply.finish_reason
@@ -306,7 +303,7 @@ def _measures(name: str, table: pa.Table) -> dict[str, Any]:
     }
 
 
-def _chunk_path(job: Job, name: str, chunk: list[PromptTurn], settings: GenerateSettings) -> Path:
+def _chunk_path(job: Job, name: str, chunk: list[answerers.PromptTurn], settings: GenerateSettings) -> Path:
     """The file of a chunk, named by a digest of everything that determines its answers, so an existing file is valid."""
     target = job.inputs["target"]
     key = json.dumps(

@@ -12,6 +12,7 @@ training and after the last step; the metrics name the first ones `before_`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -146,7 +147,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         made = maker(grader, key, settings.held_out_answers, None)
         validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
     before = measured_before(validate, work / "before.json", model, progress)
-    every = max(1, len(plan) // VALIDATIONS)
+    every = math.ceil(len(plan) / VALIDATIONS)
     result = train(model, plan, loss, settings, work, progress, "rft", validate=validate, validate_every=every, world=world)
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
@@ -198,7 +199,7 @@ def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float],
 
 def is_flat(before: Mapping[str, float], after: Mapping[str, float]) -> bool:
     """Whether held-out answers were measured, and no more of them pass than before the training."""
-    return bool(before) and not after["validation_pass_rate"] > before["before_validation_pass_rate"]
+    return bool(before) and after["validation_pass_rate"] <= before["before_validation_pass_rate"]
 
 
 def ruling_part(shares: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> str | None:

@@ -28,7 +28,7 @@ from model_ops.jobs import ModelError
 from model_ops.parallel.collectives import gather_tokens, scatter_tokens
 from model_ops.parallel.expert_parallel import ExpertShare, dispatch
 from model_ops.parallel.sharding import Sharding
-from model_ops.tensors import shallow_copy
+from model_ops.tensors import torch_internals
 
 Plan = Mapping[str, Sharding]
 
@@ -120,7 +120,7 @@ def local(parameter: Tensor) -> Tensor:
 
 def local_view(module: nn.Module, parameters: Mapping[str, Tensor | None]) -> nn.Module:
     """A shallow copy of the module whose own parameters are other tensors; the forward of its class can be called on it."""
-    view = shallow_copy(module, parameters=parameters)
+    view = torch_internals.shallow_copy(module, parameters=parameters)
     if isinstance(module, nn.Linear):
         view.out_features, view.in_features = parameters["weight"].shape
     return view

@@ -31,7 +31,7 @@ from model_ops.parallel.context_parallel import AnyBatch, cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
-from model_ops.tensors import Batch, Loss, LossOutput, Mean, foreach_norm
+from model_ops.tensors import Batch, Loss, LossOutput, Mean, torch_internals
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class World:
         for copies, parts in shares.items():
             held = [part for part in parts if part.numel()]
             if held:
-                squares += torch.stack(foreach_norm(held)).double().square().sum() / copies
+                squares += torch.stack(torch_internals.foreach_norm(held)).double().square().sum() / copies
         dist.all_reduce(squares)
         return squares.sqrt()
 

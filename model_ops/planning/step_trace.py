@@ -37,15 +37,7 @@ from model_ops.families import blocks_of
 from model_ops.losses import Head, chunked_head, cross_entropy_rows
 from model_ops.models import packed_attention
 from model_ops.objectives import Divergence, distillation_rows
-from model_ops.tensors import (
-    Boundaries,
-    FakeTensorMode,
-    TorchDispatchMode,
-    standing_for,
-    tree_leaves,
-    unset_fake_temporarily,
-    use_memory_efficient_layers,
-)
+from model_ops.tensors import Boundaries, torch_internals, use_memory_efficient_layers
 from model_ops.training import ActivationCheckpointing, checkpoint_activations
 
 
@@ -117,9 +109,9 @@ def trace_micro_batch(config: PreTrainedConfig, traced: TraceSettings) -> MicroB
 
 
 def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
-    with FakeTensorMode(allow_non_fake_inputs=True), standing_for(traced.device):
+    with torch_internals.FakeTensorMode(allow_non_fake_inputs=True), torch_internals.standing_for(traced.device):
         model = fake_model(config, traced)
-        with unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
+        with torch_internals.unset_fake_temporarily():  # use_memory_efficient_layers computes its trial
             use_memory_efficient_layers(model)
         checkpoint_activations(model, traced.checkpointing)
         live = LiveBytes()
@@ -238,7 +230,7 @@ def _warm_attention(config: PreTrainedConfig, traced: TraceSettings) -> None:
         packed_attention(nn.Module(), query, key, key, document_lengths=_documents(traced))
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(torch_internals.TorchDispatchMode):
     """Context manager that tracks the storage of every tensor that an operation returns."""
 
     def __init__(self) -> None:
@@ -248,11 +240,11 @@ class LiveBytes(TorchDispatchMode):
         self._known: dict[int, int] = {}
 
     def __torch_dispatch__(self, operation: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        for tensor in tree_leaves((arguments, named)):
+        for tensor in torch_internals.tree_leaves((arguments, named)):
             if isinstance(tensor, torch.Tensor):
                 self._follow(tensor.untyped_storage(), was_there_before=True)
         result = operation(*arguments, **(named or {}))
-        for tensor in tree_leaves(result):
+        for tensor in torch_internals.tree_leaves(result):
             if isinstance(tensor, torch.Tensor):
                 self._follow(tensor.untyped_storage())
         return result

@@ -15,7 +15,7 @@ from jaxtyping import Float, Float8e4m3fn, Float32
 from torch import Tensor
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
-from model_ops.tensors import cuda_rows, scaled_matmul
+from model_ops.tensors import cuda_rows, torch_internals
 
 LARGEST = torch.finfo(torch.float8_e4m3fn).max
 SMALLEST_SCALE = 1e-12
@@ -49,7 +49,7 @@ def fp8_product(
 def fp8_product_scaled(left: Tensor, right: Tensor, left_scale: Tensor, right_scale: Tensor, dtype: torch.dtype) -> Tensor:
     """The same by torch's kernel, which gives bfloat16 where each row has a scale. k and n are multiples of 16."""
     scales = left_scale.contiguous(), right_scale.float().t().contiguous()
-    return scaled_matmul(left.contiguous(), right.t(), *scales, out_dtype=torch.bfloat16).to(dtype)
+    return torch_internals.scaled_matmul(left.contiguous(), right.t(), *scales, out_dtype=torch.bfloat16).to(dtype)
 
 
 @lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Int8, Int32
 from torch import Tensor, nn
 
 from model_ops.quantization.quantized_linear import QuantizedLinear
-from model_ops.tensors import int8_matmul
+from model_ops.tensors import torch_internals
 
 SMALLEST_SCALE = 1e-12
 """Scale of a channel or token that is all zeros: any positive number keeps 0 / scale at 0."""
@@ -40,7 +40,7 @@ def int8_product(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32
     float32 products."""
     match left.device.type:
         case "cpu" if kernel_suits_cpu():
-            return int8_matmul(left, right.t())
+            return torch_internals.int8_matmul(left, right.t())
         case "cuda":
             return int8_product_padded(left, right)
     return int8_product_portable(left, right)
@@ -53,7 +53,7 @@ def kernel_suits_cpu() -> bool:
     Where a processor has no VNNI, oneDNN's kernels saturate the sum of two products at 16 bits, and torch's own is a loop."""
     some = torch.arange(256 * 256).remainder(255).sub(127).to(torch.int8).view(256, 256)
     found, seconds = [], []
-    for product in (lambda: int8_matmul(some, some.t()), lambda: int8_product_portable(some, some)):
+    for product in (lambda: torch_internals.int8_matmul(some, some.t()), lambda: int8_product_portable(some, some)):
         product()
         began_s = time.perf_counter()
         found.append(product())
@@ -69,7 +69,7 @@ def int8_product_padded(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -
     """
     rows, columns = left.shape[0], right.shape[0]
     depth = -left.shape[1] % CUDA_MULTIPLE
-    product = int8_matmul(
+    product = torch_internals.int8_matmul(
         _padded(left, max(0, CUDA_FEWEST_ROWS - rows), depth), _padded(right, -columns % CUDA_MULTIPLE, depth).t()
     )
     return product[:rows, :columns]

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.rendering import thought_marks
+    from model_ops.rendering import server_messages, thought_marks
     from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
     from model_ops.rendering.contexts import RenderedRow, rendered_rows
     from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.picture import Picture
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
-    from model_ops.rendering.server_messages import THOUGHTS, as_read, unreadable_arguments
     from model_ops.rendering.settings import RenderingSettings
     from model_ops.rendering.token_bytes import TokenBytes, matched_ids
-    from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, end_of_turn_ids, joined_with_places
+    from model_ops.rendering.tokens import (
+        Context,
+        ServedTokens,
+        TurnEncoder,
+        TurnTokens,
+        end_of_turn_ids,
+        joined_with_places,
+    )
     from model_ops.rendering.told_tokens import PADDED, ToldTokens
     from model_ops.rendering.turns import LearntTurn, learnt_turns
 

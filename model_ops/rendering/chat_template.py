@@ -193,7 +193,9 @@ class ChatTemplate:
         except ValueError as error:
             raise Unrenderable("a message is in a form that the chat template does not take", str(error)) from error
         try:
-            return self._text(served, row.tools, template_variables(row), generation_prompt, row.ts, continued)
+            text = self._text(served, row.tools, template_variables(row), generation_prompt, row.ts, continued)
+            text.encode()  # half of a surrogate pair is no text: tokenizers refuse it
+            return text
         except jinja2.TemplateSyntaxError as error:
             raise ModelError(f"the chat template is not valid Jinja, line {error.lineno}: {error.message}") from error
         except ERRORS as error:

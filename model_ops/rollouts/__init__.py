@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from model_ops.rollouts.in_process import InProcessEngine, RolloutDrafting, Sampler, copy_merged, decoding_twin
     from model_ops.rollouts.prompt_pool import PromptPool
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
-    from model_ops.rollouts.rollout import NOT_SAMPLED, Engine, Rollout, RolloutMaker, Sampled, SamplingSettings, Tokens
+    from model_ops.rollouts.rollout import (
+        NOT_SAMPLED,
+        Engine,
+        Rollout,
+        RolloutMaker,
+        Sampled,
+        SamplingSettings,
+        Tokens,
+        last_of_attempts,
+    )
     from model_ops.rollouts.rollout_log import RolloutChunk, RolloutLog, RolloutOutcome, read_rollout, written_rollout
     from model_ops.rollouts.rollout_rows import RESCORED_ROWS, ROLLOUT_ROWS
     from model_ops.rollouts.vllm_engine import VllmEngine, VllmServer

@@ -10,9 +10,9 @@ rollouts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,16 @@ from model_ops.rollouts.prompts import SampledPrompt
 Tokens = Int[np.ndarray, " tokens"]
 NOT_SAMPLED = -1
 """Version of a token that no policy sampled."""
+
+
+class HasAttempt(Protocol):
+    """A rollout, or the numbers of one."""
+
+    @property
+    def attempt(self) -> int: ...
+
+
+OfAttempt = TypeVar("OfAttempt", bound=HasAttempt)
 
 
 class SamplingSettings(Protocol):
@@ -85,6 +95,11 @@ class Rollout:
         """The rollout of a single answer."""
         whole = np.ones(len(answer.tokens), bool)
         return cls(prompt, answer.tokens, whole, answer.log_probs, answer.token_versions, answer.ended, grade, attempt)
+
+
+def last_of_attempts(rollouts: Iterable[OfAttempt]) -> list[OfAttempt]:
+    """The last rollout of each attempt of a group, which has several where the chat template rewrote what was said."""
+    return list({rollout.attempt: rollout for rollout in rollouts}.values())
 
 
 class Engine(Protocol):

@@ -66,8 +66,8 @@ class DraftModel(nn.Module, ABC):
 
     @abstractmethod
     def scored(
-        self, hidden: Float[Tensor, "rows hidden"], step: int
-    ) -> tuple[Float[Tensor, "rows width"], Float[Tensor, "draft_vocab width"]]:
+        self, hidden: Float[Tensor, "*rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "*rows width"], Float[Tensor, "draft_vocab width"]]:
         """The two factors of a step's logits, rows @ weight.T, from rows of `unroll(...)[step]`; float32."""
 
     def attach(self, target: Runner) -> Self:
@@ -131,11 +131,11 @@ class DocumentWindows:
     """
 
     ids: Int[Tensor, "documents tokens"]
-    captured: Float[Tensor, "documents tokens captured*hidden"]
+    captured: Float[Tensor, "documents tokens captured_hidden"]
     start: Int[Tensor, " documents"]
     window: int
     final: Float[Tensor, "documents window hidden"] | None = None
     windows: Int[Tensor, " documents"] | None = None
-    kept: Sequence[Int[Tensor, " entries"]] | None = None
+    kept: Sequence[Int[Tensor, " _"]] | None = None
     anchors: Bool[Tensor, "documents window"] | None = None
     on_host: tuple[list[int], list[int]] | None = None

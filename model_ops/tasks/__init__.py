@@ -12,23 +12,14 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
-    from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text, score_call
+    from model_ops.tasks.function_call import FunctionCallItem, accepted_calls, calls_as_text
     from model_ops.tasks.instructions import InstructionsItem, language_of
     from model_ops.tasks.item import Item, JudgedItem, RecordItem
     from model_ops.tasks.json_answer import JsonItem, score_json
     from model_ops.tasks.kinds import ITEMS, SCORERS, AnyItem, read_items
     from model_ops.tasks.refusal import CompliesItem, RefusesItem
-    from model_ops.tasks.sandbox import FunctionFailure, SandboxResult, call_function, isolation
-    from model_ops.tasks.text_match import (
-        ExactItem,
-        NumberItem,
-        RegexItem,
-        final_number,
-        pattern_problem,
-        score_exact,
-        score_number,
-        score_regex,
-    )
+    from model_ops.tasks.sandbox import FunctionFailure, call_function, isolation
+    from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, pattern_problem
     from model_ops.tasks.unit_tests import INSTRUCTION, UnitTestsItem, run_unit_tests
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -39,6 +39,7 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
     thought, said = _apart(text, prompt)
     try:
         calls, content = _called(said, tools) if tools else ([], said)
+        written = [_written(call, number) for number, call in enumerate(calls)]
     except UnusableAnswer as error:
         error.message = _message(thought, said)
         raise
@@ -47,16 +48,18 @@ def message_of(text: str, prompt: str, tools: Sequence[dict[str, Any]] | None, s
     if not content.strip() and not calls:
         raise UnusableAnswer("empty")
     message = _message(thought, content)
-    if calls:
-        message["tool_calls"] = [
-            {
-                "id": f"call{number:05d}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-            }
-            for number, call in enumerate(calls)
-        ]
-    return message
+    return {**message, "tool_calls": written} if written else message
+
+
+def _written(call: Call, number: int) -> dict[str, Any]:
+    """A call in OpenAI's form. Raises UnusableAnswer for arguments that JSON does not know, as a set of Python, or that no
+    tokenizer takes: half of a surrogate pair."""
+    try:
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        f"{call.name}{arguments}".encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnusableAnswer(UNREADABLE_CALL) from error
+    return {"id": f"call{number:05d}", "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _message(thought: str, content: str) -> dict[str, Any]:

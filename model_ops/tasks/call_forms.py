@@ -73,7 +73,7 @@ def _calls_of(values: list[Any]) -> Iterator[Call]:
         if isinstance(arguments, str):  # OpenAI's form: JSON text
             try:
                 arguments = json.loads(arguments) if arguments.strip() else {}
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
         if isinstance(arguments, dict):
             yield Call(each["name"], arguments)
@@ -97,15 +97,20 @@ def _of_xml(text: str, tools: Tools) -> list[Call]:
     beside = [FUNCTION.sub("", text), *(PARAMETER.sub("", body) for _, body in functions)]
     if any(each.strip() for each in beside):
         return []
-    about = {function["name"]: function for tool in tools if "name" in (function := tool.get("function") or tool)}
-    schemas = {name: (function.get("parameters") or {}).get("properties") or {} for name, function in about.items()}
+    about = {function.get("name"): function.get("parameters") for function in (tool.get("function") or tool for tool in tools)}
+    schemas = {name: _part(parameters, "properties") for name, parameters in about.items()}
     return [
-        Call(name, {key: _typed(value, schemas.get(name, {}).get(key) or {}) for key, value in PARAMETER.findall(body)})
+        Call(name, {key: _typed(value, _part(schemas.get(name), key)) for key, value in PARAMETER.findall(body)})
         for name, body in functions
     ]
 
 
-def _typed(text: str, schema: dict[str, Any]) -> Any:
+def _part(schema: Any, name: str) -> Any:
+    """What a schema has under a name; {} where it has nothing, or is none."""
+    return schema.get(name, {}) if isinstance(schema, dict) else {}
+
+
+def _typed(text: str, schema: Any) -> Any:
     """A value without quotes, in the type that its schema names; the text itself where it is of none of them."""
     kinds = _kinds(schema)
     if "null" in kinds and text.strip() in ("null", "None"):
@@ -122,12 +127,15 @@ def _typed(text: str, schema: dict[str, Any]) -> Any:
     return text
 
 
-def _kinds(schema: dict[str, Any]) -> set[str]:
-    """Names of the types that a schema allows."""
-    kind = schema.get("type")
-    found = {kind} if isinstance(kind, str) else set(kind or ())
-    found |= {"string"} if any(isinstance(each, str) for each in schema.get("enum") or ()) else set()
-    return found.union(*(_kinds(each) for name in ("anyOf", "oneOf") for each in schema.get(name) or ()))
+def _kinds(schema: Any) -> set[str]:
+    """Names of the types that a schema allows. A schema may be anything: agents bring theirs."""
+
+    def listed(name: str) -> list[Any]:
+        return value if isinstance(value := _part(schema, name), list) else [value]
+
+    found = {each for each in listed("type") if isinstance(each, str)}
+    found |= {"string"} if any(isinstance(each, str) for each in listed("enum")) else set()
+    return found.union(*(_kinds(each) for each in [*listed("anyOf"), *listed("oneOf")] if each and isinstance(each, dict)))
 
 
 def _of_gemma(quote: str, text: str, _: Tools) -> list[Call]:

@@ -51,7 +51,7 @@ def score_json(item: JsonItem, text: str) -> float:
     try:
         value = json.loads(fenced[-1] if fenced else text, parse_constant=_no_json)
         return float(kind(item.json_schema, registry=Registry()).is_valid(value))
-    except (ValueError, RecursionError, Unresolvable, exceptions.ValidationError):
+    except (ValueError, OverflowError, RecursionError, Unresolvable, exceptions.ValidationError):
         return 0.0
     except exceptions._WrappedReferencingError:
         return 0.0

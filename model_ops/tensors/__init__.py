@@ -11,24 +11,10 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
-    from model_ops.tensors import cuda_rows, fused_rows, varlen_kernel
+    from model_ops.tensors import cuda_rows, fused_rows, torch_internals, varlen_kernel
     from model_ops.tensors.batch import IGNORED, Batch, BatchSource, StatefulSource
     from model_ops.tensors.loss import LearningLoss, Loss, LossOfTerms, LossOutput, Mean, one_term
     from model_ops.tensors.memory_efficient_layers import rms_norm, use_memory_efficient_layers
-    from model_ops.tensors.torch_internals import (
-        FakeTensorMode,
-        TorchDispatchMode,
-        device_kind,
-        foreach_multiply,
-        foreach_norm,
-        has_forward_hooks,
-        int8_matmul,
-        scaled_matmul,
-        shallow_copy,
-        standing_for,
-        tree_leaves,
-        unset_fake_temporarily,
-    )
     from model_ops.tensors.varlen_kernel import (
         Boundaries,
         flash_3_suits,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from model_ops.tensors.batch import Batch
@@ -23,8 +23,8 @@ from model_ops.tensors.batch import Batch
 class Mean:
     """A micro-batch's share of a mean over a step: the sum and the number of values in it."""
 
-    sum: Float[Tensor, ""] | float
-    count: Float[Tensor, ""] | float
+    sum: Num[Tensor, ""] | float
+    count: Num[Tensor, ""] | float
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ Loss = Callable[[nn.Module, Batch], LossOutput]
 
 
 def one_term(
-    total: Float[Tensor, ""], count: Float[Tensor, ""] | float, metrics: Mapping[str, Tensor | float] | None = None
+    total: Float[Tensor, ""], count: Num[Tensor, ""] | float, metrics: Mapping[str, Tensor | float] | None = None
 ) -> LossOutput:
     """The output of a loss with one term; `metrics` are sums over the same `count` values."""
     return LossOutput({"loss": Mean(total, count)}, {name: Mean(value, count) for name, value in (metrics or {}).items()})

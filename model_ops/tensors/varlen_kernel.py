@@ -42,8 +42,8 @@ class Boundaries:
 
     If a document has more keys than queries, its queries are the last positions."""
 
-    queries: Int32[Tensor, " documents+1"]
-    keys: Int32[Tensor, " documents+1"]
+    queries: Int32[Tensor, " documents_and_one"]
+    keys: Int32[Tensor, " documents_and_one"]
     longest_query: int
     longest_key: int
 

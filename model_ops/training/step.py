@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from model_ops.jobs import ModelError, Progress
 from model_ops.machine import products_in
 from model_ops.parallel import World, local_part
-from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, foreach_multiply
+from model_ops.tensors import Batch, Loss, LossOfTerms, LossOutput, Mean, torch_internals
 from model_ops.training.recovery import Recovery, some
 from model_ops.training.settings import TrainingSettings
 
@@ -71,7 +71,7 @@ def optimizer_step(
     if not recovery.takes(name, numbers["loss"], norm, lambda: _suspicious(micro_batches, minimised, numbers["loss"])):
         optimizer.zero_grad(set_to_none=True)
         return {**numbers, "skipped": 1}
-    foreach_multiply(
+    torch_internals.foreach_multiply(
         [local_part(gradient) for gradient in gradients], min(1.0, settings.gradient_clip / (norm + 1e-6)) / divisor
     )
     optimizer.step()

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import write_text
 from resources.lake import LakeLayout
-from resources.manifests import ERASED, TAINTED, Input, Manifest, ManifestError, erased_in, read_manifest
+from resources.manifests import TAINTED, Input, Manifest, ManifestError, erased, erased_in, read_manifest
 
 ACCOMPANYING = frozenset({"build_served_answers"})
 """Operations whose dataset goes with another one, which lost the same rows of its training split."""
@@ -82,7 +82,7 @@ def tainted(lake: LakeLayout, planned: Iterable[Cause] = ()) -> dict[str, Taint]
     """
     wanted = list(planned)
     if not wanted and not any(
-        any(lake.root.glob(f"{kind}/*/*/*/{name}")) for kind, name in (("datasets", ERASED), ("models", TAINTED))
+        any(lake.root.glob(f"{kind}/*/*/*/{name}")) for kind, name in (("datasets", erased.ERASED), ("models", TAINTED))
     ):
         return {}
     look = _Look(lake, {cause.dataset: cause for cause in wanted})

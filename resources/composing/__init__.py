@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from resources.composing import dropped_seeds
     from resources.composing.calibration import build_calibration
     from resources.composing.dataset_schemas import DATASET_SCHEMAS
     from resources.composing.dataset_settings import (
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         SeedSettings,
     )
     from resources.composing.datasets import build_sft_dataset, lent_by, sessions_in_two_splits
-    from resources.composing.dropped_seeds import SeedTombstones, drop_contaminated_seeds, drop_erased_seeds
     from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
     from resources.composing.held_out import held_out_in_training
     from resources.composing.preferences import TaughtAnswers, build_preferences

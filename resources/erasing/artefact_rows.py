@@ -30,7 +30,7 @@ from model_ops.files import replaced
 from resources.erasing.selection import Selection
 from resources.erasing.sought import ErasedTexts
 from resources.lake import LakeLayout
-from resources.manifests import SAMPLED, File, counted_as, is_learnt, note_erased, read_manifest
+from resources.manifests import SAMPLED, File, counted_as, erased, note_erased, read_manifest
 
 BATCH_ROWS = 8_192
 
@@ -68,7 +68,7 @@ def rows_in_artefacts(lake: LakeLayout, selection: Selection) -> Iterator[Hit]:
         names = [path.relative_to(directory).as_posix() for path in files]
         for path, relative in zip(files, names, strict=True):
             if found := ids.count(path):
-                learnt = kind == "dataset" and is_learnt(relative, names)
+                learnt = kind == "dataset" and erased.is_learnt(relative, names)
                 yield Hit(f"{kind}:{workload}/{name}@{version}", directory, relative, found, learnt)
 
 

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING
 from model_ops.door import door
 
 if TYPE_CHECKING:
+    from resources.manifests import erased
     from resources.manifests.erased import (
         APPROVAL_PAGE,
         BESIDE,
         ELSEWHERE,
-        ERASED,
-        PAGES,
         SAMPLED,
         SIGNATURE,
         SIGNED_PROVENANCE,
-        SPLITS,
         TAINTED,
         WITH_TEXT,
         File,
         erased_in,
-        is_learnt,
         note_erased,
     )
     from resources.manifests.manifest import (

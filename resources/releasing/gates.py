@@ -14,24 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from model_ops.evaluation import (
-    ALL_SUITES,
-    AS_LOGGED,
-    CHAMPION,
-    GREEDY,
-    HELD_OUT,
-    HELD_OUT_PAIRS,
-    HELD_OUT_PROMPTS,
-    LONG_CONTEXT,
-    TARGET,
-    WITH_DRAFTER,
-    Measurement,
-    What,
-    at_temperature,
-    find,
-    in_a_server,
-    measurements_of,
-)
+from model_ops.evaluation import Measurement, find, in_a_server, measurement, measurements_of
 from resources.releases import ERASED_ROWS, GateResult, Gates, missed
 from resources.releasing.champion import Champion
 
@@ -118,16 +101,16 @@ def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
 
 def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     if gates.recovery is not None:
-        found = find(compared.measurements, "recovery", on=HELD_OUT)
+        found = find(compared.measurements, "recovery", on=measurement.HELD_OUT)
         yield _gate("recovery", gates.recovery, found, compared, "loss of reference", remark=compared.costliest)
     if not compared.quantized:
         return
     if (bound := gates.recovery_long_context) is not None:
-        name, found = "recovery_long_context", find(compared.measurements, "recovery", on=LONG_CONTEXT)
+        name, found = "recovery_long_context", find(compared.measurements, "recovery", on=measurement.LONG_CONTEXT)
         yield (
             _gate(name, bound, found, compared, remark=compared.costliest)
             if found
-            else _nothing(name, bound, compared.not_measured.get(LONG_CONTEXT, NOT_IN_REPORT))
+            else _nothing(name, bound, compared.not_measured.get(measurement.LONG_CONTEXT, NOT_IN_REPORT))
         )
     yield from _kept(gates, compared)
 
@@ -135,10 +118,10 @@ def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """The share of its unquantized form's score that the served model keeps: mean of the suites, and of each."""
     found = [each for each in compared.measurements if each.what == "accuracy_kept"]
-    sampled = [each for each in found if each.sampling != GREEDY]
+    sampled = [each for each in found if each.sampling != measurement.GREEDY]
     by_suite = {each.on: each for each in sampled or found}
     bounds = {
-        ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
+        measurement.ALL_SUITES: ("accuracy_kept", gates.accuracy_kept),
         **{suite: (f"accuracy_kept_each/{suite}", gates.accuracy_kept_each) for suite in compared.suites},
     }
     for suite, (name, bound) in bounds.items():
@@ -147,7 +130,7 @@ def _kept(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         why = compared.not_measured.get(f"accuracy kept on {suite}")
         if suite not in by_suite and why is not None:
             yield _nothing(name, bound, why)
-        elif suite in by_suite or suite == ALL_SUITES:
+        elif suite in by_suite or suite == measurement.ALL_SUITES:
             yield _gate(
                 name,
                 bound,
@@ -167,12 +150,12 @@ def _nothing(name: str, wanted: float, reason: str) -> GateResult:
 def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     for name, bound, of, against in (
         ("loss_above_base", gates.loss_above_base, "target", "base"),
-        ("loss_above_champion", gates.loss_above_champion, "target", CHAMPION),
+        ("loss_above_champion", gates.loss_above_champion, "target", measurement.CHAMPION),
         ("loss_above_teacher", gates.loss_above_teacher, "student", ""),
     ):
         if bound is None or (of == "student" and not compared.student):
             continue
-        if against == CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
+        if against == measurement.CHAMPION and (nothing := _champion(compared, name, bound, "target", most=True)) is not None:
             yield nothing
             continue
         other = {"against": against} if against else {}
@@ -182,11 +165,11 @@ def _losses(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
 
 def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """A gate for each suite that was asked, over sampled answers where there are some, else over greedy ones."""
-    for against, margin in (("base", gates.accuracy_below_base), (CHAMPION, gates.accuracy_below_champion)):
+    for against, margin in (("base", gates.accuracy_below_base), (measurement.CHAMPION, gates.accuracy_below_champion)):
         if margin is None or not compared.suites:
             continue
         name = f"accuracy_below_{against}"
-        if against == CHAMPION and (nothing := _champion(compared, name, -margin, "target")) is not None:
+        if against == measurement.CHAMPION and (nothing := _champion(compared, name, -margin, "target")) is not None:
             yield nothing
             continue
         for suite in compared.suites:
@@ -195,7 +178,7 @@ def _accuracies(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
                 for found in compared.measurements
                 if found.what == "accuracy_gain" and found.on == suite and found.against == against
             ]
-            found = next((each for each in on_suite if each.sampling != GREEDY), on_suite[0] if on_suite else None)
+            found = next((each for each in on_suite if each.sampling != measurement.GREEDY), on_suite[0] if on_suite else None)
             yield _gate(
                 f"{name}/{suite}", -margin, found, compared, suite, f"tasks of {against}", "tasks of target", judged_by="low"
             )
@@ -206,8 +189,8 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     there is nothing to compare."""
     if not compared.preference:
         return
-    found = {each.what: each for each in compared.measurements if each.on == HELD_OUT_PAIRS}
-    without = compared.not_measured.get(HELD_OUT_PAIRS, "")
+    found = {each.what: each for each in compared.measurements if each.on == measurement.HELD_OUT_PAIRS}
+    without = compared.not_measured.get(measurement.HELD_OUT_PAIRS, "")
     ratio, least = found.get("length_ratio"), 1 / (gates.length_ratio or 1)
     for name, bound, measured, way, judged_by in (
         ("preference_accuracy", gates.preference_accuracy, found.get("preference_accuracy"), "least", "low"),
@@ -228,7 +211,7 @@ def _rewards(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """What training on rewards gained on held-out prompts."""
     if compared.rft and gates.rft_gain is not None:
         name, found = "rft_gain", find(compared.measurements, "rft_gain")
-        if (without := compared.not_measured.get(HELD_OUT_PROMPTS, "")) and found is None:
+        if (without := compared.not_measured.get(measurement.HELD_OUT_PROMPTS, "")) and found is None:
             yield _nothing(name, gates.rft_gain, without)
         else:
             yield _gate(name, gates.rft_gain, found, compared, name, bound="least", judged_by="low")
@@ -244,34 +227,36 @@ def _acceptance(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         if bound is not None:
             yield _gate(name, bound, _as_logged(compared, what), compared, "acceptance", judged_by="low")
     if (margin := gates.acceptance_below_champion) is not None:
-        name, found = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", CHAMPION)
+        name, found = "acceptance_below_champion", _as_logged(compared, "acceptance_gain", measurement.CHAMPION)
         yield _champion(compared, name, -margin, "drafter") or _gate(
-            name, -margin, found, compared, f"acceptance of {CHAMPION}", "acceptance", judged_by="low"
+            name, -margin, found, compared, f"acceptance of {measurement.CHAMPION}", "acceptance", judged_by="low"
         )
 
 
-def _as_logged(compared: GateInputs, what: What, against: str = "") -> Measurement | None:
+def _as_logged(compared: GateInputs, what: measurement.What, against: str = "") -> Measurement | None:
     """Of the release's drafter, sampled as the traffic is; in reports without that, at one temperature. against: the champion,
     else a lookup."""
     of_it = [
         each
         for each in compared.measurements
-        if each.what == what and each.of == compared.drafter and (each.against == CHAMPION) == (against == CHAMPION)
+        if each.what == what
+        and each.of == compared.drafter
+        and (each.against == measurement.CHAMPION) == (against == measurement.CHAMPION)
     ]
-    ways = (AS_LOGGED, at_temperature(compared.temperature))
+    ways = (measurement.AS_LOGGED, measurement.at_temperature(compared.temperature))
     return next((each for way in ways for each in of_it if each.sampling == way), None)
 
 
 def _served(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
     """What a real server loaded and said, if the recipe asked for one; with the drafting that the release serves."""
     asked = compared.in_server.get("forms", {})
-    if TARGET not in asked:
+    if measurement.TARGET not in asked:
         return
-    as_released = next((form for form in (compared.served_form, WITH_DRAFTER) if form in asked), TARGET)
+    as_released = next((form for form in (compared.served_form, measurement.WITH_DRAFTER) if form in asked), measurement.TARGET)
     missed_already = ""
     for name, bound, of, direction in (
         ("served_agreement", gates.served_agreement, as_released, "least"),
-        ("served_distance", gates.served_distance, TARGET, "most"),
+        ("served_distance", gates.served_distance, measurement.TARGET, "most"),
     ):
         if bound is None:
             continue
@@ -306,7 +291,13 @@ def _champion(
 ) -> GateResult | None:
     """The result of a gate against a champion that does not exist, cannot be read, or has no other `model`; None if there is
     one to compare with."""
-    shared = {"name": name, "wanted": wanted, "measured": None, "bound": "most" if most else "least", "against": CHAMPION}
+    shared = {
+        "name": name,
+        "wanted": wanted,
+        "measured": None,
+        "bound": "most" if most else "least",
+        "against": measurement.CHAMPION,
+    }
     champion = compared.champion
     if champion is not None and champion.problem:
         return GateResult(**shared, passed=False, reason=champion.problem)

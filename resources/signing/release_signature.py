@@ -18,7 +18,7 @@ from pathlib import Path
 
 from model_ops.files import write_text
 from resources.lake import LakeLayout
-from resources.manifests import BESIDE, PAGES, SCRATCH, SIGNATURE, SIGNED_PROVENANCE, WITH_TEXT
+from resources.manifests import BESIDE, SCRATCH, SIGNATURE, SIGNED_PROVENANCE, erased
 from resources.releases import ReleaseError, read_release
 from resources.signing.envelope import IN_TOTO, EnvelopeError, opened, sealed
 from resources.signing.keys import SigningKey, TrustedKey, TrustedKeys
@@ -88,7 +88,7 @@ def _files_of(root: Path, place: Path) -> dict[str, Path]:
                 raise ReleaseError(f"{(Path(folder) / name).relative_to(root)} is a link: a release has files only")
         folders[:] = sorted(name for name in folders if name != SCRATCH)
         for name in sorted(names):
-            if name.startswith(".") or (inside == Path() and name in {*BESIDE, *PAGES, *WITH_TEXT}):
+            if name.startswith(".") or (inside == Path() and name in {*BESIDE, *erased.PAGES, *erased.WITH_TEXT}):
                 continue
             path = Path(folder) / name
             found[path.relative_to(root).as_posix()] = path

@@ -15,7 +15,7 @@ from typing import Any
 from model_ops.evaluation import EvaluateSettings
 from model_ops.files import hub
 from model_ops.jobs import Settings
-from model_ops.operations import DrafterLimit, EvaluationLimit, LengthSettings, TrainingLimit
+from model_ops.operations import measure_lengths_settings
 from model_ops.training import SAME_RESULTS, TrainingSettings
 from resources.artefacts import Registry
 from resources.digests import source_digest
@@ -39,18 +39,18 @@ def _counted(config: dict[str, Any]) -> dict[str, Any]:
 
 def length_limits(
     trained: Mapping[str, TrainingSettings], evaluation: EvaluateSettings, release: ReleaseSettings
-) -> LengthSettings:
+) -> measure_lengths_settings.LengthSettings:
     """Limits of the stages that the recipe has and that learn conversations. trained: settings by section, of those that
     train."""
     filled = {name: settings.resolved() for name, settings in trained.items()}
     drafter = filled.get("speculator")
-    return LengthSettings(
+    return measure_lengths_settings.LengthSettings(
         training={
-            name: TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
+            name: measure_lengths_settings.TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
             for name, found in sections().items()
             if name in filled and found.rows == "sft_dataset"
         },
-        drafter=DrafterLimit(
+        drafter=measure_lengths_settings.DrafterLimit(
             max_length=drafter.max_length,
             max_new_tokens=drafter.answers.max_new_tokens,
             prompts=drafter.answers.prompts,
@@ -58,7 +58,7 @@ def length_limits(
         )
         if drafter
         else None,
-        evaluation=EvaluationLimit(
+        evaluation=measure_lengths_settings.EvaluationLimit(
             max_length=evaluation.max_length,
             max_new_tokens=evaluation.max_new_tokens,
             acceptance_is_gated=drafter is not None and release.enabled and release.gates.acceptance_length is not None,

@@ -15,7 +15,7 @@ from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 
 TABLES = ("interactions", "feedback", "quarantine", "decisions", "objects")
-LAWS = settings(max_examples=5)
+LAWS = settings(max_examples=3)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from model_ops.tasks.answer_message import UnusableAnswer, message_of
+from model_ops.tasks.answer_message import UNREADABLE_CALL, UnusableAnswer, message_of
 
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 SPECIALS = ["<|im_end|>", "<|im_start|>"]
@@ -46,6 +46,14 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         assert message_of(said, "", tools, SPECIALS) == {"role": "assistant", "content": said}
 
 
+@pytest.mark.parametrize("value", ["{1, 2}", "b'x'", "1j", "...", "{(1, 2): 3}", "0x" + "F" * 4_000])
+def test_a_call_with_what_json_does_not_know_cannot_be_read(value):
+    said = f"[add(a={value})]"
+    with pytest.raises(UnusableAnswer) as raised:
+        message_of(said, "", TOOLS, SPECIALS)
+    assert str(raised.value) == UNREADABLE_CALL and raised.value.message == {"role": "assistant", "content": said}
+
+
 @pytest.mark.parametrize(
     ("text", "prompt", "reason"),
     [
@@ -54,6 +62,8 @@ def test_json_is_a_call_only_where_the_tool_was_offered():
         ("on and on", "a\n<think>\n", "no answer after"),
         ("a<|im_start|>b", "", "a special token"),
         ("<tool_call>{add}</tool_call>", "", "cannot be read"),
+        ('<tool_call>{"name": "add", "arguments": {"a": "\\ud800"}}</tool_call>', "", "a tool call"),
+        ('<tool_call>{"name": "add", "arguments": "' + "[" * 9_999 + '"}</tool_call>', "", "a tool call"),
         ("<think>x</think> ", "", "empty"),
     ],
 )

@@ -144,6 +144,9 @@ def test_a_form_without_its_first_mark_is_read():
         ({"type": ["string", "null"]}, "null", None),
         ({}, "4", 4),  # a schema without a type: JSON where it is some
         ({}, "four", "four"),
+        (True, "4", 4),
+        ({"type": [3, "string"], "anyOf": [False]}, "4", "4"),
+        ({"type": 3, "enum": 3, "anyOf": 3}, "4", 4),
     ],
 )
 def test_the_schema_types_a_value_without_quotes(schema, text, value):

@@ -33,6 +33,7 @@ from model_ops.operations import generate, quantize
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.speculators import operation as speculator
 from resources.manifests.manifest import describe_files, files_digest
+from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("in server")]
 
@@ -337,7 +338,7 @@ def test_a_stop_ends_the_server_and_is_no_result(place, says, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", ["terminate", "kill"])
+@pytest.mark.parametrize("stop", thorough_except(["kill"], ["terminate", "kill"]))
 def test_a_worker_that_is_ended_leaves_no_server(place, says, tmp_path, stop):
     python = stand_in(tmp_path, **says, late_s=600)
     given = job(place, tmp_path / "report").model_copy(

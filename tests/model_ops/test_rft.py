@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
+from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
 from model_ops.objectives.policy_loss import PolicyLoss
 from model_ops.objectives.policy_losses import SampledTokens, grpo
@@ -26,7 +28,15 @@ from model_ops.objectives.rollout_batches import LearntRollout, group_documents,
 from model_ops.objectives.rollout_plan import RolloutPlan
 from model_ops.objectives.rollout_watch import teach_nothing
 from model_ops.operations import rft
-from model_ops.rollouts import InProcessEngine, PromptPool, Rollout, RolloutLog, Sampled
+from model_ops.rollouts import (
+    InProcessEngine,
+    PromptPool,
+    Rollout,
+    RolloutLog,
+    Sampled,
+    SampledPrompt,
+    read_sampled_prompts,
+)
 
 SETTINGS = {
     "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,
@@ -226,7 +236,22 @@ def test_the_loss_is_the_mean_over_learnt_tokens_at_the_temperature_and_masks_le
     assert inside.tolist() == 2 * [True, True, False]
     torch.testing.assert_close(found.terms["loss"].sum, (grpo(tokens) * inside).sum())
     assert found.terms["loss"].count == inside.sum() and found.metrics["reward"].sum / found.metrics["reward"].count == 0.75
-    assert float(found.metrics["outside"].sum) == 6 - int(inside.sum())
+    means = {name: float(mean.sum / mean.count) for name, mean in found.metrics.items()}
+    logged = {
+        "entropy": nll.mean(),
+        "gap": tokens.log_ratio.abs().mean(),
+        "gap_k3": (ratio - 1 - ratio.log()).mean(),
+        "effective": ratio.sum() ** 2 / (6 * (ratio**2).sum()),
+        "outside": 1 / 3,
+        "corrected": 1 / 3,
+        "unscored": 0,
+    }
+    assert {name: means[name] for name in logged} == {
+        name: pytest.approx(float(value), abs=1e-5) for name, value in logged.items()
+    }
+    blind = replace(batch, sampler=torch.full_like(batch.sampler, torch.nan))
+    unscored = PolicyLoss("grpo", {}, "none", 0.0, temperature)(model, blind).metrics["unscored"]
+    assert unscored.sum == unscored.count == 6
     empty = rollout_batches([nothing_learnt("p", np.array([5, 6, 7], np.int32))], 99, {})[0]
     nothing = PolicyLoss("gspo", {}, "sequence", 0.0, 1.0)(model, empty)
     assert nothing.terms["loss"].sum == 0 and 0 < nothing.terms["loss"].count < 1e-3
@@ -246,12 +271,128 @@ def test_a_reward_that_rises_while_held_out_answers_do_not_is_told():
 
     assert told(0.3, 0.0) and not told(0.3, 0.1) and not told(0.05, 0.0)
     assert not rft.pleases_its_grader({"first_grade": 0.2, "last_grade": 0.9}, {}, {})
+    assert not told(0.3, float("nan")), "no held-out answer has a grade"
     before, flat, better = {"before_validation_pass_rate": 0.5}, {"validation_pass_rate": 0.5}, {"validation_pass_rate": 0.6}
     assert rft.ruling_part({"right": 0.1, "brief": 0.9}, before, flat) == "brief"
     assert (
         rft.ruling_part({"right": 0.3, "brief": 0.7}, before, flat) is None is rft.ruling_part({"brief": 0.9}, before, better)
     )
     assert rft.ruling_part({}, before, flat) is None is rft.ruling_part({"brief": 0.9}, {}, {})
+
+
+def plan_of(folder, teaches, prompts=12, **settings):
+    """A plan without a model: the two answers to a prompt differ in their grades where `teaches` says so of its number."""
+
+    def rollouts(asked, names, engine, seed):
+        return [
+            [replace(rollout([5, 6], [7 + n, 2], grade=float(n and teaches(int(prompt.row_id)))), attempt=n) for n in range(2)]
+            for prompt in asked
+        ]
+
+    given = {"grader": "verifier", "answers": 2, "prompts_per_step": 4, "max_new_tokens": 8, "max_length": 32, **settings}
+    plan = RolloutPlan(
+        [SampledPrompt(str(n), "", [5, 6], [], None, {}) for n in range(prompts)],
+        SimpleNamespace(answers=2, rollouts=rollouts),
+        SimpleNamespace(sync=lambda version: None, exact=True),
+        RolloutLog(folder / "log.jsonl"),
+        torch.nn.Linear(1, 1),
+        SimpleNamespace(gaps={}),
+        RftSettings(**given),
+        None,
+        shares=False,
+        longest=8,
+        progress=Progress(),
+    )
+    plan._canary = lambda made, number: 0.0
+    return plan
+
+
+@pytest.mark.parametrize("replacements", [0, 1, 2])
+def test_prompts_that_teach_nothing_are_replaced_up_to_a_bound(tmp_path, replacements):
+    def asked(name, teaches):
+        plan = plan_of(tmp_path / name, teaches, steps=1, replacements=replacements)
+        learnt, numbers = plan._round(0)
+        return len(learnt), numbers["asked_prompts"][0], numbers["equal_groups"], [len(c.prompts) for c in plan.log.chunks]
+
+    assert asked("all", lambda prompt: True) == (4, 4, (0, 4), [4])
+    assert asked("none", lambda prompt: False)[:3] == (0, 4 * (1 + replacements), (4 * (1 + replacements),) * 2)
+    learnt, count, (equal, groups), chunks = asked("half", lambda prompt: prompt % 2)
+    assert learnt == count - equal and groups == count and (learnt == 4 or count == 4 * (1 + replacements))
+    assert chunks[0] == 4 and (replacements == 0 or count > 4)
+
+
+def test_the_steps_of_a_round_learn_each_group_once(tmp_path):
+    plan = plan_of(tmp_path, lambda prompt: True, steps=2, sync_steps=2, prompts_per_step=3)
+    owners = [{int(n) for batch in plan.step(index) for n in batch.owners.unique()} - {-1} for index in range(2)]
+    assert not owners[0] & owners[1] and owners[0] | owners[1] == set(range(12)) and len(owners[0]) == 6
+    assert [plan.step(index)[0].numbers["asked_prompts"] for index in range(2)] == [(6.0, 1.0), (0.0, 0.0)]
+
+
+def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
+    plan = plan_of(tmp_path, bool, steps=1, overlong="mask")
+    cut = replace(rollout([5, 6], [7], grade=0.0), ended=False, attempt=2)
+    first = [rollout([5, 6], [7, 2]), replace(rollout([5, 6], [8, 9, 2], grade=None), attempt=1), cut]
+    second = [rollout([5, 6], [7], grade=0.5), replace(rollout([5, 6], [8], grade=0.5), attempt=1)]
+    plan.log.add(0, [0, 1], [first, second])
+    groups = plan._groups(plan.log.chunks[0])
+    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0]], (
+        "neither cut nor without a grade"
+    )
+    assert plan._numbers(groups, 1e-5) == {
+        "reward": (2.0, 4.0),
+        "pass_rate": (1.0, 4.0),
+        "passed_once": (1.0, 2.0),
+        "equal_groups": (1.0, 2.0),
+        "ungraded": (1.0, 5.0),
+        "cut": (1.0, 5.0),
+        "answer_tokens": (8.0, 5.0),
+        "asked_prompts": (2.0, 1.0),
+        "canary_gap": (1e-5, 1.0),
+    }
+    counts = plan.counts()
+    named = ("asked_prompts", "rollouts", "sampled_tokens", "cut_rollouts", "ungraded_rollouts", "equal_groups", "first_grade")
+    assert [counts[name] for name in named] == [2, 5, 8, 1, 1, 1, 0.5]
+    plan.settings = plan.settings.model_copy(update={"overlong": "none"})
+    assert [[each.number for each in members] for _, members in plan._learnt(groups)] == [[0, 2]]
+
+
+def test_a_document_of_a_group_holds_as_many_answers_as_fit():
+    learnt = [LearntRollout(rollout([5, 6, 7], [8, 9, 2]), place, 1.0, 1.0, 1.0) for place in range(5)]
+    sizes = [[len(each) for each in group_documents("p", learnt, True, most_tokens=most)] for most in (11, 10, 99)]
+    assert sizes == [[10, 10, 6], [6] * 5, [22]], "3 tokens of the prompt, and of each answer 3, behind the prompt's last token"
+
+
+def test_prompts_are_read_once_and_leave_room(start, tmp_path):
+    tokenizer = load_tokenizer(start / "model")
+    prompts, counts = read_sampled_prompts(start / "prompts", tokenizer, 64)
+    longest = max(len(prompt.ids) for prompt in prompts)
+    assert len(prompts) == 24 and set(counts.values()) == {0} and prompts[0].columns["pattern"] == "[0-9]"
+    assert read_sampled_prompts(start / "prompts", tokenizer, longest)[1]["long_prompts"] == 0
+    assert read_sampled_prompts(start / "prompts", tokenizer, longest - 1)[1]["long_prompts"] > 0
+    rows = pq.read_table(start / "prompts/train.parquet")
+    pq.write_table(pa.concat_tables([rows, rows]), tmp_path / "train.parquet")
+    twice, counts = read_sampled_prompts(tmp_path, tokenizer, 64)
+    assert len(twice) == 24 and counts["repeated_prompts"] == 24
+    with pytest.raises(ModelError, match=r"no prompt that leaves room for answers \(long_prompts 24\): raise max_length"):
+        read_sampled_prompts(start / "prompts", tokenizer, 3)
+
+
+def test_rows_verify_held_out_answers_only_where_every_row_does():
+    def by(*columns, **settings):
+        prompts = [SampledPrompt("p", "", [5], [], None, each) for each in columns]
+        return rft.held_out_grader(RftSettings(**{"grader": "rewards.py:grade", **settings}), prompts)
+
+    verifies, bare = {"kind": "number", "answer": "4"}, {}
+    assert [part.by for part in by(verifies, verifies)[0].parts.values()] == ["verifier"]
+    grader, key = by(verifies, bare)
+    assert ([part.by for part in grader.parts.values()], key) == (["rewards.py:grade"], "grader")
+    assert [part.by for part in by(verifies, held_out_grader="exact")[0].parts.values()] == ["exact"]
+    assert by(verifies, grader=None, environment="envs.py:Shop")[0] is None
+
+
+def test_epochs_are_passes_over_the_prompts(tmp_path):
+    steps = [len(plan_of(tmp_path / str(epochs), bool, epochs=epochs)) for epochs in (0.1, 1.0, 1.5)]
+    assert steps == [1, 3, 5], "12 prompts, 4 to a step"
 
 
 def test_aggregations_count_tokens_rollouts_or_the_longest_answer():

@@ -20,6 +20,7 @@ from test_rft import rollout, run, write_prompts
 from tiny_models import write_target
 from transformers import DynamicCache
 
+from model_ops.files import JsonLines
 from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
@@ -157,6 +158,13 @@ def test_a_full_disk_leaves_nothing_of_a_line_and_the_log_goes_on(tmp_path):
     assert (tmp_path / "log.jsonl").stat().st_size == size
     log.add(1, [6], made)
     assert [chunk.prompts for chunk in RolloutLog(tmp_path / "log.jsonl").chunks] == [[4], [6]]
+
+
+def test_lines_begin_anew_where_their_file_was_removed(tmp_path):
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    assert lines.at(lines.add({"one": 1})) == {"one": 1}
+    (tmp_path / "lines.jsonl").unlink()  # as attempts that are over are forgotten
+    assert lines.add({"two": 2}) == 0 and lines.at(0) == {"two": 2}
 
 
 FAKE = """

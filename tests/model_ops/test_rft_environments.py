@@ -4,13 +4,15 @@ reward rises."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from test_rft import Told, write_prompts
+from test_rft import Told, rollout, write_prompts
 from tiny_chats import write_rows
 from tiny_models import write_target
 
@@ -18,8 +20,11 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
 from model_ops.objectives.advantages import ADVANTAGES, advantages_of
+from model_ops.objectives.held_out_rollouts import HeldOutRollouts
 from model_ops.objectives.rft_settings import RftSettings
+from model_ops.objectives.rollout_plan import RolloutPlan
 from model_ops.operations import rft, sft
+from model_ops.rollouts import PromptPool
 from model_ops.rollouts.rollout import NOT_SAMPLED
 from model_ops.rollouts.rollout_log import RolloutLog
 
@@ -129,6 +134,26 @@ def test_the_rollouts_of_one_attempt_count_once_and_have_one_advantage(name):
     assert np.isnan(parts[-1]) and advantages_of(name, [], [], []) == []
 
 
+def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
+    groups = [[rollout([5], [6, 7], grade=1.0), rollout([5], [8], grade=1.0), replace(rollout([5], [9], grade=0.0), attempt=1)]]
+    maker = SimpleNamespace(answers=2, rollouts=lambda *_: groups)
+    found = HeldOutRollouts([None], maker, SimpleNamespace(sync=lambda version: None), 1.0, 0)()
+    assert found == {
+        "validation_reward": 0.5,
+        "validation_pass_rate": 0.5,
+        "validation_pass_at_2": 1.0,
+        "validation_answer_tokens": 2.0,
+        "validation_cut": 0.0,
+    }
+    plan = object.__new__(RolloutPlan)
+    plan.log, plan._seen, plan._pool = RolloutLog(tmp_path / "log.jsonl"), 0, PromptPool(1, 1.0, 0)
+    plan.log.add(0, [0], groups)
+    assert (plan.counts()["first_grade"], plan.counts()["last_tokens"], plan.counts()["rollouts"]) == (0.5, 2.0, 3)
+    plan.prompts, plan._maker, plan._engine, plan.settings = [None], maker, None, RftSettings(environment="envs.py:Talk")
+    plan._asked(0, 1, reads_canary=False)
+    assert plan._pool.rates.tolist() == [0.5]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -153,6 +178,7 @@ TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }}
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_policy_that_calls_tools_gets_better_at_it(start, tmp_path):
     """A model that learnt to open boxes learns to open the one that is asked for."""
     from model_ops.operations.tiny_base import new_model, train_tokenizer

@@ -12,6 +12,6 @@ from benchmarks.async_rl import KilledRun
 def test_kills_of_the_training_and_its_engine_lose_nothing_and_repeat_nothing(tmp_path):
     write_target(tmp_path / "model", layers=2, vocab_size=300)
     write_prompts(tmp_path / "prompts", train=60)
-    found = KilledRun(tmp_path / "killed", tmp_path / "model", tmp_path / "prompts", steps=14, seed=1).run(kills=2)
-    assert found["lost"] == found["duplicated"] == 0 and found["rollouts"] == 14 * 3 * 4
+    found = KilledRun(tmp_path / "killed", tmp_path / "model", tmp_path / "prompts", steps=40, seed=1).run(kills=2)
+    assert found["lost"] == found["duplicated"] == 0 and found["rollouts"] == 40 * 3 * 4
     assert 1 <= found["largest_staleness"] <= 2

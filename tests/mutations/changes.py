@@ -140,7 +140,7 @@ CHANGES = {
     ),
     "a request goes on from other messages": Change(
         "model_ops/environments/policy_sessions.py",
-        "if goes_on and as_read(talk.messages) == said[:before]:",
+        "if goes_on and server_messages.as_read(talk.messages) == said[:before]:",
         "if goes_on:",
         ("model_ops/environments/test_agent_rollouts.py",),
     ),
@@ -469,6 +469,48 @@ CHANGES = {
         "SELDOM = 0.2",
         "SELDOM = 1.0",
         (RFT,),
+    ),
+    "prompts that teach nothing are not replaced": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "else min(wanted - useful, most - asked)",
+        "else 0",
+        (RFT,),
+    ),
+    "the effective sample size forgets the spread of ratios": Change(
+        "model_ops/objectives/policy_loss.py",
+        "mine.sum().square() / mine",
+        "mine.sum() * len(mine) / mine",
+        (RFT,),
+    ),
+    "parts of a held-out attempt count as attempts": Change(
+        "model_ops/objectives/held_out_rollouts.py",
+        "attempts = [last_of_attempts(group) for group in groups]",
+        "attempts = groups",
+        ("model_ops/test_rft_environments.py",),
+    ),
+    "an agent's clock runs while the model answers": Change(
+        "model_ops/environments/agent_rollouts.py",
+        "fork.until_s = math.inf",
+        "pass",
+        ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "a check that raises says 0": Change(
+        "model_ops/graders/built_in.py",
+        'return Grade(problem=f"raised {type(error).__name__}")',
+        "return Grade(0.0)",
+        (GRADERS,),
+    ),
+    "a grader that fails late is judged by its early answers": Change(
+        "model_ops/graders/grade.py",
+        "deque[str](maxlen=NEWEST)",
+        "deque[str]()",
+        (GRADERS,),
+    ),
+    "a set of Python is an argument of a call": Change(
+        "model_ops/tasks/answer_message.py",
+        "except (TypeError, ValueError, RecursionError) as error:",
+        "except (ValueError, RecursionError) as error:",
+        ("model_ops/test_answer_message.py",),
     ),
     # reward model
     "a margin makes a pair easier": Change(

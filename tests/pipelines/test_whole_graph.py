@@ -13,6 +13,8 @@ from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.manifests.manifest import describe_files, files_digest
 
+pytestmark = pytest.mark.xdist_group("whole graph")  # a second process would wait for the toy that the first one makes
+
 MODELS = ("base_model", "sft_model", "student_model", "quantized_model", "speculator")
 DATASETS = (
     "eval_suite",

@@ -50,11 +50,11 @@ def assert_only_ties_differ(parts, alone, drafted):
     assert all(each.is_tie for each in found), found
 
 
-def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alone):
+def assert_own_layers_say(parts, replies):
     """Greedy tokens of the server are those of `load_quantized` after the same text, ties of bfloat16 apart."""
     dtype = torch.float32 if dtype_words("vllm", parts.target) else None  # as it is served here
     model, gaps = load_quantized(parts.target, dtype), []
-    for prompt, reply in zip(parts.prompts, greedy_alone.replies, strict=True):
+    for prompt, reply in zip(parts.prompts, replies, strict=True):
         ids = torch.tensor([[*prompt, *reply.token_ids]])
         with torch.no_grad():
             logits = model(ids[:, :-1]).logits[0, len(prompt) - 1 :].float()
@@ -64,14 +64,28 @@ def test_the_quantized_target_is_served_as_its_layers_compute(parts, greedy_alon
     assert (every == 0).float().mean() >= 0.98 and every.max() < 0.25
 
 
-def test_with_its_drafter_the_target_says_the_same_and_accepts_what_the_decoder_says(python, parts, greedy_alone, tmp_path):
+@pytest.fixture(scope="module")
+def with_drafter(python, parts, tmp_path_factory):
+    """Greedy answers and sampled ones of the target with its drafter."""
     config = speculative_config(ARCHITECTURES["eagle3"].vllm, str(parts.speculator), K)
-    measured = served(python, tmp_path, parts.prompts, [0, 1], parts.target, "--speculative-config", json.dumps(config))
-    assert same_texts(greedy_alone, measured[0]) >= 0.95 * PROMPTS, [
-        (one.text, other.text) for one, other in zip(greedy_alone.replies[:3], measured[0].replies[:3], strict=True)
+    words = (parts.target, "--speculative-config", json.dumps(config))
+    return served(python, tmp_path_factory.mktemp("with-drafter"), parts.prompts, [0, 1], *words)
+
+
+def test_with_its_drafter_the_quantized_target_says_what_its_layers_compute_and_accepts_what_the_decoder_says(
+    parts, with_drafter
+):
+    assert_own_layers_say(parts, with_drafter[0].replies)
+    assert_served_as_decoded(parts, parts.speculator, with_drafter)
+
+
+@pytest.mark.thorough
+def test_without_a_drafter_it_says_the_same(parts, greedy_alone, with_drafter):
+    assert_own_layers_say(parts, greedy_alone.replies)
+    assert same_texts(greedy_alone, with_drafter[0]) >= 0.95 * PROMPTS, [
+        (one.text, other.text) for one, other in zip(greedy_alone.replies[:3], with_drafter[0].replies[:3], strict=True)
     ]
-    assert_only_ties_differ(parts, greedy_alone, measured[0])
-    assert_served_as_decoded(parts, parts.speculator, measured)
+    assert_only_ties_differ(parts, greedy_alone, with_drafter[0])
 
 
 @pytest.mark.parametrize(

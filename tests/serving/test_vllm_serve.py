@@ -30,15 +30,21 @@ CHECKS = {
 }
 
 
+@pytest.mark.thorough
+def test_another_model_in_its_place_is_found_out(python, toy, promoted, tmp_path):
+    lake, _ = promoted
+    with Front("127.0.0.1", 0, drain_s=30) as front:
+        wrong = ServeSettings(find_program(None, str(python)), tmp_path / "logs", [*WORDS, "--load-format", "dummy"])
+        following = Follower(lake, ServerHost(lake, wrong, print), front, [Slot(toy.workload, "champion")], print)
+        with pytest.raises(ServeError, match=r"did not pass the smoke set: .*text: .* of the target's own layers"):
+            following.bring_up()
+        assert front.routes == ()
+
+
 def test_the_release_is_tried_before_it_answers(python, toy, promoted, tmp_path):
     lake, release = promoted
     program, said = find_program(None, str(python)), []
-    slots = [Slot(toy.workload, "champion")]
     with Front("127.0.0.1", 0, drain_s=30) as front:
-        wrong = ServeSettings(program, tmp_path / "logs", [*WORDS, "--load-format", "dummy"])
-        with pytest.raises(ServeError, match=r"did not pass the smoke set: .*text: .* of the target's own layers"):
-            Follower(lake, ServerHost(lake, wrong, said.append), front, slots, said.append).bring_up()
-        assert front.routes == ()
         host = ServerHost(lake, ServeSettings(program, tmp_path / "logs", WORDS), said.append)
         following = Follower(lake, host, front, [Slot(toy.workload, "champion")], said.append)
         try:

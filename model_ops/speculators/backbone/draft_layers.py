@@ -99,7 +99,7 @@ class BodyLayer(nn.Module, ABC):
         return hidden
 
     def finish(
-        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads*head_dim"]
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
     ) -> Float[Tensor, "*tokens hidden"]:
         """The layer's output from its attention's."""
         hidden = residual + self.self_attn.o_proj(attended)
@@ -173,6 +173,6 @@ class RepeatedBody(DraftModel):
         return self.lm_head(self.norm(hidden)).float()
 
     def scored(
-        self, hidden: Float[Tensor, "rows hidden"], step: int
-    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        self, hidden: Float[Tensor, "*rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         return self.norm(hidden), self.lm_head.weight

@@ -97,7 +97,7 @@ class _Layer(nn.Module):
         self.mlp = Mlp(config)
 
     def finish(
-        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads*head_dim"]
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
     ) -> Float[Tensor, "*tokens hidden"]:
         """The layer's output from its attention's."""
         hidden = residual + self.self_attn.o_proj(attended)
@@ -198,11 +198,11 @@ class DFlash(DraftModel):
             raise ModelError("a DFlash drafter has neither embedding nor head of its own: attach(target) first")
         return self.shared
 
-    def context(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+    def context(self, captured: Float[Tensor, "*tokens captured_hidden"]) -> Float[Tensor, "*tokens hidden"]:
         """The input of every layer's keys and values, from the target's states."""
         return self.hidden_norm(self.fc(captured.to(self.fc.weight.dtype)))
 
-    def embed(self, anchors: Int[Tensor, " blocks"], drafts: int) -> Float[Tensor, "blocks 1+drafts hidden"]:
+    def embed(self, anchors: Int[Tensor, " blocks"], drafts: int) -> Float[Tensor, "blocks {drafts}+1 hidden"]:
         """Input of the first layer: for each block the embeddings of its anchor and mask tokens."""
         tokens = F.pad(anchors[:, None], (0, drafts), value=self.config.mask_token_id)
         return F.embedding(tokens, self.of_target().embedding).to(self.fc.weight.dtype)
@@ -244,8 +244,8 @@ class DFlash(DraftModel):
         ]
 
     def scored(
-        self, hidden: Float[Tensor, "rows hidden"], step: int
-    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "vocab hidden"]]:
+        self, hidden: Float[Tensor, "*rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "vocab hidden"]]:
         return self.norm(hidden), self.of_target().head
 
     def drafter(self, greedy: bool = False) -> DFlashDrafter:

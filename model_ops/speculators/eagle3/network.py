@@ -110,7 +110,7 @@ class Eagle3(RepeatedBody):
         for layer in self.body:
             layer.warm_start()
 
-    def fuse(self, captured: Float[Tensor, "*tokens captured*hidden"]) -> Float[Tensor, "*tokens hidden"]:
+    def fuse(self, captured: Float[Tensor, "*tokens captured_hidden"]) -> Float[Tensor, "*tokens hidden"]:
         if self.config.fc_norm:
             parts = captured.unflatten(-1, (CAPTURED, -1)).unbind(-2)
             captured = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], dim=-1)

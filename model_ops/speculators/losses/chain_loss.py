@@ -58,8 +58,8 @@ class ChainLoss:
     vocabulary at each position of step 0."""
 
     total: Float32[Tensor, ""]
-    losses: list[Float32[Tensor, " positions"]]
-    alphas: list[Float32[Tensor, " positions"]]
+    losses: list[Float32[Tensor, " _"]]
+    alphas: list[Float32[Tensor, " _"]]
     mass: Float32[Tensor, " positions"]
 
 

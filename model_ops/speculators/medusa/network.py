@@ -134,8 +134,8 @@ class Medusa(DraftModel):
         return [block(final) for block in self.blocks[:steps]]
 
     def scored(
-        self, hidden: Float[Tensor, "rows hidden"], step: int
-    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        self, hidden: Float[Tensor, "*rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         head = self.lm_head if self.config.shared_head else self.lm_heads[step]
         return hidden.float(), head.weight
 

@@ -71,7 +71,7 @@ def unroll_masked(model: MaskedBody, documents: DocumentWindows, steps: int) -> 
     return [lines.padded(output), *(lines.padded(part, at) for part, at in zip(hidden.split(sizes), places, strict=True))]
 
 
-def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int[Tensor, " entries"]]:
+def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int[Tensor, " _"]]:
     """For drafts 1, 2, ...: the entries of the concatenated windows that have the draft."""
     queries = lines.of_query
     if kept is None:
@@ -81,7 +81,7 @@ def _places(lines: Lines, kept: Sequence[Tensor] | None, steps: int) -> list[Int
 
 def sampled_entries(
     windows: Int[Tensor, " documents"], shares: Sequence[float], order: Int[Tensor, " entries"]
-) -> list[Int[Tensor, " entries"]]:
+) -> list[Int[Tensor, " _"]]:
     """For each draft the ascending entries of the concatenated windows that have it.
 
     windows: number of entries of each document's window; draft k has a teacher at all but the last k. shares: share of these

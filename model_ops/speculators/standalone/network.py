@@ -74,8 +74,8 @@ class StandaloneModel(DraftModel):
         return [states.gather(1, (first + step).clamp(max=last)[:, :, None].expand(-1, -1, width)) for step in range(steps)]
 
     def scored(
-        self, hidden: Float[Tensor, "rows hidden"], step: int
-    ) -> tuple[Float[Tensor, "rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
+        self, hidden: Float[Tensor, "*rows hidden"], step: int
+    ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
         head = Head.of(self.language_model)
         return hidden.float() * head.scale, head.weight
 

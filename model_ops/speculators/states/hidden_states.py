@@ -33,7 +33,7 @@ from model_ops.parallel import World
 
 SHARD_TOKENS = 65_536
 BATCH_TOKENS = 8_192
-States = tuple[BFloat16[Tensor, "tokens captured*hidden"], BFloat16[Tensor, "window+1 hidden"]]
+States = tuple[BFloat16[Tensor, "tokens captured_hidden"], BFloat16[Tensor, "window_and_one hidden"]]
 
 
 @dataclass(frozen=True)

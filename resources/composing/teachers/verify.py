@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from model_ops.graders import AskedGroup, GradedAnswer, GraderPart, check_all
 from model_ops.tasks import (
+    SCORERS,
     ExactItem,
     FunctionCallItem,
     JsonItem,
@@ -30,11 +31,6 @@ from model_ops.tasks import (
     accepted_calls,
     calls_as_text,
     final_number,
-    score_call,
-    score_exact,
-    score_json,
-    score_number,
-    score_regex,
 )
 from resources.composing.teachers.endpoint import TeacherError
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
@@ -85,23 +81,23 @@ class Verifier:
             return self._judged(row, message)
         logged = json.loads(row["messages"])[-1]
         text = message.get("content") or ""
-        said = {"suite": "teacher", "item_id": row["row_id"], "messages": []}
+        said, score = {"suite": "teacher", "item_id": row["row_id"], "messages": []}, SCORERS[self.settings.kind]
         try:
             match self.settings.kind:
                 case "regex":
-                    return score_regex(RegexItem(**said, pattern=self.settings.pattern), text)
+                    return score(RegexItem(**said, pattern=self.settings.pattern), text)
                 case "number":
                     wanted = _text(logged)
-                    return None if final_number(wanted) is None else score_number(NumberItem(**said, answer=wanted), text)
+                    return None if final_number(wanted) is None else score(NumberItem(**said, answer=wanted), text)
                 case "exact":
                     wanted = _text(logged)
-                    return score_exact(ExactItem(**said, answer=wanted), text) if wanted.strip() else None
+                    return score(ExactItem(**said, answer=wanted), text) if wanted.strip() else None
                 case "json_schema":
                     schema = _schema_of(row)
-                    return None if schema is None else score_json(JsonItem(**said, json_schema=schema), text)
+                    return None if schema is None else score(JsonItem(**said, json_schema=schema), text)
                 case _:
                     accepted = accepted_calls(logged)
-                    return score_call(FunctionCallItem(**said, accepted=accepted), calls_as_text(message)) if accepted else None
+                    return score(FunctionCallItem(**said, accepted=accepted), calls_as_text(message)) if accepted else None
         except (ValidationError, ValueError):  # a schema that is none, arguments that are no JSON object
             return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from test_environment_rollouts import END, Script, call, sampled_text
 from test_episode_conversation import CHATML, tokenizer_of
@@ -38,7 +40,8 @@ def run(row, base_url, api_key):
         time.sleep(300)
     if how == "refused":
         found = [ask(base_url, api_key, [user], n=2), ask(base_url, "other", [user]), ask(base_url, api_key, "text"),
-                 ask(base_url, api_key, [user], response_format={"type": "json_object"})]
+                 ask(base_url, api_key, [user], response_format={"type": "json_object"}),
+                 ask(base_url, api_key, [user], tools=[{"type": "function"}])]
         assert all("error" in each for each in found), found
         return {"refused": 4, "n": float("n is not 1" in found[0]["error"]["message"])}
     if how == "leave":
@@ -60,6 +63,9 @@ def run(row, base_url, api_key):
     if how == "branch":
         second = ask(base_url, api_key, [user, message, {"role": "user", "content": "a"}], tools=TOOLS)
         third = ask(base_url, api_key, [user, message, {"role": "user", "content": "b"}], tools=TOOLS)
+        return 0.5
+    if how == "other tools":
+        ask(base_url, api_key, [user, message, {"role": "user", "content": "a"}], tools=None)
         return 0.5
     if how == "edit":
         ask(base_url, api_key, [{"role": "user", "content": "another"}, message, {"role": "user", "content": "b"}], tools=TOOLS)
@@ -195,6 +201,13 @@ def test_another_branch_is_a_further_rollout_of_the_attempt(agent, tmp_path):
     assert tokenizer.decode(other.prompt).endswith("<|im_start|>user\nb<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_the_same_messages_with_other_tools_are_a_further_rollout(agent, tmp_path):
+    one, other = play(agent, ["other tools"], tmp_path)[0]["other tools"]
+    decode = tokenizer_of(CHATML, END).decode
+    assert sampled_text(one) == call("look") and '"name": "look"' in decode(one.prompt)
+    assert len(other.tokens) and not decode(other.prompt).startswith(decode(one.prompt)[:30])
+
+
 def test_a_history_that_the_agent_edits_is_a_further_rollout(agent, tmp_path):
     found, _ = play(agent, ["edit"], tmp_path)
     one, other = found["edit"]
@@ -220,6 +233,16 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     values = {how: rollouts[-1].grade.value for how, rollouts in found.items()}
     assert values == dict.fromkeys(hows, None) | {"endless": 7.0, "well": 1.0, "short": 1.0, "branch": 0.5}
     assert not found["endless"][-1].ended, "more turns than are allowed"
+
+
+def test_the_time_in_which_the_model_answers_is_not_the_agent_s(agent, tmp_path):
+    class Slow(Talker):
+        def sample(self, prompts, names, seed):
+            time.sleep(3)
+            return super().sample(prompts, names, seed)
+
+    found, _ = play(agent, ["well", "hang"], tmp_path, seconds=2.0, engine=Slow(tokenizer_of(CHATML, END), {}))
+    assert [found[how][0].grade.problem for how in ("well", "hang")] == ["", "took longer than 2 s"]
 
 
 def test_a_training_that_stops_ends_its_agents(agent, tmp_path):

@@ -52,6 +52,8 @@ class Counter:
         if how == "hang": time.sleep(300)
         if how == "die": os._exit(1)
         if how == "value": raise ValueError("there is no such way")
+        if how == "slow": return str(time.sleep(1.2))
+        if how == "bytes": return "half of a character: \\udcff"
         if how == "fork" and os.fork() == 0: time.sleep(300)
         raise KeyError("a secret")
 
@@ -201,13 +203,15 @@ def test_attempts_act_hear_and_are_graded(envs):
 
 def test_an_environment_that_fails_leaves_no_grade(envs):
     ways = {
-        "raise": "a tool raised KeyError in line 37",
+        "raise": "a tool raised KeyError in line 39",
         "hang": "a tool took longer than 2 s",
         "die": "a tool ended its process",
-        "fork": "a tool raised KeyError in line 37",
+        "fork": "a tool raised KeyError in line 39",
+        "bytes": "said what the chat template refuses",
     }
     texts = {each: [call("fail", how=each), f"on{END}"] for each in ways} | {f"fine {n}": [f"on{END}"] for n in range(8)}
     texts |= {"reset": [f"on{END}"], "reward": [f"on{END}"]}
+    texts["two slow calls"] = [call("fail", how="slow").replace(END, "") + call("fail", how="slow"), f"on{END}"]
     found, _ = play(envs, "Counter", texts, {each: {"fails": each} for each in ("reset", "reward")}, seconds=2.0)
     problems = {name: rollouts[0].grade.problem for name, rollouts in found.items()}
     assert problems == dict.fromkeys(texts, "") | ways | {
@@ -244,6 +248,8 @@ def test_limits_cut_an_attempt_and_it_is_graded(envs):
     context = len(tokenizer_of(CHATML, END).encode(engine.asked[1]["turns:0:1"], add_special_tokens=False))
     ((room,),) = play(envs, "Counter", {"room": texts["room"]}, longest_context=context - 1, log="room")[0].values()
     assert not room.ended and sampled_text(room) == texts["room"][0]
+    ((room,),) = play(envs, "Counter", {"room": texts["room"]}, longest_context=context, log="fits")[0].values()
+    assert sampled_text(room) == texts["room"][0] * 2, "a context of so many tokens is answered"
 
 
 def test_an_environment_of_trl_and_a_user_who_replies(envs):

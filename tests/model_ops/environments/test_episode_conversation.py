@@ -185,3 +185,16 @@ def test_an_unreadable_call_is_what_was_said():
     assert one.tokenizer.decode(one.talk.context).endswith(
         "</tool_call><|im_end|>\n<|im_start|>tool\nno<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+def test_after_a_turn_that_was_cut_the_conversation_goes_on_in_another_part():
+    """The end of the turn was not sampled, so no token that follows it was ever the policy's context."""
+    talk = Talk(CHATML, "<|im_end|>")
+    ids = talk.spelt("on and o")
+    talk.talk.say(Sampled(np.array(ids), np.full(len(ids), -1, np.float32), 1, False))
+    talk.talk.hear([user("go on")])
+    first, second = talk.talk.parts
+    assert first.tokens == ids and not second.tokens
+    assert talk.tokenizer.decode(second.prompt).endswith(
+        "assistant\non and o<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n"
+    )

@@ -11,8 +11,9 @@ import pytest
 from judge_server import completion, judge_server
 
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader, GraderSettings
-from model_ops.graders.grade import combined
+from model_ops.graders.grade import Failures, combined
 from model_ops.jobs import ModelError
+from model_ops.tasks import SCORERS
 
 
 def answer(text, tokens=1, **message):
@@ -39,11 +40,14 @@ OTHER_CALL = {"function": {"name": "area", "arguments": '{"base": 11}'}}
     [
         ("number", {"answer": "1,250"}, "so it is 1250", "so it is 125"),
         ("number", {"ground_truth": 18}, "#### 18.0", "18 or 19"),
+        ("number", {"answer": 0}, "0", "1"),
+        ("verifier", {"kind": "exact", "answer": 7}, "7", "8"),
         ("number", {"chosen": {"content": "It is 4."}}, "four: 4", "five"),
         ("exact", {"solution": "Paris"}, " Paris ", "paris"),
         ("verifier", {"kind": "regex", "pattern": "^ok"}, "ok then", "no"),
         ("verifier", {"kind": "number", "answer": "3"}, "3", "4"),
         ("json_schema", {"json_schema": {"type": "object", "required": ["a"]}}, '{"a": 1}', '{"b": 1}'),
+        ("json_schema", {"json_schema": {"multipleOf": 0.5}}, "1.5", "9" * 400),
         ({"parts": {"form": {"by": "regex", "pattern": "x+y"}}}, {"pattern": "never"}, "axxy", "y"),
         ("function_call", {"accepted": [{"area": {"base": [10]}}]}, answer("", tool_calls=[CALL]), "area(10)"),
         (
@@ -132,6 +136,16 @@ def test_a_grader_that_mostly_fails_stops_and_names_rows_only(tmp_path):
     assert "row-7, row-1" in str(raised.value) and "secret" not in str(raised.value)
 
 
+def test_a_grader_that_fails_after_a_long_time_stops_as_soon():
+    failures = Failures()
+    for number in range(100):
+        failures.count(f"row-{number}", [Grade(1.0)] * 16)
+    with pytest.raises(ModelError, match=r"the grader failed on 128 of 256 answers: 128 times ended its process \(rows row-x"):
+        for number in range(9):
+            failures.count(f"row-x{number}", [Grade(problem="ended its process")] * 16)
+    assert failures.answers == 1_600 + 8 * 16
+
+
 def prefers(better):
     """A judge that says which place is better: better(text of A, text of B)."""
 
@@ -174,6 +188,26 @@ def test_a_judge_that_gives_no_reply_is_named():
         pytest.raises(ModelError, match=r"no usable reply to 1 of 1 items.*preference\.on_policy\.grader\.parts\.liked\.judge"),
     ):
         grades(judge_of(address), group("a", "b"))
+
+
+def test_a_judge_s_one_bad_reply_to_a_small_call_leaves_no_grade_and_stops_nothing():
+    def better(first, second):
+        return "A" if first < second else "B" if second < first else "neither"
+
+    def rarely(body, number):
+        return completion("?") if "a bad one" in body["messages"][1]["content"] else prefers(better)(body, number)
+
+    with judge_server(rarely) as (address, _), Grader(GraderSettings.model_validate(judge_of(address)), "key") as grader:
+        assert [grade.value for grade in grader.grade([group("a", "b", "c")])[0]] == [1.0, 0.0, -1.0]
+        ((one, other),) = grader.grade([group("a bad one", "b")])
+        assert one == other and (one.value, one.problem) == (None, "liked: the judge gave no usable reply")
+
+
+def test_a_check_that_raises_is_named_and_is_no_grade(monkeypatch):
+    monkeypatch.setitem(SCORERS, "exact", lambda item, text: 1 / len(text))
+    with Grader(GraderSettings.model_validate("exact"), "key") as grader:
+        ((fine, failed),) = grader.grade([group("x", "", answer="x")])
+    assert (fine.value, failed.value, failed.problem) == (1.0, None, "exact: raised ZeroDivisionError")
 
 
 def test_graders_that_cannot_work_are_refused(monkeypatch):

@@ -9,6 +9,8 @@ from preference_rows import pair, verdict, write_preferences
 from safetensors.torch import load_file
 from tiny_models import write_target
 
+from tests.thorough_cases import asked_cases, thorough_except
+
 pytestmark = pytest.mark.xdist_group("preference on processes")
 
 LAYOUTS = {
@@ -50,16 +52,18 @@ for name, mesh in layouts.items():
 
 
 @pytest.fixture(scope="module")
-def output(tmp_path_factory):
+def output(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("preference-on-processes")
     write_target(folder / "model", layers=2)
     for split, numbers in (("train", range(14)), ("validation", range(14, 19))):
         write_preferences(folder / "dataset", [pair(i) for i in numbers], [verdict(i, i % 3 > 0) for i in numbers], split)
-    forked_script(SCRIPT, [folder, json.dumps(LAYOUTS)], folder / "script")
+    asked = asked_cases(request, "layout") | {"one", "one, whole"}
+    layouts = {name: mesh for name, mesh in LAYOUTS.items() if name in asked}
+    forked_script(SCRIPT, [folder, json.dumps(layouts)], folder / "script")
     return folder
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "one" not in name])
+@pytest.mark.parametrize("layout", thorough_except(["fsdp", "cp"], [name for name in LAYOUTS if "one" not in name]))
 @pytest.mark.slow
 def test_two_processes_train_what_one_trains(output, layout):
     one = "one, whole" if layout == "cp" else "one"

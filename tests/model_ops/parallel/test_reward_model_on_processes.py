@@ -67,7 +67,7 @@ def test_two_processes_train_the_reward_model_that_one_trains(tmp_path, tiny_mod
     check({name: CASES[name] for name in FAST}, tmp_path, tiny_model)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_two_processes_train_the_reward_model_that_one_trains_in_every_layout(tmp_path, tiny_model):
     check({name: case for name, case in CASES.items() if name not in FAST}, tmp_path, tiny_model)
 

@@ -60,7 +60,7 @@ def measured(layers, tokens, length, checkpointing, attention="packed", **change
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 @pytest.mark.parametrize(
     ("layers", "vocab", "length"),
-    [(7, 2_000, 64), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((3, 96, 128), (5, 500, 512)))],
+    [(7, 2_000, 64), *(pytest.param(*shape, marks=pytest.mark.thorough) for shape in ((3, 96, 128), (5, 500, 512)))],
 )
 def test_a_step_on_fake_tensors_takes_what_the_real_one_does(layers, vocab, length, checkpointing):
     tokens = 512

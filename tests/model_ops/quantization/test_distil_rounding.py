@@ -25,6 +25,7 @@ from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.quantization.quantized_model import load_quantized
 from model_ops.quantization.registry import SCHEMES
 from model_ops.quantization.straight_through import RoundedLinear
+from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("distil rounding")]
 
@@ -202,7 +203,7 @@ def test_a_twin_shares_tensors_and_computes_the_same(family, tmp_path):
     }
 
 
-@pytest.mark.parametrize("method", ["full", pytest.param("lora", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", thorough_except(["lora"], ["full", "lora"]))
 def test_a_stopped_training_continues_to_the_same_files(place, tmp_path, method):
     class Stops(Progress):
         def report(self, phase, done, total, unit, **numbers):

@@ -58,7 +58,7 @@ def test_products_are_exact_and_equal_on_every_way(monkeypatch, m, k, n):
     def matmul(rows, columns):  # a CPU's own kernel need not be exact
         return (rows.double() @ columns.double()).int()
 
-    monkeypatch.setattr(int8_linear, "int8_matmul", as_on_cuda)
+    monkeypatch.setattr(int8_linear.torch_internals, "int8_matmul", as_on_cuda)
     assert torch.equal(int8_product_padded(left, right).long(), exact)
 
 
@@ -72,7 +72,7 @@ def test_a_cpu_kernel_that_saturates_is_not_used(monkeypatch, largest):
 
     clock = iter(range(100))  # the kernel is faster: the third and fourth readings are further apart
     monkeypatch.setattr(int8_linear.time, "perf_counter", lambda: next(clock) ** 2)
-    monkeypatch.setattr(int8_linear, "int8_matmul", saturating)
+    monkeypatch.setattr(int8_linear.torch_internals, "int8_matmul", saturating)
     int8_linear.kernel_suits_cpu.cache_clear()
     try:
         assert int8_linear.kernel_suits_cpu() == (largest > 32_767)

@@ -164,7 +164,7 @@ def test_drafting_computes_what_training_does(material):
     drafter.begin([text[0, :5].tolist(), text[1, :3].tolist()], torch.stack((text[0, 5], text[1, 3])), captured[:, :5])
     stands = [4, 2]
     for counts in ([3, 1], [2, 4]):  # what each row accepts before the next block, its last token included
-        proposal = drafter.propose(3, 0.0, None)
+        proposal = drafter.propose(3, 0.0, torch.zeros(2, 3))
         for row, j in enumerate(stands):
             expected = torch.stack([logits_of(model, outputs[step][row, j], step) for step in range(3)]).argmax(-1)
             assert proposal.tokens[row].tolist() == expected.tolist()
@@ -175,7 +175,7 @@ def test_drafting_computes_what_training_does(material):
         stands = [j + count for j, count in zip(stands, counts, strict=True)]
     drafter.keep(torch.tensor([1]))
     assert (
-        drafter.propose(3, 0.0, None).tokens[0].tolist()
+        drafter.propose(3, 0.0, torch.zeros(1, 3)).tokens[0].tolist()
         == torch.stack([logits_of(model, outputs[step][1, stands[1]], step) for step in range(3)]).argmax(-1).tolist()
     )
 

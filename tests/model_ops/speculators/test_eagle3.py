@@ -109,7 +109,7 @@ def test_drafting_computes_what_training_trains(newer, num_layers):
     drafter.begin([text[0, :prompt].tolist()], text[:, prompt], captured[:, :prompt])
     torch.testing.assert_close(drafter.hidden, outputs[0][:, 0], atol=1e-4, rtol=1e-3)
     # what it drafts: the chain of steps that training unrolls over its own drafts
-    drafts = drafter.propose(3, 0.0, None).tokens
+    drafts = drafter.propose(3, 0.0, torch.zeros(1, 3)).tokens
     chain = torch.cat((text[:, : prompt + 1], drafts), dim=1)
     known = F.pad(captured[:, :prompt], (0, 0, 0, chain.shape[1] - prompt))
     steps = model.unroll(DocumentWindows(chain, known, torch.tensor([prompt - 1]), 1), 3)

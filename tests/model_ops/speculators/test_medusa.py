@@ -60,7 +60,7 @@ def test_training_and_drafting_compute_the_papers_formula(form):
     begun = [text[0, :5].tolist(), text[1, :5].tolist()]
     drafter.begin(begun, text[:, 5], captured[:, :5])
     for end in (5, 8):
-        proposal = drafter.propose(3, 0.0, None)
+        proposal = drafter.propose(3, 0.0, torch.zeros(2, 3))
         for row in range(2):
             expected = by_definition(model, final[row, end - 1])
             assert model.target_ids[expected.argmax(-1)].tolist() == proposal.tokens[row].tolist()

@@ -128,7 +128,7 @@ def test_drafting_computes_what_training_trains(num_layers):
     outputs = model.unroll(DocumentWindows(text, captured, torch.tensor([prompt - 1]), 6), 4)
     drafter.begin([text[0, :prompt].tolist()], text[:, prompt], captured[:, :prompt])
     for _ in range(2):  # drafting leaves nothing behind
-        drafts = drafter.propose(4, 0.0, None).tokens[0]
+        drafts = drafter.propose(4, 0.0, torch.zeros(1, 4)).tokens[0]
         assert drafts.tolist() == [int(model.target_ids[model.logits(output[0, 0]).argmax()]) for output in outputs]
     drafter.advance(text[:, prompt + 1 : prompt + 5], torch.tensor([4]), captured[:, prompt : prompt + 4])
     drawn = drafter.propose(4, 0.7, torch.rand(1, 4))

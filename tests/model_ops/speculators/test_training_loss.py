@@ -30,7 +30,7 @@ from tests.model_ops.speculators.defined_losses import acceptance, speculator_lo
 pytestmark = pytest.mark.xdist_group("training loss")
 
 STEPS = 3
-DRAWS = [120, pytest.param(300, marks=pytest.mark.slow)]
+DRAWS = [120, pytest.param(300, marks=(pytest.mark.slow, pytest.mark.thorough))]
 """Samples whose mean is compared: with 120 a bias of half their standard deviation is found, with 300 one of a third."""
 
 

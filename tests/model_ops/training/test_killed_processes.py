@@ -8,14 +8,17 @@ import torch
 from forked_script import forked_script
 from safetensors.torch import load_file
 
+from tests.thorough_cases import asked_cases
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("killed processes")]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A folder for each run of train_processes.py; each ended well."""
+def runs(request, tmp_path_factory):
+    """A folder for each run of train_processes.py that a test looks at; each ended well."""
     folder = tmp_path_factory.mktemp("runs")
-    forked_script(Path(__file__).with_name("train_processes.py"), [folder], folder / "printed")
+    names = ["undisturbed", "stopped", *(f"killed {rank}" for rank in asked_cases(request, "rank"))]
+    forked_script(Path(__file__).with_name("train_processes.py"), [folder, *names], folder / "printed")
     for outcome in json.loads((folder / "outcomes.json").read_text()):
         assert outcome["code"] == 0, outcome["stderr"][-3000:]
     return folder

@@ -1,6 +1,6 @@
 """What the tests of killed runs start: a tiny model through the trainer on two processes, in all the ways that they ask for.
 
-    python train_processes.py FOLDER      # {name of a run: exit code, stderr}, as JSON in FOLDER/outcomes.json
+    python train_processes.py FOLDER NAME...      # runs of these names: exit code and stderr, as JSON in FOLDER/outcomes.json
 
 In a run that is disturbed one process sends itself a signal once some steps are done, in its first life only. Rank 0 leaves
 the weights in FOLDER/run/final.safetensors.
@@ -90,9 +90,8 @@ def main(work, rank, step, number):
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    outcomes = []
-    for number, (name, *hit, restarts) in enumerate(RUNS):
+    folder, outcomes = Path(sys.argv[1]), []
+    for number, (name, *hit, restarts) in enumerate(run for run in RUNS if run[0] in sys.argv[2:]):
         (folder / name).mkdir(exist_ok=True)
         outcomes.append(forked_torchrun(main, [folder / name, *hit], folder / f"printed-{number}", restarts=restarts))
     (folder / "outcomes.json").write_text(json.dumps(outcomes))

@@ -46,6 +46,14 @@ def test_every_problem_of_a_recipe_is_said_at_once_with_its_line(cli, tmp_path):
     ]
 
 
+def test_a_taskset_that_cannot_be_read_leaves_no_file(cli, tmp_path):
+    output = tmp_path / "tasks.jsonl"
+    assert "No module named 'verifiers'" in refused(cli, "taskset", "reverse-text", "--output", output, code=1)
+    for env in ("{", "[]", '{"taskset": 3}'):
+        assert "--env is a JSON object, such as" in refused(cli, "taskset", "reverse-text", "--output", output, "--env", env)
+    assert not output.exists()
+
+
 def test_an_empty_log_prefix_is_named(cli, tmp_path):
     (tmp_path / "logs").mkdir()
     said = refused(cli, "run", write(tmp_path), "--lake", tmp_path / "lake")

@@ -142,6 +142,7 @@ def chromium() -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_graph_is_drawn_in_a_browser(webserver, toy, tmp_path):
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture = PICTURES / "asset-graph.png"

@@ -32,9 +32,9 @@ def recipe(tmp_path_factory, toy_recipe):
     return path
 
 
-def start(recipe, lake):
+def start(recipe, lake, select="+sft_model"):
     return subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli", "run", str(recipe), "--lake", str(lake), "--select", "+sft_model"],
+        [sys.executable, "-m", "pipelines.cli", "run", str(recipe), "--lake", str(lake), "--select", select],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -109,8 +109,7 @@ def test_a_run_that_is_killed_and_then_stopped_ends_with_the_same_weights(recipe
 
 @pytest.mark.slow
 def test_a_killed_run_takes_its_worker_with_it(recipe, tmp_path):
-    lake = tmp_path / "lake"
-    process = start(recipe, lake)
+    process = start(recipe, tmp_path / "lake", select="base_model")
 
     def family(words):
         found = []

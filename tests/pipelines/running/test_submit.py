@@ -33,6 +33,7 @@ def stands_in(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_recipe_that_is_no_file_runs_and_is_found_again(place):
     recipe = read_recipe(RECIPE + "evals: {held: {uri: suite.jsonl}}\n", place)
     run = submit(recipe, place / "lake", select=["eval_suite"])

@@ -237,7 +237,7 @@ def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_law_the_order_of_days_and_rows_does_not_matter(data, tmp_path_factory):
     """Texts are drawn from a small set of near and exact copies, so that groups form and chain."""

@@ -119,6 +119,7 @@ def test_a_model_must_be_named():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_worker_embeds_and_equal_texts_are_equal_vectors(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "model_ops"))
     import pyarrow as pa

@@ -21,6 +21,7 @@ from resources.lake.tables import Tables
 from resources.manifests.manifest import Input
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
+from tests.thorough_cases import thorough_except
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("forget chains")]
 
@@ -123,10 +124,16 @@ def lake(tmp_path):
     return lake
 
 
-@pytest.mark.parametrize("emptied", [False, True])
-@pytest.mark.parametrize(("kind", "identifier"), [("user", "ann"), ("interaction", "resp_1")])
-def test_no_byte_of_an_earlier_response_is_left_in_what_goes_on_from_it(lake, kind, identifier, emptied):
-    tables = Tables(lake)
+@pytest.mark.parametrize(
+    "case",
+    thorough_except(
+        [("user", "ann", True), ("interaction", "resp_1", False)],
+        [(*of, emptied) for of in (("user", "ann"), ("interaction", "resp_1")) for emptied in (False, True)],
+    ),
+    ids=str,
+)
+def test_no_byte_of_an_earlier_response_is_left_in_what_goes_on_from_it(lake, case):
+    (kind, identifier, emptied), tables = case, Tables(lake)
     if emptied:  # the links are known, though the texts of raw rows are gone
         remove_old_data(lake, "tutor", RetentionSettings(raw_days=1, old_files_days=0), datetime(2026, 6, 9, tzinfo=UTC))
         assert stale_days(tables, "tutor", CURATION) == []

@@ -118,11 +118,9 @@ def test_two_processes_leave_what_one_leaves(inputs, tmp_path):
     assert [event["done"] for event in progress if event["phase"] == "sft"].count(1) == 3
 
 
-@pytest.mark.parametrize(
-    ("method", "mesh"),
-    [("lora", {"tp": 2}), *(pytest.param(method, {"dp_shard": 2}, marks=pytest.mark.thorough) for method in ("lora", "qlora"))],
-)
+@pytest.mark.parametrize(("method", "mesh"), [("lora", {"tp": 2}), ("lora", {"dp_shard": 2}), ("qlora", {"dp_shard": 2})])
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_adapters_on_two_processes_are_those_of_one(inputs, tmp_path, method, mesh):
     if method == "qlora":
         pytest.importorskip("bitsandbytes")
@@ -161,6 +159,7 @@ def test_a_student_on_two_processes_is_that_of_one(inputs, tmp_path, mesh):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_wrong_model_is_the_workers_own_sentence(inputs, tmp_path):
     with LocalLauncher() as launcher, pytest.raises(WorkerError, match="ep 2 cannot be used with this qwen3 model"):
         launcher.run(sft(inputs, tmp_path / "experts", {"ep": 2}))

@@ -11,6 +11,7 @@ from resources.reading.ingest_notes import notes_on
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
 from tests.resources.records.test_formats import pair, read
+from tests.thorough_cases import thorough_except
 
 ID = "resp_67ccd2bed1ec8190b14f964abc054267"
 
@@ -78,32 +79,33 @@ def test_weak_ids_that_restart_in_a_second_file(tmp_path):
     assert len(rows) == len({row["interaction_id"] for row in rows}) == 6
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        {"response": {"id": ID, "error": {"message": "timeout"}}},
-        {"finish_reason": "length"},
-        {"finish_reason": "in_progress"},
-        {"error": "x"},
-    ],
-)
-@pytest.mark.parametrize("order", ["pw", "wpq", *(pytest.param(order, marks=pytest.mark.thorough) for order in ("wp", "pqw"))])
-def test_the_whole_record_of_an_id_stays(tmp_path, part, order):
-    """In one file, and each in its own."""
-    whole = told(0, ID, at=3)
-    other = (
-        told(0, ID, **{key: value for key, value in part.items() if key != "finish_reason"})
-        if "response" not in part
-        else {**told(0, ID), **part}
-    )
-    if "finish_reason" in part:
-        other["response"]["choices"][0] = {"message": {"role": "assistant", "content": ""}, **part}
-    lines = {"w": whole, "p": other, "q": {**other, "timestamp": 1780290000}}
-    for number, records in enumerate(
-        [[lines[each] for each in order]] if part == {"error": "x"} else [[lines[each]] for each in order]
-    ):
+def cut(place, request_id, kind):
+    """A record of the same request that holds less."""
+    record = told(place, request_id)
+    if kind == "error":
+        record["response"] = {"id": request_id, "error": {"message": "timeout"}}
+    elif kind == "error beside it":
+        record["error"] = "x"
+    else:
+        record["response"]["choices"][0] = {"message": {"role": "assistant", "content": ""}, "finish_reason": kind}
+    return record
+
+
+@pytest.mark.parametrize("order", thorough_except(["pw", "wpq"], ["pw", "wpq", "wp", "pqw"]))
+def test_the_whole_record_of_an_id_stays(tmp_path, order):
+    """In one file (an error beside the answer), and each in its own."""
+    kinds, files = ["error", "length", "in_progress", "error beside it"], [[] for _ in order]
+    for number, kind in enumerate(kinds):
+        name = f"{ID[:-1]}{number}"
+        other = cut(number, name, kind)
+        lines = {"w": told(number, name, at=3), "p": other, "q": {**other, "timestamp": 1780290000}}
+        for place, each in enumerate(order):
+            files[0 if kind == "error beside it" else place].append(lines[each])
+    for number, records in enumerate(files):
         rows, *_ = read(tmp_path, records, name=f"{number}.jsonl")
-    assert [json.loads(row["completion"])["content"] for row in rows] == ["answer 0"]
+    assert sorted(json.loads(row["completion"])["content"] for row in rows) == [
+        f"answer {number}" for number in range(len(kinds))
+    ]
 
 
 def test_an_id_that_comes_back_with_many_contents_identifies_none(tmp_path):

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from test_formats import pair, read
+from test_formats import numbered, pair, read
 
 from model_ops.rendering.server_messages import server_messages
 from resources.records.moments import moment_of
@@ -94,36 +94,31 @@ TIMES = [
 
 
 def test_a_time_is_read_in_the_forms_that_loggers_write(tmp_path):
-    records = [pair(timestamp=written) for written, _ in TIMES]
-    for number, record in enumerate(records):
-        record["request"] = record["request"] | {"messages": [{"role": "user", "content": f"question {number}"}]}
-        record["response"] = record["response"] | {"id": f"chatcmpl-{number}x7f"}
+    records = numbered([pair(timestamp=written) for written, _ in TIMES])
     rows, bad, _, _ = read(tmp_path, records)
     found = {row["request_id"]: row["ts"] for row in rows}
     assert not bad and [found[record["response"]["id"]] for record in records] == [meant for _, meant in TIMES]
 
 
-@pytest.mark.parametrize("absent", ["", " ", 0, "0", 0.0, None, "None", "-", "0001-01-01T00:00:00Z", {"$date": 0}, "null"])
-def test_no_time_is_the_time_of_another_key_or_the_files_day(tmp_path, absent):
-    record = pair(timestamp=absent)
-    record["response"]["created"] = absent
-    other = pair(timestamp=absent, request={"model": "m", "messages": [{"role": "user", "content": "other"}]})
-    other["response"] |= {"id": "r2", "created": EPOCH}
-    rows, bad, _, _ = read(tmp_path, [record, other], name="2026-05-02.jsonl")
-    assert not bad and [row["ts"] for row in rows] == [datetime(2026, 5, 2, tzinfo=UTC), NOON]
-
-
-@pytest.mark.parametrize(
-    "written", ["half past ten", "06/05/2026 12:00:00", "Jun  1 12:00:00", "2026-06-31 12:00:00,5", "12:00:00", "2026-W54-1"]
-)
-def test_a_time_of_an_unknown_form_is_shown(tmp_path, written):
+def timed(written, created):
     record = pair(timestamp=written)
-    record["response"]["created"] = None
-    rows, [bad], _, _ = read(tmp_path, [record])
-    assert not rows and bad["message"] == f"the format of the time is not known: {written}"
-    record["response"]["created"] = EPOCH
-    [row], _, _, _ = read(tmp_path / "second", [record]) if (tmp_path / "second").mkdir() is None else None
-    assert row["ts"] == NOON
+    record["response"]["created"] = created
+    return record
+
+
+def test_no_time_is_the_time_of_another_key_or_the_files_day(tmp_path):
+    absent = ["", " ", 0, "0", 0.0, None, "None", "-", "0001-01-01T00:00:00Z", {"$date": 0}, "null"]
+    records = [*(timed(each, each) for each in absent), *(timed(each, EPOCH) for each in absent)]
+    rows, bad, _, _ = read(tmp_path, numbered(records), name="2026-05-02.jsonl")
+    assert not bad and [row["ts"] for row in rows] == [datetime(2026, 5, 2, tzinfo=UTC)] * len(absent) + [NOON] * len(absent)
+
+
+def test_a_time_of_an_unknown_form_is_shown(tmp_path):
+    unknown = ["half past ten", "06/05/2026 12:00:00", "Jun  1 12:00:00", "2026-06-31 12:00:00,5", "12:00:00", "2026-W54-1"]
+    records = [*(timed(written, None) for written in unknown), *(timed(written, EPOCH) for written in unknown)]
+    rows, bad, _, _ = read(tmp_path, numbered(records))
+    assert [each["message"] for each in bad] == [f"the format of the time is not known: {written}" for written in unknown]
+    assert [row["ts"] for row in rows] == [NOON] * len(unknown)
 
 
 def test_a_time_outside_the_century_is_shown(tmp_path):

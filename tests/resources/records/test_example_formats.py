@@ -212,9 +212,8 @@ def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
     assert [row["params"] and json.loads(row["params"])["masked"] for row in rows] == [None, None, [[1, 2], [3, 4]], [[3, 4]]]
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
+def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path):
+    cases = [
         ({"token_ids": [1, 2, 3], "labels": [1, 2]}, "3 token ids, but 2 labels"),
         ({"token_ids": [1, 2], "loss_mask": [1]}, "a mask of 1"),
         ({"token_ids": [1, 2], "attention_mask": [1]}, "of 1"),
@@ -227,11 +226,11 @@ def test_rows_of_the_same_ids_and_other_labels_are_two(tmp_path):
         ({"token_ids": [1, 2], "labels": [2, -100]}, "not shifted"),
         ({"token_ids": [1, 2], "labels": [-100, -100]}, "nothing to learn"),
         ({"token_ids": [1, 2, 3], "attention_mask": [1, 0, 1]}, "between"),
-    ],
-)
-def test_token_rows_that_do_not_hold_together_are_quarantined(tmp_path, row, words):
-    rows, (bad,), _, _ = read(tmp_path, [row])
-    assert not rows and words in bad["message"]
+    ]
+    rows, bad, _, _ = read(tmp_path, [row for row, _ in cases])
+    assert not rows and len(bad) == len(cases)
+    for each, (row, words) in zip(bad, cases, strict=True):
+        assert words in each["message"], row
 
 
 def test_prompt_and_answer_as_token_ids(tmp_path):

@@ -72,23 +72,33 @@ def read(tmp_path, content, name="log.jsonl", **source):
     return *found, report
 
 
-@pytest.mark.parametrize(
-    ("said", "digest"),
-    [
+def numbered(records):
+    """Each with a question and an id of its own, so that many cases are read at once."""
+    for number, record in enumerate(records):
+        record["request"] = record["request"] | {"messages": [{"role": "user", "content": f"question {number}"}]}
+        record["response"] = record["response"] | {"id": f"chatcmpl-{number}x7f"}
+    return records
+
+
+def answering(**said):
+    record = pair()
+    record["response"] |= said
+    return record
+
+
+def test_answers_of_a_release_name_the_weights_that_served_them(tmp_path):
+    """Whatever other servers write into the same fields is no digest."""
+    cases = [
         ({"system_fingerprint": fingerprint("3f2a91c0d4e5", "ab" * 32)}, "ab" * 32),
         ({"metadata": {"weight_version": fingerprint("3f2a91c0d4e5", "cd" * 32)}}, "cd" * 32),  # SGLang
         ({"system_fingerprint": "fp_44709d6fcb"}, None),
         ({"system_fingerprint": "vllm-0.32.0-1a2b3c4d"}, None),
         ({"system_fingerprint": f"millrace-3f2a91c0d4e5-{'ab' * 31}"}, None),
         ({"metadata": {"weight_version": "default"}}, None),
-    ],
-)
-def test_answers_of_a_release_name_the_weights_that_served_them(tmp_path, said, digest):
-    """Whatever other servers write into the same fields is no digest."""
-    record = pair()
-    record["response"] |= said
-    (row,), _, _, _ = read(tmp_path, [record])
-    assert row["served_model_digest"] == digest and row["release"] == (digest and "3f2a91c0d4e5")
+    ]
+    rows, *_ = read(tmp_path, numbered([answering(**said) for said, _ in cases]))
+    found = [(row["served_model_digest"], row["release"]) for row in rows]
+    assert found == [(digest, digest and "3f2a91c0d4e5") for _, digest in cases]
 
 
 METRICS = {
@@ -213,9 +223,8 @@ def test_tool_arguments_become_json_strings_and_the_hash_does_not_tell(tmp_path)
         assert json.loads(row["messages"])[2]["content"] == '"arguments": {'
 
 
-@pytest.mark.parametrize(
-    ("record", "code", "words"),
-    [
+def test_a_bad_record_is_quarantined_with_a_reason_and_the_good_one_stays(tmp_path):
+    cases = [
         (pair(request="GET /"), "wrong_type", "request is not an object"),
         (pair(request={"model": "m"}), "missing_field", "request.messages"),
         (pair(request={"messages": []}), "wrong_type", "messages"),
@@ -230,13 +239,12 @@ def test_tool_arguments_become_json_strings_and_the_hash_does_not_tell(tmp_path)
         (pair(timestamp="yesterday"), "wrong_type", "time"),
         (pair(timestamp=12), "wrong_type", "time"),
         ([1, 2], "wrong_type", "no object"),
-    ],
-)
-def test_a_bad_record_is_quarantined_with_a_reason_and_the_good_one_stays(tmp_path, record, code, words):
-    rows, (bad,), _, report = read(tmp_path, [pair(), record])
-    assert len(rows) == 1 and report.total.read == 2
-    assert bad["error_code"] == code and words in bad["message"] and bad["source_row"] == 2
-    assert json.loads(bad["raw"]) == record
+    ]
+    rows, bad, _, report = read(tmp_path, [pair(), *(record for record, *_ in cases)])
+    assert len(rows) == 1 and report.total.read == 1 + len(cases)
+    assert [(each["source_row"], each["error_code"]) for each in bad] == [(n, code) for n, (_, code, _) in enumerate(cases, 2)]
+    for each, (record, _, words) in zip(bad, cases, strict=True):
+        assert words in each["message"] and json.loads(each["raw"]) == record
 
 
 def test_failed_requests_are_rows_with_their_error(tmp_path):
@@ -244,20 +252,18 @@ def test_failed_requests_are_rows_with_their_error(tmp_path):
     assert not bad and row["status"] == "failure" and row["error"] == "overloaded" and row["completion"] is None
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_times_in_every_unit(tmp_path):
+    times = [
         1780300000.25,
         1780300000250,
         "1780300000250000",
         1780300000250000000,
         "2026-06-01T07:46:40.25Z",
         "2026-06-01T09:46:40.25+02:00",
-    ],
-)
-def test_times_in_every_unit(tmp_path, written):
-    (row,), *_ = read(tmp_path, [pair(timestamp=written)])
-    assert abs((row["ts"] - datetime(2026, 6, 1, 7, 46, 40, 250000, UTC)).total_seconds()) < 1e-4
+    ]
+    rows, *_ = read(tmp_path, numbered([pair(timestamp=written) for written in times]))
+    wanted = datetime(2026, 6, 1, 7, 46, 40, 250000, UTC)
+    assert [round((row["ts"] - wanted).total_seconds(), 4) for row in rows] == [0] * len(times)
 
 
 def test_a_record_without_time_belongs_to_the_day_of_its_key(tmp_path):
@@ -683,53 +689,48 @@ def test_days_in_keys():
     assert days_in("/a/2026-13-45/x") == [] == days_in("/a/12026-06-031")
 
 
-@pytest.mark.parametrize("error", [None, "", {}, [], False, 0, {"message": None, "code": ""}, "None"])
-def test_an_error_that_says_nothing_is_none(tmp_path, error):
-    inside = pair()
-    inside["response"] |= {"id": "r2", "error": error}
-    rows, bad, _, _ = read(tmp_path, [pair(error=error), inside])
-    assert not bad and [(row["status"], row["error"]) for row in rows] == [("success", None)] * 2
+def test_an_error_that_says_nothing_is_none(tmp_path):
+    nothing = [None, "", {}, [], False, 0, {"message": None, "code": ""}, "None"]
+    records = [*(pair(error=error) for error in nothing), *(answering(error=error) for error in nothing)]
+    rows, bad, _, _ = read(tmp_path, numbered(records))
+    assert not bad and [(row["status"], row["error"]) for row in rows] == [("success", None)] * len(records)
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
+def test_an_error_in_any_form_is_a_failure(tmp_path):
+    errors = [
         ("boom", "boom"),
         (True, "true"),
         (503, "503"),
         (["a"], '["a"]'),
         ({"code": 1}, '{"code":1}'),
         ({"message": "late", "code": None}, "late"),
-    ],
-)
-def test_an_error_in_any_form_is_a_failure(tmp_path, error, words):
-    (row,), bad, _, _ = read(tmp_path, [pair(error=error)])
-    assert not bad and (row["status"], row["error"]) == ("failure", words)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "kept"),
-    [((0, 0, 0), [0, 1, 2]), ((2, 0, 1), [0, 1, 2]), ((None, None, None), [0, 1, 2]), ((1, 1, 4), [0, 1, 2])],
-)
-def test_choices_that_share_a_number_are_numbered_by_place(tmp_path, numbers, kept):
-    choices = [
-        {"index": number, "finish_reason": "stop", "message": {"role": "assistant", "content": f"a{place}"}}
-        for place, number in enumerate(numbers)
     ]
-    stored = {
-        "id": "s",
-        "object": "chat.completion",
-        "created": 1780300000,
-        "messages": [{"role": "user", "content": "q"}],
-        "choices": choices,
-    }
-    answer = {"id": "r1", "choices": choices}
-    for record in (pair(response=answer), litellm(response=answer), stored):
-        place = tmp_path / str(len(list(tmp_path.iterdir())))
-        place.mkdir()
-        rows, bad, _, report = read(place, [record])
-        assert not bad and report.total.repeated == 0 and sorted(row["choice_index"] for row in rows) == kept
-        assert {json.loads(row["completion"])["content"] for row in rows} == {"a0", "a1", "a2"}
+    rows, bad, _, _ = read(tmp_path, numbered([pair(error=error) for error, _ in errors]))
+    assert not bad and [(row["status"], row["error"]) for row in rows] == [("failure", words) for _, words in errors]
+
+
+@pytest.mark.parametrize("form", ["pair", "litellm", "stored"])
+def test_choices_that_share_a_number_are_numbered_by_place(tmp_path, form):
+    records = []
+    for number, numbers in enumerate([(0, 0, 0), (2, 0, 1), (None, None, None), (1, 1, 4)]):
+        name = f"chatcmpl-{number}x7f"
+        choices = [
+            {"index": index, "finish_reason": "stop", "message": {"role": "assistant", "content": f"a{place}"}}
+            for place, index in enumerate(numbers)
+        ]
+        talk, answer = [{"role": "user", "content": f"q{number}"}], {"id": name, "choices": choices}
+        if form == "pair":
+            records.append(pair(request={"model": "m", "messages": talk}, response=answer))
+        elif form == "litellm":
+            records.append(litellm(id=name, trace_id=f"t{number}", messages=talk, response=answer))
+        else:
+            records.append(
+                {"id": name, "object": "chat.completion", "created": 1780300000, "messages": talk, "choices": choices}
+            )
+    rows, bad, _, report = read(tmp_path, records)
+    assert not bad and report.total.repeated == 0 and [row["choice_index"] for row in rows] == [0, 1, 2] * len(records)
+    for place in range(0, len(rows), 3):
+        assert {json.loads(row["completion"])["content"] for row in rows[place : place + 3]} == {"a0", "a1", "a2"}
 
 
 WHO = {

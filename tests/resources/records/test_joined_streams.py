@@ -41,23 +41,27 @@ def _sse(events):
     return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
 
 
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize(
-    "written",
-    [
-        list,
-        _sse,
-        lambda events: [{"event": event["type"], "data": event} for event in events],
-        lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events],
-    ],
-    ids=["list", "text", "wrapped", "texts"],
-)
-def test_a_stream_of_the_responses_api_is_its_response(tmp_path, name, written):
-    [row], bad, _, _ = read(tmp_path, [{"request": {"model": "m", "input": "A canal?"}, "response": written(STREAMS[name])}])
-    said = json.loads(row["completion"])
-    assert not bad and said["content"] == "The Suez canal." and row["request_id"] == "r1" and row["status"] == "success"
-    assert said["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at":"Suez"}'} and row["ts"].hour == 8
-    assert json.loads(row["messages"]) == [{"role": "user", "content": "A canal?"}]
+WRITTEN = {
+    "list": list,
+    "text": _sse,
+    "wrapped": lambda events: [{"event": event["type"], "data": event} for event in events],
+    "texts": lambda events: [{"event": event["type"], "data": json.dumps(event)} for event in events],
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_a_stream_of_the_responses_api_is_its_response(tmp_path, written):
+    records = []
+    for name, events in STREAMS.items():
+        named = json.loads(json.dumps(events).replace('"r1"', f'"resp_{name}x7f"'))
+        records.append({"request": {"model": "m", "input": f"A canal? ({name})"}, "response": WRITTEN[written](named)})
+    rows, bad, _, _ = read(tmp_path, records)
+    assert not bad and [row["request_id"] for row in rows] == [f"resp_{name}x7f" for name in STREAMS]
+    for row, name in zip(rows, STREAMS, strict=True):
+        said = json.loads(row["completion"])
+        assert (said["content"], row["status"], row["ts"].hour) == ("The Suez canal.", "success", 8), name
+        assert said["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at":"Suez"}'}, name
+        assert json.loads(row["messages"]) == [{"role": "user", "content": f"A canal? ({name})"}]
 
 
 @pytest.mark.parametrize(

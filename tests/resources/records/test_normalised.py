@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_formats import litellm, pair, read
+from test_formats import litellm, numbered, pair, read
 
 from resources.records.formats import FORMATS
 from resources.records.inline_media import referenced
@@ -234,9 +234,8 @@ def test_law_what_is_no_media_stays(value):
     assert referenced(value) == value
 
 
-@pytest.mark.parametrize(
-    ("message", "content", "thought"),
-    [
+def test_thoughts_are_kept_apart(tmp_path):
+    cases = [
         ({"content": "4", "reasoning_content": "2 + 2"}, "4", "2 + 2"),
         ({"content": "4", "reasoning": "two"}, "4", "two"),
         ({"content": "<think>\nhm\n</think>\n\n4"}, "4", "hm"),
@@ -251,14 +250,15 @@ def test_law_what_is_no_media_stays(value):
         ({"content": "It ends with </think> and\nso"}, "It ends with </think> and\nso", None),
         ({"content": "a <think> tag\n</think>\nso"}, "a <think> tag\n</think>\nso", None),
         ({"content": 'a "reasoning" word'}, 'a "reasoning" word', None),
-    ],
-)
-def test_thoughts_are_kept_apart(tmp_path, message, content, thought):
-    record = pair()
-    record["response"]["choices"][0]["message"] = {"role": "assistant", **message}
-    (row,), bad, _, _ = read(tmp_path, [record])
-    assert not bad and json.loads(row["completion"]) == {"role": "assistant", "content": content}
-    assert row["reasoning"] == thought
+    ]
+    records = numbered([pair() for _ in cases])
+    for record, (message, _, _) in zip(records, cases, strict=True):
+        record["response"]["choices"] = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", **message}}]
+    rows, bad, _, _ = read(tmp_path, records)
+    assert not bad and [json.loads(row["completion"]) for row in rows] == [
+        {"role": "assistant", "content": content} for _, content, _ in cases
+    ]
+    assert [row["reasoning"] for row in rows] == [thought for *_, thought in cases]
 
 
 def as_parquet(records, **options):

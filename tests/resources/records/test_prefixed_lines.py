@@ -7,6 +7,7 @@ import pytest
 from test_formats import pair, read
 
 from resources.records.objects.prefixed_lines import _record
+from tests.thorough_cases import thorough_except
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -17,23 +18,25 @@ def _logged(number):
     return {key: value for key, value in record.items() if key != "timestamp"}
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    [
-        "2026-06-01T12:00:00.000Z stdout F ",
-        "2026-06-01T12:00:00Z ",
-        "2026-06-01 12:00:00,000 INFO gateway: ",
-        "[2026-06-01 12:00:00] ",
-        "<14>1 2026-06-01T12:00:00Z host app 7 - - ",
-        "INFO:root:",
-        "Jun  1 12:00:00 host app[7]: ",
-        "data: ",
-        "INFO [req{id=1}] ",
-        "[req{id=1}] ",
-        "2026-06-01 12:00:00 INFO ctx={} body=",
-        "[INFO] ",
-    ],
-)
+PREFIXES = [
+    "2026-06-01T12:00:00.000Z stdout F ",
+    "2026-06-01 12:00:00,000 INFO gateway: ",
+    "<14>1 2026-06-01T12:00:00Z host app 7 - - ",
+    "data: ",
+    "INFO [req{id=1}] ",
+]
+FURTHER = [
+    "2026-06-01T12:00:00Z ",
+    "[2026-06-01 12:00:00] ",
+    "INFO:root:",
+    "Jun  1 12:00:00 host app[7]: ",
+    "[req{id=1}] ",
+    "2026-06-01 12:00:00 INFO ctx={} body=",
+    "[INFO] ",
+]
+
+
+@pytest.mark.parametrize("prefix", thorough_except(PREFIXES, [*PREFIXES, *FURTHER]))
 def test_records_behind_a_prefix_are_read_and_other_lines_counted(tmp_path, prefix):
     lines = [
         f"{prefix}Listening on :8000",
