@@ -95,6 +95,7 @@ def decode(
     on_tokens: Callable[[int, list[int], int], None] | None = None,
     on_answer: Callable[[int, Completion], None] | None = None,
     log_probs: bool = False,
+    draft_cost: float | None = None,
 ) -> list[Completion]:
     """Answers to all prompts, in their order, with or without a drafter. Penalties act at any temperature, truncation
     (top-p, top-k, min-p) where tokens are sampled.
@@ -104,6 +105,8 @@ def decode(
     number, its new tokens, and how many of them, the first ones, are accepted drafts; what it raises ends the decoding.
     on_answer is called with a prompt's number and its answer as soon as that has ended.
     log_probs: whether the answers have the log-probability of each token.
+    draft_cost: of one drafted token, as a share of the target's forward pass for it; then each round drafts as many tokens as
+    pay (`DraftLength`), at most num_speculative_tokens. None: always num_speculative_tokens.
 
     Raises ModelError for an empty prompt or one that leaves no room for an answer within the target's positions.
     """
@@ -130,6 +133,7 @@ def decode(
             None if on_tokens is None else lambda row, *said, rows=rows: on_tokens(rows[row], *said),
             None if on_answer is None else lambda row, answer, rows=rows: on_answer(rows[row], answer),
             log_probs,
+            draft_cost,
         )
         batch.run()
         runner.take_back(batch.cache)
@@ -161,12 +165,15 @@ class _Batch:
         on_tokens,
         on_answer,
         log_probs,
+        draft_cost,
     ):
         self.truncation, self.penalties, self.on_tokens, self.log_probs = truncation, penalties, on_tokens, log_probs
         self.on_answer = on_answer
         self.runner, self.drafter, self.prompts = runner, drafter, prompts
         self.eos_ids, self.temperature = eos_ids, temperature
         self.drafts = drafts if drafter is not None else 0
+        pays = drafter is not None and draft_cost is not None
+        self.length = DraftLength(drafts, torch.device(runner.device).type, draft_cost) if pays else None
         room = runner.max_positions
         self.limits = [min(max_new_tokens, room - len(prompt)) for prompt in prompts]
         self.answers = [Completion([], accepted_at=[0] * self.drafts) for _ in prompts]
@@ -223,15 +230,20 @@ class _Batch:
         out = torch.tensor(
             [len(self.answers[row].tokens) + len(self.answers[row].beyond) for row in self.live], device=last.device
         )
+        drafts = self.drafts if self.length is None else self.length.best(len(last))
         # finished rows still in the batch stay at their last position; their outputs are not read
-        offsets = torch.arange(self.drafts + 1, device=last.device)
+        offsets = torch.arange(max(1, drafts) + 1, device=last.device)
         places = (out[:, None] + offsets).clamp_(max=self.uniforms.shape[1] - 1)
         uniforms = self.uniforms.gather(1, places[:, :, None].expand(-1, -1, 3))
         proposal = None
         ids = last[:, None]
         if self.drafts:
-            proposal = self.drafter.propose(self.drafts, self.temperature, uniforms[:, :-1, DRAFT])
+            # a drafter's cache goes on by a draft, also where none is verified
+            proposal = self.drafter.propose(max(1, drafts), self.temperature, uniforms[:, :-1, DRAFT])
+            proposal = proposal if drafts else None
+        if proposal is not None:
             ids = torch.cat((ids, proposal.tokens), dim=1)
+        uniforms = uniforms[:, : ids.shape[1]]
         capture = self.drafter.capture if self.drafter is not None else ()
         hidden, captured = self.runner.forward(ids, self.cache, capture)
         logits = self.runner.logits(hidden)
@@ -249,6 +261,8 @@ class _Batch:
         logs = self._logs_of(logits, emitted)  # before the round's only wait for the device, which is the next line
         read = torch.cat((emitted, accepted[:, None] + 1, drafted[:, None]), dim=1).tolist()
         self.held = [tokens + count for tokens, (*_, count, _) in zip(self.held, read, strict=True)]
+        if self.length is not None and proposal is not None:
+            self.length.see(drafts, [more - 1 for *_, more, _ in read])
         self.cache.longest_has(max(self.held))
         for row, (*tokens, count, proposed), log in zip(self.live, read, logs.tolist(), strict=True):
             if self.finished[row]:
@@ -325,6 +339,38 @@ class _Batch:
         if self.drafter is not None:
             self.drafter.keep(rows)
         return last[rows]
+
+
+class DraftLength:
+    """How many tokens a round drafts: as many as give the most tokens for its cost, by the acceptance of earlier rounds.
+
+    A round of n rows with K drafts costs ROUND_TOKENS + n (K + 1), and each draft `cost` times a round without any; it gives
+    each row 1 token, and one more for each place up to which its drafts were accepted. So a full batch drafts less than its
+    last rows. most: tokens."""
+
+    REMEMBERS, PRIOR, HOPES = 200.0, 8.0, 0.7
+    """Rows whose last drafts count; rows that the hope counts for; the acceptance rate that a batch begins with."""
+
+    def __init__(self, most: int, device: str, cost: float):
+        self._round, self._cost = ROUND_TOKENS.get(device, ROUND_TOKENS_ELSEWHERE), cost
+        self._hoped = self.HOPES ** np.arange(1, most + 1)
+        self._rows, self._accepted = np.zeros(most), np.zeros(most)
+
+    def best(self, rows: int) -> int:
+        """Drafts of the next round."""
+        reached = (self._accepted + self.PRIOR * self._hoped) / (self._rows + self.PRIOR)
+        tokens = 1 + np.concatenate(([0.0], np.minimum.accumulate(reached).cumsum()))
+        drafts = np.arange(len(tokens))
+        costs = self._round + rows * (drafts + 1) + np.maximum(drafts, 1) * self._cost * (self._round + rows)
+        return int((tokens / costs).argmax())
+
+    def see(self, drafts: int, accepted: Sequence[int]) -> None:
+        """Takes in a round with so many drafts. accepted: by row."""
+        left = max(0.0, 1 - len(accepted) / self.REMEMBERS)
+        self._rows *= left
+        self._accepted *= left
+        self._rows[:drafts] += len(accepted)
+        self._accepted[:drafts] += (np.array(accepted)[:, None] > np.arange(drafts)).sum(axis=0)
 
 
 ROUND_TOKENS = {"cpu": 60}

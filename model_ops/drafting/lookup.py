@@ -55,10 +55,12 @@ class LookupDrafter:
             index.extend([token])
 
     def propose(self, count: int, temperature: float, uniforms: Tensor | None = None) -> Proposal:
+        """As Drafter.propose, with as many drafts as the longest proposal has."""
         proposals = [index.propose(count) for index in self.indexes]
-        tokens = torch.tensor([proposal + [0] * (count - len(proposal)) for proposal in proposals])
+        longest = max(map(len, proposals))
+        tokens = torch.tensor([proposal + [0] * (longest - len(proposal)) for proposal in proposals], dtype=torch.int64)
         lengths = torch.tensor([len(proposal) for proposal in proposals])
-        return Proposal(tokens.to(self.device), (torch.arange(count) < lengths[:, None]).to(self.device))
+        return Proposal(tokens.to(self.device), (torch.arange(longest) < lengths[:, None]).to(self.device))
 
     def advance(self, emitted, counts, captured=None) -> None:
         for index, tokens, count in zip(self.indexes, emitted.tolist(), counts.tolist(), strict=True):

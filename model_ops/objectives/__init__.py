@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from model_ops.objectives.preference_batches import PreferencePlan
     from model_ops.objectives.reference_log_probs import ReferenceLogProbs
     from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
-    from model_ops.objectives.rft_settings import TASKSETS, RftSettings
+    from model_ops.objectives.rft_settings import LOOKUP_DRAFTERS, TASKSETS, RftSettings
     from model_ops.objectives.rollout_plan import CANARY_GAP, RolloutPlan
     from model_ops.objectives.rollout_watch import variance_shares
     from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS

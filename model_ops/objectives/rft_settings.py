@@ -8,11 +8,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from model_ops.graders import GraderSettings
+from model_ops.rollouts import EngineName, RolloutServerSettings
 from model_ops.training import TrainingSettings, TuningSettings
 
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
 Advantage = Literal["group", "centred", "leave_one_out", "reinforce_plus"]
 Aggregation = Literal["token", "rollout", "constant"]
+LOOKUP_DRAFTERS = ("ngram", "suffix")
 FILE_AND_NAME = r".*\.py:[^\W\d]\w*$"
 TASKSETS = "verifiers"
 """The agent that plays tasksets of that library."""
@@ -70,6 +72,18 @@ class RftSettings(TuningSettings):
         le=86_400,
         description="environment: most seconds of one call of its methods. agent: most seconds of an attempt, beside those in "
         "which the model answers. Left out: 10, and 300 of an agent",
+    )
+    engine: EngineName = Field(
+        "in_process",
+        description="What samples: in_process, the weights in training; vllm, a server that is started here; or addresses of "
+        "vLLM servers that you started: [reinforcement.md](reinforcement.md#engines)",
+    )
+    server: RolloutServerSettings | None = Field(None, description="The server of `engine: vllm`. Left out: its defaults")
+    drafter: str | None = Field(
+        None,
+        min_length=1,
+        description="in_process: what drafts tokens that the model verifies exactly: ngram, suffix, or the directory of a "
+        "trained drafter of this model. Answers come faster and have the same distribution. Left out: none",
     )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
@@ -222,6 +236,8 @@ class RftSettings(TuningSettings):
         "agent": "none",
         "python": "that of millrace",
         "grader": "the environment or the agent",
+        "drafter": "none",
+        "server": "the defaults of its keys",
         "seconds": "10, of an agent 300",
     }
 
@@ -248,6 +264,10 @@ class RftSettings(TuningSettings):
             yield f"overlong_tokens is given, and overlong is {self.overlong}: leave it out, or set overlong to penalty"
         if self.overlong_tokens is not None and self.overlong_tokens > self.max_new_tokens:
             yield f"overlong_tokens {self.overlong_tokens} is more than max_new_tokens {self.max_new_tokens}: give less"
+        if self.server is not None and self.engine != "vllm":
+            yield "server says how `engine: vllm` is started, and engine is another one: leave server out"
+        if self.drafter is not None and self.engine != "in_process":
+            yield "drafter drafts for `engine: in_process`, and engine is another one: leave drafter out"
         if (self.max_new_tokens_start or 0) > self.max_new_tokens:
             yield (
                 f"max_new_tokens_start {self.max_new_tokens_start} is more than max_new_tokens {self.max_new_tokens}: give less"
@@ -258,6 +278,8 @@ class RftSettings(TuningSettings):
             yield "engines of max_staleness sample all rounds alike: leave temperature_end and max_new_tokens_start out"
         if self.engines > 1 and not self.max_staleness:
             yield "engines sample while the model learns, and max_staleness is 0: set it, or leave engines out"
+        if self.max_staleness and (self.engine != "in_process" or self.drafter is not None):
+            yield "max_staleness samples in processes of its own, without server or drafter: leave engine and drafter out"
         if not self.mesh.alone:
             yield "rft samples in one process: leave mesh out"
 
@@ -298,9 +320,10 @@ class RftSettings(TuningSettings):
 
     @property
     def files(self) -> list[str]:
-        """Files of grading functions, and of the environment or the agent."""
+        """Files of grading functions, and of the environment or the agent; the directory of a trained drafter."""
         named = [named for named in (self.environment, self.agent) if named not in (None, TASKSETS)]
-        return [*self.grader_files, *(each.rpartition(":")[0] for each in named)]
+        drafter = [self.drafter] if self.drafter and self.drafter not in LOOKUP_DRAFTERS else []
+        return [*self.grader_files, *(each.rpartition(":")[0] for each in named), *drafter]
 
     @property
     def grader_files(self) -> list[str]:

@@ -48,6 +48,7 @@ from model_ops.objectives import (
     RolloutPlan,
     variance_shares,
 )
+from model_ops.operations.rollout_engine import open_engine
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
@@ -56,7 +57,6 @@ from model_ops.rollouts import (
     EngineProcesses,
     EngineStart,
     GradedAnswers,
-    InProcessEngine,
     RolloutLog,
     RolloutMaker,
     SampledPrompt,
@@ -117,7 +117,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         return GradedAnswers(ready, tokenizer, answers)
 
     eos_ids, work = end_of_turn_ids(tokenizer) or end_of_text_ids(base), job.output / ".work"
-    engine = InProcessEngine(model, eos_ids, settings)
+    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)
     loss = PolicyLoss(
         settings.loss, settings.given, settings.corrected_by, settings.kl, settings.temperature, settings.max_staleness
     )

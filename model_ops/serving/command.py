@@ -135,9 +135,9 @@ NOT_PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH", "VLLM_API_KEY")
 for a key that nobody sends."""
 
 
-def program_of(server: ServerKind, python: str | None) -> list[str]:
+def program_of(server: ServerKind, python: str | None, section: str = "evaluation.server") -> list[str]:
     """The words before a server's own arguments. python: interpreter of an environment that has the server; None: this
-    environment, or else the server's command on PATH.
+    environment, or else the server's command on PATH. section: of the recipe, for messages.
 
     Raises ModelError if the server is in neither, with what to do.
     """
@@ -145,7 +145,7 @@ def program_of(server: ServerKind, python: str | None) -> list[str]:
     if python is not None:
         if not has_package(python, server):
             raise ModelError(
-                f"evaluation.server.python: {python} runs no Python that has {server}: name the interpreter of an "
+                f"{section}.python: {python} runs no Python that has {server}: name the interpreter of an "
                 f"environment in which {server} is installed"
             )
         return [python, "-m", *module]
@@ -154,9 +154,9 @@ def program_of(server: ServerKind, python: str | None) -> list[str]:
     if server == "vllm" and (command := shutil.which(server)) is not None:
         return [command, *module[1:]]
     raise ModelError(
-        f"evaluation.server: {server} is not installed in this environment"
+        f"{section}: {server} is not installed in this environment"
         f"{' and not on PATH' if server == 'vllm' else ''}: name the interpreter of one that has it in "
-        "evaluation.server.python, or leave evaluation.server out"
+        f"{section}.python, or leave the server out"
     )
 
 

@@ -25,6 +25,7 @@ from pipelines.checks.environment import (
     check_evaluation_server,
     check_packages,
     check_person,
+    check_rollout_server,
     check_serving,
 )
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
@@ -92,6 +93,7 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
         CheckStep("approval", partial(check_person, recipe)),
         CheckStep("serving", partial(check_serving, recipe)),
         CheckStep("server", partial(check_evaluation_server, recipe)),
+        CheckStep("rollouts", partial(check_rollout_server, recipe)),
     ]
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}

@@ -170,6 +170,18 @@ def check_evaluation_server(recipe: Recipe) -> list[CheckFinding]:
     return [ok("server", f"the evaluation starts {asked.kind} with {program[0]}")]
 
 
+def check_rollout_server(recipe: Recipe) -> list[CheckFinding]:
+    """Whether the server that reinforcement fine-tuning starts is installed."""
+    if recipe.rft is None or recipe.rft.engine != "vllm":
+        return []
+    try:
+        program = program_of("vllm", recipe.rft.server.python if recipe.rft.server else None, "rft.server")
+    except ModelError as error:
+        what, _, remedy = str(error).rpartition(": ")
+        return [problem("rollouts", what, remedy)]
+    return [ok("rollouts", f"rft starts vllm with {program[0]}")]
+
+
 def check_person(recipe: Recipe) -> list[CheckFinding]:
     """Who approves and who signs."""
     return [_approver(recipe), *_signers(recipe)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from model_ops.files import template_files
 from model_ops.jobs import ModelError
+from model_ops.objectives import LOOKUP_DRAFTERS
 from model_ops.operations import BASE, LAKE_MODELS, TRAINED
 from model_ops.pruning import refuse_unusable_base
 from model_ops.speculators import ARCHITECTURES
@@ -22,6 +23,8 @@ from resources.sources import absolute_uri, is_local
 
 TASKS = "datasets.rl_prompts.tasks"
 GRADED = "a function of a file, as rewards.py:grade"
+SERVED = ("evaluation", "rft")
+"""Sections that start a server."""
 ACTED = {"environment": "a class of a file, as envs.py:Shop", "agent": "a function of a file, as agent.py:run"}
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -93,8 +96,11 @@ def absolute_places(content: Mapping[str, Any], recipe: RecipeFields) -> dict[st
     for section, settings in (("student", recipe.student), ("teacher", recipe.teacher)):
         if "base" in (given := found.get(section) or {}):
             given["base"] = settings.base
-    if "python" in (server := (found.get("evaluation") or {}).get("server") or {}):
-        server["python"] = recipe.evaluation.server.python
+    for section in SERVED:
+        if "python" in (server := (found.get(section) or {}).get("server") or {}):
+            server["python"] = getattr(recipe, section).server.python
+    if (found.get("rft") or {}).get("drafter"):
+        found["rft"]["drafter"] = recipe.rft.drafter
     drafter = found.get("speculator") or {}
     for key, _, _ in _directories_of_drafter(recipe):
         if key in drafter:
@@ -129,23 +135,28 @@ def _settle_directories(recipe: RecipeFields, home: Path) -> Iterator[tuple[str,
                 yield key, f"there is no directory {settings.model}; give the directory of an embedding model"
         except (_NoPathError, OSError):
             yield key, "this is not a path on this machine; give the directory of an embedding model"
-    for field, word, what in _directories_of_drafter(recipe):
-        given = getattr(recipe.speculator, field)
-        if given in (None, word):
+    named = [("speculator", field, (word,), what) for field, word, what in _directories_of_drafter(recipe)]
+    if recipe.rft is not None:
+        named.append(("rft", "drafter", LOOKUP_DRAFTERS, "a drafter"))
+    for section, field, known, what in named:
+        given = getattr(holder := getattr(recipe, section), field)
+        if given is None or given in known:
             continue
+        words = ", ".join(f"`{word}`" for word in known)
         try:
             place = _absolute(given, home)
-            setattr(recipe.speculator, field, place)
+            setattr(holder, field, place)
             if not Path(place).is_dir():
-                yield f"speculator.{field}", f"there is no directory {place}; give the directory of {what}, or `{word}`"
+                yield f"{section}.{field}", f"there is no directory {place}; give the directory of {what}, or {words}"
         except (_NoPathError, OSError):
-            yield f"speculator.{field}", f"this is not a path on this machine; give the directory of {what}, or `{word}`"
+            yield f"{section}.{field}", f"this is not a path on this machine; give the directory of {what}, or {words}"
 
 
 def _settle_interpreters(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str]]:
     """Makes interpreters absolute. Links stay: an environment's interpreter is one, and is found by its place."""
     for key, settings, wanted in (
         ("evaluation.server.python", recipe.evaluation.server, "a Python interpreter, such as ./venvs/vllm/bin/python"),
+        ("rft.server.python", recipe.rft and recipe.rft.server, "a Python interpreter, such as ./venvs/vllm/bin/python"),
         ("rft.python", recipe.rft, "a Python interpreter, such as ./venvs/agent/bin/python"),
     ):
         if settings is None or settings.python is None:

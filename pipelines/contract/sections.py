@@ -332,6 +332,17 @@ rft:
     Chapter("rft.grader.parts.*.judge", "rft.grader.parts.judge", ""),
     Chapter("rft.held_out_grader", "rft.held_out_grader", ""),
     Chapter(
+        "rft.server",
+        "rft.server",
+        "[reinforcement.md](reinforcement.md#engines) says when a server samples.",
+        """datasets: {rl_prompts: {tasks: {sums: {uri: ./sums.jsonl, task: number}}}}
+rft:
+  grader: verifier
+  engine: vllm
+  server: {arguments: ["--gpu-memory-utilization", "0.4"]}
+""",
+    ),
+    Chapter(
         "reward_model",
         "reward_model",
         "Leave the key out to train none. It learns `datasets.preference`, and takes the [training keys](#training-keys) as "

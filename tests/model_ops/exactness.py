@@ -16,6 +16,8 @@ from model_ops.decoding.decode_loop import Completion, decode
 from model_ops.decoding.incremental import IncrementalModel
 
 ROWS = 6_000
+THREE_TOKENS = [3, 4, 5]
+"""The prompt."""
 
 
 def greedy_text_is_the_targets(target, drafter, num_speculative_tokens: int = 3) -> list[Completion]:
@@ -38,17 +40,10 @@ def six_token_target(layers: int = 2):
 
 
 def sampled_text_is_distributed_as_the_target(target, drafter, num_speculative_tokens: int = 2) -> list[Completion]:
-    """Three tokens after one prompt, over many rows: Pearson's chi-squared against the target's exact joint distribution,
-    at most four standard deviations above its mean."""
-    prompt, vocab = [3, 4, 5], target.config.vocab_size
-    with torch.no_grad():
-        first = target(torch.tensor([prompt])).logits[0, -1].softmax(-1)
-        second = target(torch.tensor([[*prompt, t] for t in range(vocab)])).logits[:, -1].softmax(-1)
-        third = target(torch.tensor([[*prompt, t, u] for t in range(vocab) for u in range(vocab)])).logits[:, -1].softmax(-1)
-    joint = ((first[:, None] * second).flatten()[:, None] * third).flatten()
+    """Three tokens after one prompt, over many rows, have the target's distribution."""
     answers = decode(
         IncrementalModel(target),
-        [prompt] * ROWS,
+        [THREE_TOKENS] * ROWS,
         [str(row) for row in range(ROWS)],
         eos_ids=set(),
         temperature=1.0,
@@ -57,9 +52,24 @@ def sampled_text_is_distributed_as_the_target(target, drafter, num_speculative_t
         num_speculative_tokens=num_speculative_tokens,
         batch_size=2_000,
     )
-    triples = torch.tensor([(answer.tokens[0] * vocab + answer.tokens[1]) * vocab + answer.tokens[2] for answer in answers])
-    found = triples.bincount(minlength=joint.numel()) / ROWS
-    statistic = (((found - joint) ** 2) / joint).sum() * ROWS
+    three_tokens_are_distributed_as_the_target(target, [answer.tokens for answer in answers])
+    return answers
+
+
+def three_tokens_are_distributed_as_the_target(target, answers, temperature: float = 1.0) -> None:
+    """Answers of three tokens after THREE_TOKENS: Pearson's chi-squared against the target's exact joint distribution, at most
+    four standard deviations above its mean."""
+    prompt, vocab = THREE_TOKENS, target.config.vocab_size
+
+    def after(rows):
+        return (target(torch.tensor(rows)).logits[:, -1] / temperature).softmax(-1)
+
+    with torch.no_grad():
+        first, second = after([prompt])[0], after([[*prompt, t] for t in range(vocab)])
+        third = after([[*prompt, t, u] for t in range(vocab) for u in range(vocab)])
+    joint = ((first[:, None] * second).flatten()[:, None] * third).flatten()
+    triples = torch.tensor([(one * vocab + two) * vocab + three for one, two, three in answers])
+    found = triples.bincount(minlength=joint.numel()) / len(answers)
+    statistic = (((found - joint) ** 2) / joint).sum() * len(answers)
     degrees = joint.numel() - 1
     assert statistic < degrees + 4 * (2 * degrees) ** 0.5
-    return answers

@@ -598,6 +598,16 @@ def test_the_server_that_the_evaluation_starts_has_to_be_installed(tmp_path):
     assert told["server"][0][1].startswith("the evaluation starts vllm, and release.serve_on is sglang/h100 -> set")
 
 
+def test_the_server_that_rollouts_start_has_to_be_installed(tmp_path):
+    rewarded = {"datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"}}
+    assert "rollouts" not in found(tmp_path, **rewarded)
+    rewarded["rft"] |= {"engine": "vllm", "server": {"python": "/bin/false"}}
+    [(state, said)] = found(tmp_path, **rewarded)["rollouts"]
+    assert state == "problem" and said.startswith("rft.server.python: /bin/false runs no Python that has vllm -> name the")
+    rewarded["rft"]["server"] = {"python": "/bin/true"}
+    assert found(tmp_path, **rewarded)["rollouts"] == [("ok", "rft starts vllm with /bin/true -> ")]
+
+
 @pytest.fixture
 def predicted(tmp_path, monkeypatch):
     """The forecast of a recipe on a machine of 50 GFLOP/s; devices: its accelerators."""

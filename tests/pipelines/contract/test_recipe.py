@@ -166,6 +166,25 @@ def test_the_evaluations_server_is_an_interpreter_relative_to_the_recipe_and_its
             load_recipe(write(tmp_path, SMALLEST + f"evaluation: {{server: {{python: {wrong}}}}}\n"))
 
 
+def test_the_rollouts_server_and_drafter_are_found_from_the_recipe(tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/python").symlink_to("/bin/sh")
+    rewarded = SMALLEST + "datasets: {rl_prompts: {}}\nrft: {grader: verifier, "
+    served = load_recipe(write(tmp_path, rewarded + "engine: vllm, server: {python: ./venv/python}}\n"))
+    assert served.rft.server.python == str(tmp_path / "venv/python") and served.rft.files == []
+    assert read_recipe(served.as_text(), base=tmp_path / "elsewhere").rft == served.rft
+    drafted = load_recipe(write(tmp_path, rewarded + "drafter: ./venv}\n"))
+    assert drafted.rft.files == [drafted.rft.drafter] == [str(tmp_path / "venv")]
+    assert read_recipe(drafted.as_text(), base=tmp_path / "elsewhere").rft == drafted.rft
+    assert load_recipe(write(tmp_path, rewarded + "drafter: suffix}\n")).rft.files == []
+    for wrong, said in (
+        ("drafter: ./none", r"rft\.drafter: there is no directory .*; give the directory of a drafter, or `ngram`, `suffix`"),
+        ("engine: vllm, server: {python: ./none}", r"rft\.server\.python: there is no program"),
+    ):
+        with pytest.raises(RecipeProblemsError, match=said):
+            load_recipe(write(tmp_path, rewarded + wrong + "}\n"))
+
+
 @pytest.mark.parametrize("word", ["--port", "--host=0.0.0.0", "--trust_remote_code", "--speculative-config", "--api-key"])
 def test_what_the_evaluation_chooses_for_its_server_is_no_argument(tmp_path, word):
     with pytest.raises(RecipeProblemsError, match="the evaluation chooses models, address and drafter itself"):

@@ -28,6 +28,8 @@ def recipe_with(key: Key, value: object) -> tuple[dict, str]:
     path = [NAMES[key.path[0]] if part == ANY_NAME else part for part in key.path]
     if path[0] in ("preference", "reward_model"):
         content["datasets"] = {"preference": {}}
+    if path[:2] == ["rft", "server"]:
+        content |= {"datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier", "engine": "vllm"}}
     at = content
     for part in path[:-1]:
         at = at.setdefault(part, {})

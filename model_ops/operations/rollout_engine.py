@@ -1,0 +1,126 @@
+"""Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses.
+
+engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)     # ends what it started with `opened`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from model_ops.adapters import save_adapter
+from model_ops.drafting import baselines
+from model_ops.files import read_directory
+from model_ops.jobs import ModelError, Progress
+from model_ops.models import read_config, save_model
+from model_ops.objectives import LOOKUP_DRAFTERS, RftSettings
+from model_ops.rollouts import (
+    Engine,
+    InProcessEngine,
+    RolloutDrafting,
+    RolloutServerSettings,
+    VllmEngine,
+    VllmServer,
+    copy_merged,
+    decoding_twin,
+)
+from model_ops.serving import (
+    NotRunnable,
+    ServerFailed,
+    dtype_words,
+    lora_flags,
+    program_of,
+    running_server,
+    server_environment,
+)
+from model_ops.speculators import architecture_of, load_draft_model
+
+MOST_DRAFTS = 8
+"""Tokens drafted at a time; the decoder drafts fewer where fewer pay."""
+ADAPTERS = 3
+"""In the server's memory: the one that samples, the one before, and the one that is loaded."""
+NAME = "policy"
+
+
+def open_engine(
+    settings: RftSettings,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    base: Path,
+    eos_ids: Collection[int],
+    work: Path,
+    opened: ExitStack,
+    progress: Progress,
+) -> Engine:
+    """base: the directory that `model` was loaded from. work: folder for the weights that servers read, and for the server's
+    log. Raises ModelError for a server that does not start or cannot be learnt from, and for a drafter of another model."""
+    if settings.engine == "in_process":
+        return InProcessEngine(model, eos_ids, settings, rollout_drafting(settings.drafter, model, base))
+    adapters = settings.method == "lora"
+    if adapters:
+        write = partial(save_adapter, model, settings.lora, base=str(base))
+    else:  # also what qlora trains: its frozen weights are those of 4 bits
+        twin = decoding_twin(model)
+
+        def write(directory: Path) -> None:
+            copy_merged(model, twin)
+            save_model(twin, tokenizer, directory, next(twin.parameters()).dtype)
+
+    urls = settings.engine
+    if urls == "vllm":
+        progress.event("note", message="rft: vLLM starts, which takes a minute or two")
+        urls = [opened.enter_context(own_server(settings, base, work / "vllm.log", progress))]
+    servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
+    engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
+    opened.callback(engine.close)
+    return engine
+
+
+@contextmanager
+def own_server(settings: RftSettings, base: Path, log: Path, progress: Progress) -> Iterator[str]:
+    """The address of a vLLM server with the model in `base`, for as long as the block runs."""
+    asked = settings.server or RolloutServerSettings()
+    words = list(asked.arguments)
+    if settings.precision == "float32" and not any(word.partition("=")[0] == "--dtype" for word in words):
+        words += ["--dtype", "float32"]
+    words += dtype_words("vllm", base, words)
+    if settings.method == "lora":
+        words += lora_flags.lora_words(settings.lora.rank, ADAPTERS)
+    chosen = ["--served-model-name", NAME, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
+    if not any(word.partition("=")[0] == "--max-model-len" for word in words):
+        chosen += ["--max-model-len", str(settings.max_length)]
+    command = [*program_of("vllm", asked.python, "rft.server"), str(base.absolute()), *chosen, *words]
+    environment = {**server_environment(), "VLLM_SERVER_DEV_MODE": "1", **lora_flags.LOADS_AT_RUNTIME}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        until = {"start_s": asked.start_s, "check": progress.stop_if_requested}
+        with running_server(command, log=log, environment=environment, **until) as server:
+            yield server.url
+    except (NotRunnable, ServerFailed) as error:
+        raise ModelError(f"rft.engine: vLLM does not serve {base.name}: {error}. Its log is {log}") from error
+
+
+def rollout_drafting(name: str | None, model: PreTrainedModel, base: Path) -> RolloutDrafting | None:
+    """The drafter that a recipe names: a lookup, or the directory of a trained one."""
+    if name is None:
+        return None
+    if name in LOOKUP_DRAFTERS:
+        return RolloutDrafting(lambda runner: baselines()[name], MOST_DRAFTS, 0.0)
+    directory = Path(name)
+    if (architecture := architecture_of(read_config(directory))) is not None:
+        defects = architecture.verify(read_config(directory), read_directory(directory), read_config(base))
+        if defects:
+            raise ModelError(f"rft.drafter: {directory} does not draft for {base.name}: {defects[0]}")
+    drafts = load_draft_model(directory).to(model.device)
+    own, whole = (sum(parameter.numel() for parameter in each.parameters()) for each in (drafts, model))
+    longest = min(drafts.longest_chain or MOST_DRAFTS, MOST_DRAFTS)
+
+    def opened(runner):
+        ready = drafts.ready_to_draft(runner.dtype).attach(runner)
+        return ready.drafter(greedy=ready.served_greedily)
+
+    return RolloutDrafting(opened, longest, own / whole)
