@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,8 +80,9 @@ def test_ngram_index_finds_the_earliest_longest_match(tokens, count):
 
 
 def tree_draft(sequences, context, count, options):
-    """The definition, by counting every occurrence: (score, draft) of the best suffix, longer matches winning ties."""
-    best = (0.0, [])
+    """The definition, by counting every occurrence: (score, draft) of the best suffix, longer matches winning ties. Shares and
+    scores are float32, as in ArcticInference, so that what is a tie is the same."""
+    best = (np.float32(0), [])
     for length in range(1, min(len(context), options.max_tree_depth)):
         after = [
             (s, i + length) for s in sequences for i in range(len(s) - length + 1) if s[i : i + length] == context[-length:]
@@ -88,7 +90,7 @@ def tree_draft(sequences, context, count, options):
         if not after:
             break
         limit = min(count, int(length * options.max_spec_factor + 1e-6), options.max_tree_depth - length)
-        draft, probability, score = [], 1.0, 0.0
+        draft, probability, score = [], np.float32(1), np.float32(0)
         while len(draft) < limit:
             counts = {}
             for s, i in after:
@@ -98,13 +100,13 @@ def tree_draft(sequences, context, count, options):
                         token = s[i]
             if not counts:
                 break
-            probability *= counts[token] / len(after)
-            if probability < options.min_token_prob:
+            probability *= np.float32(counts[token]) / np.float32(len(after))
+            if probability < np.float32(options.min_token_prob):
                 break
             draft.append(token)
             score += probability
             after = [(s, i + 1) for s, i in after if i < len(s) and s[i] == token]
-        if score >= best[0] - 1e-6:
+        if score >= best[0]:
             best = (score, draft)
     return best
 
