@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -222,15 +224,19 @@ def test_an_environment_that_fails_leaves_no_grade(envs):
     assert values == {name: None if problems[name] else 0.0 for name in texts}
     assert len(found["reset"][0].tokens) == 0 and sampled_text(found["die"][0]) == texts["die"][0]
     if sys.platform == "linux":
-        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
-        assert not [line for line in lines if str(envs).encode() in line], "no process is left"
+        deadline = time.monotonic() + 20  # a killed process ends when the machine lets it run
+        while (left := processes_with(str(envs))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left, "no process is left"
 
 
-def readable(path):
-    try:
-        return bool(path.read_bytes())
-    except OSError:
-        return False
+def processes_with(text):
+    """Command lines that hold the text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return [line for line in found if text.encode() in line]
 
 
 def test_an_environment_that_mostly_fails_stops_the_training(envs):
