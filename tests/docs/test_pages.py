@@ -32,7 +32,7 @@ def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
         (tmp_path / "models" / directory).mkdir(parents=True)
     for file in ("sums.py", "agent.py"):
         (tmp_path / file).touch()
-    for environment in ("agent", "vf"):
+    for environment in ("agent", "vf", "vllm"):
         (folder := tmp_path / "venvs" / environment / "bin").mkdir(parents=True)
         (folder / "python").symlink_to(sys.executable)
     whole = block.page == "docs/recipes.md" or "workload" in content
