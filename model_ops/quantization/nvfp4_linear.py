@@ -25,7 +25,7 @@ SCALE_OF_ZEROS = 0.125
 """Stored scale of a group that is too small for e4m3, as compressed-tensors writes it."""
 
 
-def global_scale(largest: Float32[Tensor, ""]) -> Float32[Tensor, ""]:
+def global_scale(largest: Float32[Tensor, "*one"]) -> Float32[Tensor, "*one"]:
     """The global scale of values up to `largest`; 1 for zeros."""
     return (LARGEST_SCALE * LARGEST / largest).nan_to_num(nan=1.0, posinf=1.0)
 
