@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,12 @@ def interval(low: float, high: float, digits: int = 1) -> list[str]:
 def repeated(r: Result, key: str, rounded: Callable[[float], str]) -> list[str]:
     """A median over repeats with its smallest and largest value."""
     return [rounded(x) for x in (r(key), *r("spread", key))]
+
+
+def preference_figures(kind: str, workload: str, r: Result) -> list[str]:
+    found = r(kind, workload)
+    spread = found["spread"]["speed_ratio"]
+    return [hundredth(x) for x in (found["speed_ratio"], *spread, found["cpu_ratio"], found["memory_ratio"])]
 
 
 def tau(r: Result, drafter: str, temperature: float) -> list[str]:
@@ -671,6 +678,16 @@ CLAIMS: list[Claim] = [
             str(sum(len(r(product, "keys_lost")) for product in PRODUCTS)),
             str(len(r("slow_errors"))),
         ],
+    ),
+    *(
+        (
+            PAGE,
+            f"{kind.upper()}, 10M parameters, {length} prompts",
+            "preference_peers",
+            partial(preference_figures, kind, workload),
+        )
+        for kind in ("dpo", "kto")
+        for workload, length in (("airline", "long"), ("oasst", "short"))
     ),
     (
         PAGE,
