@@ -75,6 +75,12 @@ def open_engine(
         progress.event("note", message="rft: vLLM starts, which takes a minute or two")
         urls = [opened.enter_context(own_server(settings, base, work / "vllm.log", progress))]
     servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    if tied and not adapters and any(server.on_cpu for server in servers):
+        raise ModelError(
+            f"rft.engine: the head of {base.name} is its embeddings, and on a CPU vLLM 0.32 goes on with the old head when it "
+            "reloads weights: train with method lora, or sample in_process"
+        )
     engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
     opened.callback(engine.close)
     return engine

@@ -54,7 +54,8 @@ class VllmServer:
             model = config["model_config"]
             name, mode, self.longest = model["served_model_name"], model["logprobs_mode"], int(model["max_model_len"])
             self.model = name if isinstance(name, str) else name[0]
-            self.exact = "float32" in str(model["dtype"]) and "cpu" in str(config["device_config"])
+            self.on_cpu = "cpu" in str(config["device_config"])
+            self.exact = self.on_cpu and "float32" in str(model["dtype"])
             takes = config.get("lora_config") is not None and bool(environment.get(LOADS_ADAPTERS))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ModelError(f"rft.engine: {url} does not describe itself as vLLM 0.32 does: start that version") from error

@@ -36,14 +36,15 @@ LORA = {"method": "lora", "learning_rate": 3e-2}
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     folder = tmp_path_factory.mktemp("engines")
-    write_target(folder / "model", layers=2, vocab_size=300)
-    write_target(folder / "other", layers=2, vocab_size=300, seed=5)
+    write_target(folder / "model", layers=2, vocab_size=300, tied=False)
+    write_target(folder / "other", layers=2, vocab_size=300, tied=False, seed=5)
+    write_target(folder / "tied", layers=2, vocab_size=300)
     write_prompts(folder / "prompts")
     return folder
 
 
-def run(start, output, **settings):
-    inputs = {"model": start / "model", "prompts": start / "prompts"}
+def run(start, output, model="model", **settings):
+    inputs = {"model": start / model, "prompts": start / "prompts"}
     return rft.run(Job(operation="rft", inputs=inputs, output=output, settings={**SHORT, **settings}), Progress())
 
 
@@ -112,6 +113,14 @@ def test_outside_float32_a_small_gap_is_stored_and_no_error(start, tmp_path):
     with policy_server(start / "model", dtype="torch.bfloat16", forgets_temperature=True) as server:
         run(start, tmp_path / "out", engine=server.url, temperature=0.9)
     assert all(1e-3 < step["canary_gap"] < 0.5 for step in steps_of(tmp_path / "out"))
+
+
+def test_a_server_on_a_cpu_keeps_the_head_of_tied_embeddings(start, tmp_path):
+    """Seen in vLLM 0.32: after a reload its log-probabilities are 0.9 nats off."""
+    with policy_server(start / "tied") as server:
+        with pytest.raises(ModelError, match="goes on with the old head when it reloads weights: train with method lora"):
+            run(start, tmp_path / "full", model="tied", engine=server.url)
+        run(start, tmp_path / "lora", model="tied", engine=server.url, **LORA)
 
 
 def test_no_server_is_a_sentence(start, tmp_path, monkeypatch):

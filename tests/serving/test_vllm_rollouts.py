@@ -36,7 +36,7 @@ def largest_gap(model, prompts, said, temperature):
 def test_each_sync_brings_the_present_weights(python, tmp_path, monkeypatch, method):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    write_target(tmp_path / "model", layers=2, vocab_size=300, head_dim=32)
+    write_target(tmp_path / "model", layers=2, vocab_size=300, head_dim=32, tied=method == "lora")
     settings = RftSettings.model_validate(
         {
             "grader": "verifier", "engine": "vllm", "server": {"python": str(python), "arguments": ["--enforce-eager"]},
