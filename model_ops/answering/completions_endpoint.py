@@ -16,8 +16,6 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import urllib3
-
 from model_ops.answering.endpoint_settings import EndpointSettings
 from model_ops.answering.openai_api import MissingKeyError, OpenAiApi
 from model_ops.answering.sampling_parameters import Sampling
@@ -95,14 +93,7 @@ class CompletionsEndpoint:
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         where = self.settings.base_url
-        try:
-            response = self._api.request(method, path, body)
-        except urllib3.exceptions.HTTPError as error:
-            reason = type(getattr(error, "reason", None) or error).__name__
-            raise ModelError(
-                f"answers.endpoint: {where} does not reply ({reason}): start the server and run the step again; "
-                "finished answers are kept"
-            ) from error
+        response = self._api.reply("answers.endpoint", method, path, body)
         if response.status != 200:
             raise ModelError(
                 f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "

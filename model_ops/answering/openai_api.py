@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from model_ops.answering.endpoint_settings import EndpointSettings
+from model_ops.jobs import ModelError
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)
 """Retryable HTTP statuses."""
@@ -95,6 +96,18 @@ class OpenAiApi:
             redirect=False,
             preload_content=preload_content,
         )
+
+    def reply(self, key: str, method: str, path: str, body: dict[str, Any] | None = None) -> urllib3.BaseHTTPResponse:
+        """As `request`, for a step that keeps what was answered. key: of the recipe, where the server is named. Raises
+        ModelError for a server that does not reply."""
+        try:
+            return self.request(method, path, body)
+        except urllib3.exceptions.HTTPError as error:
+            reason = type(getattr(error, "reason", None) or error).__name__
+            raise ModelError(
+                f"{key}: {self.base_url} does not reply ({reason}): start the server and run the step again; "
+                "finished answers are kept"
+            ) from error
 
     def read(self, response: urllib3.BaseHTTPResponse, most_bytes: int, timeout_s: float) -> bytes | None:
         """Content of a reply that was requested with preload_content=False; None if it is longer, or takes longer in all."""

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -38,7 +37,6 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
 from model_ops.objectives import (
-    CANARY_GAP,
     LANES,
     TASKSETS,
     AsynchronousPlan,
@@ -48,14 +46,12 @@ from model_ops.objectives import (
     RolloutPlan,
     variance_shares,
 )
-from model_ops.operations.rollout_engine import open_engine
+from model_ops.operations.rollout_engine import open_engine, open_processes
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import (
     ROLLOUT_ROWS,
-    EngineProcesses,
-    EngineStart,
     GradedAnswers,
     RolloutLog,
     RolloutMaker,
@@ -63,7 +59,7 @@ from model_ops.rollouts import (
     read_sampled_prompts,
 )
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import TuningSettings, load_to_tune, save_tuned, train
+from model_ops.training import load_to_tune, save_tuned, train
 
 RISE = 0.1
 """Of the mean grade, from which something was learnt."""
@@ -134,7 +130,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         "progress": progress,
     }
     if settings.max_staleness:
-        engines = opened_engines(job, settings, model, eos_ids, prompts, opened)
+        engines = open_processes(settings, model, base, eos_ids, prompts[0].tokens, work, opened)
         asynchronous = AsynchronousPlan(prompts, makers, engines, **shared)
         opened.callback(asynchronous.close)
         plan: RolloutPlan = asynchronous
@@ -165,32 +161,6 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         progress.event("warning", message=f"rft: {RULED.format(part=part, share=shares[part])}")
     whole |= {f"variance_of_{name}": share for name, share in shares.items()}
     return result.metrics({**counts, **before, **whole, **numbers, "prompts": len(prompts)})
-
-
-def opened_engines(
-    job: Job, settings: RftSettings, model: nn.Module, eos_ids: Collection[int], prompts: list[SampledPrompt], opened: ExitStack
-) -> EngineProcesses:
-    """Engines in processes of their own. On a CPU each takes its share of the job's threads from those of the training."""
-    device, own = next(model.parameters()).device, torch.get_num_threads()
-    threads = max(1, own // (1 + settings.engines))
-    if device.type == "cpu":
-        opened.callback(torch.set_num_threads, own)
-        torch.set_num_threads(max(1, own - settings.engines * threads))
-    work, dumped = job.output / ".work", settings.model_dump(mode="json")
-    start = EngineStart(
-        base=str(job.input("model")),
-        tuning={name: dumped[name] for name in TuningSettings.model_fields},
-        policy=str(work / "policy.safetensors"),
-        eos_ids=sorted(eos_ids),
-        temperature=settings.temperature,
-        max_new_tokens=settings.max_new_tokens,
-        batch_size=settings.batch_size,
-        threads=threads,
-        device=str(device),
-    )
-    found = EngineProcesses(model, start, settings.engines, prompts[0].tokens, settings.precision, CANARY_GAP, work)
-    opened.callback(found.close)
-    return found
 
 
 def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> bool:

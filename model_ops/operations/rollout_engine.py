@@ -1,6 +1,8 @@
-"""Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses.
+"""Opens the engine that a recipe names: in process, alone or with a drafter; a vLLM server of its own; servers at addresses;
+processes that sample while the model is in training.
 
 engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)     # ends what it started with `opened`
+engines = open_processes(settings, model, base, eos_ids, prompts[0].tokens, work, opened)
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.adapters import save_adapter
@@ -17,12 +20,15 @@ from model_ops.drafting import baselines
 from model_ops.files import read_directory
 from model_ops.jobs import ModelError, Progress
 from model_ops.models import read_config, save_model
-from model_ops.objectives import LOOKUP_DRAFTERS, RftSettings
+from model_ops.objectives import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings
 from model_ops.rollouts import (
     Engine,
+    EngineProcesses,
+    EngineStart,
     InProcessEngine,
     RolloutDrafting,
     RolloutServerSettings,
+    Tokens,
     VllmEngine,
     VllmServer,
     copy_merged,
@@ -38,6 +44,7 @@ from model_ops.serving import (
     server_environment,
 )
 from model_ops.speculators import architecture_of, load_draft_model
+from model_ops.training import TuningSettings
 
 MOST_DRAFTS = 8
 """Tokens drafted at a time; the decoder drafts fewer where fewer pay."""
@@ -84,6 +91,39 @@ def open_engine(
     engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
     opened.callback(engine.close)
     return engine
+
+
+def open_processes(
+    settings: RftSettings,
+    model: PreTrainedModel,
+    base: Path,
+    eos_ids: Collection[int],
+    probe: Tokens,
+    work: Path,
+    opened: ExitStack,
+) -> EngineProcesses:
+    """Engines in processes of their own. On a CPU each takes its share of the job's threads from those of the training. probe:
+    a text by which each exchange of weights is checked."""
+    own = torch.get_num_threads()
+    threads = max(1, own // (1 + settings.engines))
+    if model.device.type == "cpu":
+        opened.callback(torch.set_num_threads, own)
+        torch.set_num_threads(max(1, own - settings.engines * threads))
+    dumped = settings.model_dump(mode="json")
+    start = EngineStart(
+        base=str(base),
+        tuning={name: dumped[name] for name in TuningSettings.model_fields},
+        policy=str(work / "policy.safetensors"),
+        eos_ids=sorted(eos_ids),
+        temperature=settings.temperature,
+        max_new_tokens=settings.max_new_tokens,
+        batch_size=settings.batch_size,
+        threads=threads,
+        device=str(model.device),
+    )
+    found = EngineProcesses(model, start, settings.engines, probe, settings.precision, CANARY_GAP, work)
+    opened.callback(found.close)
+    return found
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import urllib3
 
 from model_ops.answering import NEUTRAL, OpenAiApi
 from model_ops.jobs import ModelError
@@ -113,14 +112,7 @@ class VllmServer:
     def asked(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> Any:
         """The reply's JSON, or its text. wants: what the server must be for this. Raises ModelError if it refuses."""
         todo = f": {wants}" if wants else ""
-        try:
-            response = self._api.request(method, path, body)
-        except urllib3.exceptions.HTTPError as error:
-            reason = type(getattr(error, "reason", None) or error).__name__
-            raise ModelError(
-                f"rft.engine: {self.url} does not reply ({reason}): start the server and run the step again; "
-                "finished answers are kept"
-            ) from error
+        response = self._api.reply("rft.engine", method, path, body)
         if response.status != 200:
             raise ModelError(f"rft.engine: {self.url}{path.partition('?')[0]} refuses with HTTP {response.status}{todo}")
         try:
