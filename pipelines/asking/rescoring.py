@@ -46,7 +46,8 @@ def rescored(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Man
         raise RescoreError(f"{error}; `millrace run RECIPE --select +rft_model` makes what is missing") from error
     if model.config["grader"] is None:
         raise RescoreError(f"the answers of rft_model {model.version} are attempts of several turns, which no grader reads")
-    with at_work(lake), LocalLauncher() as launcher:
+    log = lake.root / "rescored" / recipe.workload / "worker.log"  # a grader's traceback is no answer to who asked
+    with at_work(lake), LocalLauncher(worker_log=log) as launcher:
         workshop, settings = Workshop(registry, launcher, recipe.threads), RescoreSettings(grader=grader)
         try:
             made = workshop.train("rescored_answers", "rescore", settings, inputs, None, kind="dataset", outside=grader.files)
