@@ -15,6 +15,7 @@ from model_ops.rollouts import SampledPrompt
 
 AGENT = """
 import asyncio, json, os, time, urllib.request, urllib.error, socket
+from pathlib import Path
 from urllib.parse import urlparse
 
 TOOLS = [{"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}]
@@ -34,7 +35,7 @@ def run(row, base_url, api_key):
         return 1
     if how == "long":
         error = ask(base_url, api_key, [{"role": "user", "content": "q" * 20_000}])["error"]
-        assert error["code"] == "context_length_exceeded"
+        Path(__file__).with_name("code").write_text(str(error["code"]))
         return 0.0
     if how == "hang":
         time.sleep(300)
@@ -221,6 +222,7 @@ def test_an_agent_that_fails_leaves_no_grade(agent, tmp_path):
     problems = {how: rollouts[-1].grade.problem for how, rollouts in found.items() if rollouts[-1].grade.problem}
     assert {how: found[how][-1].grade for how in ("gives up", "long")} == {"gives up": Grade(), "long": Grade()}, "no failures"
     assert not any(each.ended for how in ("gives up", "long") for each in found[how])
+    assert (agent / "code").read_text() == "context_length_exceeded"
     line = 1 + AGENT.split("\n").index('        raise KeyError("a secret")')
     assert problems == {
         "nothing": "asked the model nothing",

@@ -81,7 +81,9 @@ def test_checks_by_name_take_what_is_right_from_the_row(grader, columns, right, 
     ],
 )
 def test_a_row_with_nothing_to_verify_has_no_grade(grader, columns):
-    assert grades(grader, group("4", **columns)) == [[None]]
+    with Grader(GraderSettings.model_validate(grader), "preference.on_policy.grader") as opened:
+        [[grade]] = opened.grade([group("4", **columns)])
+    assert (grade.value, grade.problem) == (None, ""), "no grade, and no failure"
 
 
 def test_length_falls_from_its_bound_to_twice_as_much():
