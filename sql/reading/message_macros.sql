@@ -6,9 +6,9 @@ create or replace temp macro called(said) as
 case
     when regexp_matches(said, '<[|｜]|[|｜]>|</?s>|<(eos|bos|eoa|pad)>|_of_turn>|\[/?INST\]|<(unused|SPECIAL_|/think|thought)|think▷|\[THINK|\[\||seed:|\[e~\[|\\u003[cC]|"custom"')
         or contains(said, '"function') and (
-            regexp_matches(said, '"arguments"\s*:\s*([^"\s]|"\s*null\s*")')
+            regexp_matches(said, '"arguments"\s*:\s*([^"\s]|"(\s|\\[nrt])*null(\s|\\[nrt])*")')
             or len(regexp_extract_all(said, '"function(_call)?"\s*:\s*\{'))
-                > len(regexp_extract_all(said, '"arguments"\s*:\s*"\s*[^"\s]'))
+                > len(regexp_extract_all(said, '"arguments"\s*:\s*"(\s|\\[nrt])*([^"\s\\]|\\[^nrt])'))
         )
         then normal_messages(said)
     else said

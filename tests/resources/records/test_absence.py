@@ -45,6 +45,17 @@ def test_a_call_without_arguments_calls_a_tool_without_parameters(tmp_path):
     assert json.loads(row["messages"])[2]["function_call"] == {"name": "now", "arguments": "{}"}
 
 
+def test_blank_arguments_are_none_in_every_way_to_write_a_blank(tmp_path):
+    blanks = ["\n", "\t ", " \r\n", "\nnull\n", "\n{}"]
+    records = [pair(request={"model": "m", "messages": [{"role": "user", "content": f"case {n}"}]}) for n in range(len(blanks))]
+    for blank, record in zip(blanks, records, strict=True):
+        call = _call("a", arguments=blank)
+        record["response"]["choices"][0]["message"] = {"role": "assistant", "content": None, "tool_calls": [call]}
+    rows, bad, _, _ = read(tmp_path, records)
+    calls = [json.loads(row["completion"])["tool_calls"][0]["function"]["arguments"] for row in rows]
+    assert not bad and sorted(each.strip() for each in calls) == ["{}"] * len(blanks)
+
+
 @pytest.mark.parametrize("form", ["object", "text"])
 @pytest.mark.parametrize("given", [{}, {"arguments": None}, {"arguments": ""}, {"arguments": "  "}])
 def test_a_template_is_given_empty_arguments(form, given):
