@@ -454,3 +454,10 @@ def test_it_learns_while_an_engine_samples_and_its_log_probabilities_are_those_o
                 torch.testing.assert_close(torch.tensor(each.log_probs), logs, rtol=0, atol=1e-4)
                 checked += 1
     assert settings or checked == 40
+
+
+def test_a_cut_answer_keeps_the_versions_of_its_first_tokens():
+    answer = Sampled(np.array([7, 8, 9], np.int32), np.array([-1, -2, -3], np.float32), 4, True, np.array([4, 4, 5]))
+    cut, plain = answer.cut(2), Sampled(answer.tokens, answer.log_probs, 4, True).cut(1)
+    assert cut.tokens.tolist() == [7, 8] and cut.log_probs.tolist() == [-1, -2] and not cut.ended
+    assert cut.token_versions.tolist() == [4, 4] and plain.token_versions.tolist() == [4]
