@@ -10,7 +10,6 @@ escaped; colours of text and axes follow the page.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,7 +120,7 @@ def _number(value: float) -> str:
         return f"{value:,.0f}"
     if abs(value) < 0.001:
         return f"{value:.1e}".replace("e-0", "e-")
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}g}" if abs(value) < 0.1 else f"{value:.2g}"
+    return f"{value:.2g}"
 
 
 LOSSES, ACCEPTANCE = "Models on held-out sessions", "Acceptance length"

@@ -346,6 +346,7 @@ def test_charts_escape_names_and_bear_any_number():
     )
     assert "<script>" not in made and "a &amp; b" in made and "nan" not in made and "\u2026" in made
     assert lines("one", {"only": [(4, 2.0)]}, "x", "y").count("<circle") == 1
+    assert ">0.053<" in lines("small", {"only": [(4, 0.05258)]}, "x", "y"), "a longer number is cut by the page's edge"
 
 
 @pytest.mark.parametrize(
