@@ -89,15 +89,15 @@ class AsynchronousPlan(RolloutPlan):
             if not self._lanes:
                 self._begin(number)
             self._news.notify_all()
-            told = -1
+            reported = -1  # groups
             while self._running[number] or self._missing(number, self._ready[number]):
                 if self._failure is not None:
                     raise self._failure
                 self._progress.stop_if_requested()
                 done, running = len(self._ready[number]), self._running[number]
-                if done > told:
+                if done > reported:
                     left = running + self._missing(number, self._ready[number], running)
-                    self._progress.report("rollouts", told := done, done + left, "prompts")
+                    self._progress.report("rollouts", reported := done, done + left, "prompts")
                 self._news.wait(WAIT_S)
             self._open += 1
             return self._ready.pop(number), self._engines.gap

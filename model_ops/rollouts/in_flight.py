@@ -56,15 +56,15 @@ class InFlightEngine(InProcessEngine):
         self._exchange()
         versions: list[list[int]] = [[] for _ in prompts]
 
-        def heard(place: int, tokens: list[int], accepted: int) -> None:
+        def note_versions(place: int, tokens: list[int], accepted: int) -> None:
             versions[place] += [self._version] * len(tokens)
 
-        def ended(place: int, answer: Completion) -> None:
+        def pass_on(place: int, answer: Completion) -> None:
             each = np.array(versions[place], np.int64)
             tokens, log_probs = np.array(answer.tokens, np.int32), np.array(answer.log_probs, np.float32)
             on_answer(place, Sampled(tokens, log_probs, int(each[0]), answer.finish_reason == "stop", each))
 
-        self._decoded(prompts, names, seed, log_probs=True, runner=self, on_tokens=heard, on_answer=ended)
+        self._decoded(prompts, names, seed, log_probs=True, runner=self, on_tokens=note_versions, on_answer=pass_on)
 
     def _exchange(self) -> bool:
         """Whether there were new weights, which are taken."""
