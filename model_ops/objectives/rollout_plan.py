@@ -30,7 +30,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.documents import MICRO_BATCH_TOKENS
+from model_ops.documents import MICRO_BATCH_TOKENS, Document
 from model_ops.files import bare
 from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
@@ -146,14 +146,19 @@ class RolloutPlan:
         return self._batches(mine, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers)
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> RolloutBatch:
-        """A group of the longest prompt with the longest answers, as many as a micro-batch holds."""
-        prompt = max(self.prompts, key=lambda prompt: len(prompt.ids)).tokens
-        length = self._longest
+        """A step's groups of the longest prompt with the longest answers, or as many answers of one as a micro-batch holds."""
+        prompt, length = max(self.prompts, key=lambda prompt: len(prompt.ids)).tokens, self._longest
         answer = Sampled(np.zeros(length, np.int32), np.zeros(length, np.float32), 0, ended=True)
         made = LearntRollout(Rollout.of(prompt, answer, Grade(0.0)), 0, 1.0, 1.0, 1.0)
-        count = max(1, self._micro_batch_tokens // (length + 1))
-        documents = group_documents("longest", [replace(made, number=n) for n in range(count)], self._shares, 2**31)
-        return rollout_batches(list(documents), self._micro_batch_tokens, {})[0]
+
+        def documents(groups: int, answers: int) -> list[Document]:
+            found = [[replace(made, number=group * answers + n) for n in range(answers)] for group in range(groups)]
+            return [each for group in found for each in group_documents("longest", group, self._shares, 2**31)]
+
+        heaviest = documents(self.settings.prompts_per_step, self.settings.answers)
+        if sum(map(len, heaviest)) > self._micro_batch_tokens:
+            heaviest = documents(1, max(1, self._micro_batch_tokens // (length + 1)))
+        return rollout_batches(heaviest, self._micro_batch_tokens, {})[0]
 
     def state(self) -> dict[str, Any]:
         """What the watch saw; the rest is in the log."""

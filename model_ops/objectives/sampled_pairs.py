@@ -65,12 +65,13 @@ class SampledPairPlan:
         return self._batches(mine)
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> PreferenceBatch:
-        """As many pairs of the longest prompt with the longest answers as a micro-batch holds."""
+        """As many pairs of the longest prompt with the longest answers as a step can have and a micro-batch holds."""
         prompt = max(self.rounds.prompts, key=lambda prompt: len(prompt.ids))
         answers = np.zeros((2, self.rounds.settings.max_new_tokens), np.int32)
         answers[1] += 1
         document = self._document(SampledPair(prompt, *answers))
-        return self._batches([document] * max(1, self.micro_batch_tokens // len(document)), reads=False)[0]
+        pairs = min(self.micro_batch_tokens // len(document), self.rounds.settings.prompts_per_step + 1)
+        return self._batches([document] * max(1, pairs), reads=False)[0]
 
     def state(self) -> dict[str, Any]:
         """Nothing: the log has it."""

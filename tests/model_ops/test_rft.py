@@ -338,6 +338,15 @@ def test_the_steps_of_a_round_learn_each_group_once(tmp_path):
     assert [plan.step(index)[0].numbers["asked_prompts"] for index in range(2)] == [(6.0, 1.0), (0.0, 0.0)]
 
 
+def test_the_heaviest_micro_batch_holds_no_more_than_a_step(tmp_path):
+    plan = plan_of(tmp_path, lambda prompt: True, steps=1)
+    heaviest, step = plan.heaviest(), plan.step(0)
+    assert len(heaviest.owners.unique()) - 1 == 4 * 2
+    assert sum(batch.tokens for batch in step) <= heaviest.tokens <= 8 * (2 + 8 + 1)
+    full = plan_of(tmp_path, lambda prompt: True, steps=1, micro_batch_tokens=32).heaviest()
+    assert len(full.owners.unique()) - 1 == 3 and full.tokens <= 32
+
+
 def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     plan = plan_of(tmp_path, bool, steps=1, overlong="mask")
     cut = replace(rollout([5, 6], [7], grade=0.0), ended=False, attempt=2)
