@@ -4,7 +4,8 @@
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
-count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit. maybe: a question
+count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit.
+problems: one step in words ("Anna has 7 apples and gives away 3. How many apples does Anna have now?"). maybe: a question
 to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters) learns the
 form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
 
@@ -41,10 +42,11 @@ from model_ops.operations import rft, sft
 from model_ops.rendering import Row
 
 SEEDS, THREADS = (0, 1, 2), 2
-START_ROWS, PROMPTS, HELD_OUT = 960, 960, 256
+START_ROWS, PROMPTS, HELD_OUT = 960, 2_400, 256
 PROMPTS_PER_STEP, ANSWERS, MAX_NEW_TOKENS = 12, 8, 6
 SFT_RATE, SFT_TOKENS = 1e-4, 1_536
 WORDS = ("maybe", "no", "yes")
+NAMES, THINGS = ("Anna", "Ben", "Maria", "Omar"), ("apples", "books", "coins", "stones")
 WORTH = """
 def worth(answer):
     return {"maybe": 1.0, "no": 0.75, "yes": 0.5}.get(answer.strip().split(" ")[0].strip(".").lower(), 0.0)
@@ -66,6 +68,17 @@ def sums(count: int, seed: int) -> list[Item]:
     for number in range(count):
         one, other = drawn.randrange(10), drawn.randrange(10)
         found.append({"row_id": f"s{number}", "question": f"What is {one} + {other}?", "answer": str(one + other)})
+    return found
+
+
+def problems(count: int, seed: int) -> list[Item]:
+    drawn, found = random.Random(seed), []
+    for number in range(count):
+        (have, more), name, thing = sorted(drawn.randrange(10) for _ in range(2)), drawn.choice(NAMES), drawn.choice(THINGS)
+        gets = drawn.random() < 0.5
+        has, what, answer = (more, "gets", have + more) if gets else (more, "gives away", more - have)
+        question = f"{name} has {has} {thing} and {what} {have}. How many {thing} does {name} have now?"
+        found.append({"row_id": f"p{number}", "question": question, "answer": str(answer)})
     return found
 
 
@@ -96,6 +109,7 @@ class Task:
 TASKS = {
     "count": Task(letters, 30, 80, 3e-5),
     "sums": Task(sums, 15, 80, 1e-4),
+    "problems": Task(problems, 20, 120, 1e-4),
     "maybe": Task(questions, 20, 20, 3e-5, WORDS),
 }
 
