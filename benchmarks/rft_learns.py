@@ -1,18 +1,17 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 20 minutes on 2 idle cores
+    python -m benchmarks.rft_learns --shared ../shared               # about 40 minutes on 2 idle cores
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
-count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit.
-problems: one step in words ("Anna has 7 apples and gives away 3. How many apples does Anna have now?"). maybe: a question
+count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit. maybe: a question
 to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters) learns the
 form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
 
 start: share of right greedy answers to HELD_OUT new items then. end: after `rft` on PROMPTS prompts, PROMPTS_PER_STEP a step,
-ANSWERS answers each. ceiling: after fine-tuning on the right answers of the same prompts for as many steps. A seed draws the
-items, the start and the order. `share` is end over ceiling, `worst_share` that of the worst seed; answers and seconds are those
-of the training. `curve` is the mean grade of the sampled answers in each tenth of the training.
+so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the right answers of the same
+prompts, until more steps add nothing. A seed draws the items, the start and the order. `share` is end over ceiling,
+`worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of the sampled answers in each tenth of the training.
 
 Last line: {TASK: {start, end, ceiling: [mean, low, high], share, worst_share, answers, seconds, curve, by_seed}}.
 """
@@ -42,11 +41,10 @@ from model_ops.operations import rft, sft
 from model_ops.rendering import Row
 
 SEEDS, THREADS = (0, 1, 2), 2
-START_ROWS, PROMPTS, HELD_OUT = 960, 2_400, 256
+START_ROWS, PROMPTS, HELD_OUT = 960, 960, 256
 PROMPTS_PER_STEP, ANSWERS, MAX_NEW_TOKENS = 12, 8, 6
 SFT_RATE, SFT_TOKENS = 1e-4, 1_536
 WORDS = ("maybe", "no", "yes")
-NAMES, THINGS = ("Anna", "Ben", "Maria", "Omar"), ("apples", "books", "coins", "stones")
 WORTH = """
 def worth(answer):
     return {"maybe": 1.0, "no": 0.75, "yes": 0.5}.get(answer.strip().split(" ")[0].strip(".").lower(), 0.0)
@@ -71,17 +69,6 @@ def sums(count: int, seed: int) -> list[Item]:
     return found
 
 
-def problems(count: int, seed: int) -> list[Item]:
-    drawn, found = random.Random(seed), []
-    for number in range(count):
-        (have, more), name, thing = sorted(drawn.randrange(10) for _ in range(2)), drawn.choice(NAMES), drawn.choice(THINGS)
-        gets = drawn.random() < 0.5
-        has, what, answer = (more, "gets", have + more) if gets else (more, "gives away", more - have)
-        question = f"{name} has {has} {thing} and {what} {have}. How many {thing} does {name} have now?"
-        found.append({"row_id": f"p{number}", "question": question, "answer": str(answer)})
-    return found
-
-
 def questions(count: int, seed: int) -> list[Item]:
     drawn = random.Random(seed)
     return [
@@ -102,15 +89,16 @@ class Task:
     start_steps: int
     steps: int
     learning_rate: float
+    answers: int
+    ceiling_steps: int
     words: Sequence[str] = ()
     """What the start is fine-tuned on instead of the right answers, all alike."""
 
 
 TASKS = {
-    "count": Task(letters, 30, 80, 3e-5),
-    "sums": Task(sums, 15, 80, 1e-4),
-    "problems": Task(problems, 20, 120, 1e-4),
-    "maybe": Task(questions, 20, 20, 3e-5, WORDS),
+    "count": Task(letters, 40, 200, 1e-4, 8, 80),
+    "sums": Task(sums, 120, 160, 5e-5, 16, 120),
+    "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
 }
 
 
@@ -119,7 +107,7 @@ class Trial:
 
     def __init__(self, house: Path, folder: Path, task: str, seed: int, quick: bool):
         self.house, self.folder, self.task, self.seed = house, folder, TASKS[task], seed
-        self.tokenizer, self.steps = load_tokenizer(house), 2 if quick else self.task.steps
+        self.tokenizer, self.quick, self.steps = load_tokenizer(house), quick, 2 if quick else self.task.steps
         self.prompts = self.task.items(96 if quick else PROMPTS, seed * 7 + 1)
         self.held_out = self.task.items(32 if quick else HELD_OUT, seed * 7 + 2)
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +118,9 @@ class Trial:
             self.house, "start", self.task.items(START_ROWS, self.seed * 7), self.task.start_steps, self.task.words
         )
         found: dict[str, Any] = {"start": self.success(start)}
-        found["ceiling"] = self.success(self.tuned(start, "ceiling", self.prompts, self.steps))
+        found["ceiling"] = self.success(
+            self.tuned(start, "ceiling", self.prompts, 2 if self.quick else self.task.ceiling_steps)
+        )
         began_s = time.monotonic()
         numbers = self.rewarded(start)
         found |= {
@@ -159,7 +149,7 @@ class Trial:
         return self.folder / name
 
     def rewarded(self, start: Path) -> dict[str, Any]:
-        settings = {**self.rewards_settings(), "steps": self.steps}
+        settings = {**self.rewards_settings(), "steps": self.steps, "answers": self.task.answers, "schedule": "linear"}
         return self._done(rft, {"model": start, "prompts": self.written_prompts()}, "rft", settings)
 
     def rewards_settings(self) -> dict[str, Any]:
