@@ -11,7 +11,8 @@ form of answers by a few steps of fine-tuning, on right answers (maybe: on all t
 start: share of right greedy answers to HELD_OUT new items then. end: after `rft` on PROMPTS prompts, PROMPTS_PER_STEP a step,
 so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the right answers of the same
 prompts, until more steps add nothing. A seed draws the items, the start and the order. `share` is end over ceiling,
-`worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of the sampled answers in each tenth of the training.
+`worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of the sampled
+answers in each tenth of the training.
 
 Last line: {TASK: {start, end, ceiling: [mean, low, high], share, worst_share, answers, seconds, curve, by_seed}}.
 """

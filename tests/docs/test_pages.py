@@ -30,8 +30,8 @@ def test_every_yaml_block_is_a_recipe_or_a_part_of_one(block, tmp_path):
     content = yaml.safe_load(block.text)
     for directory in ("Qwen3-0.6B", "embedder"):
         (tmp_path / "models" / directory).mkdir(parents=True)
-    for file in ("sums.py", "agent.py"):
-        (tmp_path / file).touch()
+    (tmp_path / "sums.py").write_text("class Sums: ...")
+    (tmp_path / "agent.py").write_text("def run(row, base_url, api_key): ...")
     for environment in ("agent", "vf", "vllm"):
         (folder := tmp_path / "venvs" / environment / "bin").mkdir(parents=True)
         (folder / "python").symlink_to(sys.executable)

@@ -254,6 +254,24 @@ CHANGES = {
         (ASYNCHRONOUS,),
     ),
     # reinforcement fine-tuning
+    "the dry run holds one group of a step": Change(
+        "model_ops/objectives/rollout_plan.py",
+        "documents(self.settings.prompts_per_step, self.settings.answers)",
+        "documents(1, self.settings.answers)",
+        (RFT,),
+    ),
+    "all rollouts of an attempt are in the pass rate": Change(
+        "sql/reporting.sql", "where grade is not null and last\n", "where grade is not null\n", (ROLLOUT_SECTION,)
+    ),
+    "an old mean is of answers without a new grade": Change(
+        "sql/reporting.sql",
+        "coalesce(avg(old) filter (where new is not null), avg(old))",
+        "avg(old)",
+        (RESCORE,),
+    ),
+    "a function that its file lacks is found in the run": Change(
+        "pipelines/contract/places.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
+    ),
     "a policy's clip takes the better side": Change(
         "model_ops/objectives/policy_losses.py",
         "-torch.minimum(ratios * advantages,",
