@@ -6,7 +6,7 @@
     python -m benchmarks.rft_peers --peers VENV     # an environment that holds TRL 1.16 already
 
 Task: count of benchmarks.rft_learns, from the same start of the house model (10M), PROMPTS prompts x ANSWERS answers a step.
-Both sides have GRPO with token-level aggregation, clips 0.2 and 0.28, AdamW, a constant rate, no KL, float32, THREADS threads
+Both sides have GRPO with token-level aggregation, clips 0.2 and 0.28, AdamW, a constant rate of RATE, no KL, float32, THREADS threads
 and the same environment of the process (trainer_vs_trl). Search: TRL without checkpointing, by generate with a dynamic and a
 static cache, by its continuous batching, and with bfloat16, SEARCHED steps each; the fastest by the clock goes on. Comparison:
 one run of each side on every seed, one after the other, each in a process of its own.
@@ -44,7 +44,7 @@ from safetensors.torch import load_file
 from benchmarks.peer_environment import environment
 from benchmarks.preference_gain import asked
 from benchmarks.record import record
-from benchmarks.rft_learns import ANSWERS, MAX_NEW_TOKENS, START_ROWS, TASKS, Trial
+from benchmarks.rft_learns import ANSWERS, MAX_NEW_TOKENS, START_ROWS, Trial
 from benchmarks.rft_learns import PROMPTS_PER_STEP as PROMPTS
 from benchmarks.trainer_vs_trl import OURS, PROJECT, SAME, THREADS
 from model_ops.graders import Grade
@@ -57,7 +57,7 @@ from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.rollouts import Rollout, Sampled
 
-SEEDS, STEPS, SEARCHED = (0, 1, 2), 40, 3
+SEEDS, STEPS, SEARCHED, RATE = (0, 1, 2), 40, 3, 3e-5
 GROUPS, LONGEST = 3, 24
 SEARCH: dict[str, dict[str, Any]] = {
     "generate": {},
@@ -221,7 +221,7 @@ class Peers:
         self.trial = trial
 
     def _ours(self, seed: int) -> Run:
-        settings = self.trial.rewards_settings() | {"steps": self.steps, "seed": seed}
+        settings = self.trial.rewards_settings() | {"steps": self.steps, "seed": seed, "learning_rate": RATE}
         inputs = {"model": str(self.start), "prompts": str(self.trial.written_prompts())}
         output = self.folder / f"ours-{seed}"
         job = {"operation": "rft", "output": str(output), "threads": THREADS, "inputs": inputs, "settings": settings}
@@ -242,7 +242,7 @@ class Peers:
             "steps": steps,
             "prompts": PROMPTS,
             "answers": ANSWERS,
-            "learning_rate": TASKS["count"].learning_rate,
+            "learning_rate": RATE,
             "max_new_tokens": MAX_NEW_TOKENS,
             "settings": settings,
             "threads": THREADS,
