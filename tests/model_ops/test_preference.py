@@ -234,7 +234,8 @@ def test_a_mismatched_answer_is_that_of_the_next_row_with_another_prompt():
     for row, (other, side) in enumerate([(1, 0), (2, 1), (3, 0), (0, 1)]):
         assert made[row].input_ids.tolist() == prompts[row] + answers[other][side]
         assert made[row].target_tokens == len(answers[other][side])
-    twice = Preferences(**{**vars(rows), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
+    pairs = rows_of(pairs=3, singles=0)
+    twice = Preferences(**{**vars(pairs), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
     for row, (prompt, other, side) in enumerate([(0, 1, 0), (0, 1, 1), (1, 0, 0)]):
         found = mismatched_answers(twice, 200).documents[row].input_ids.tolist()
         assert found == prompts[prompt] + answers[other][side], "a neighbour with the same prompt is passed over"

@@ -33,7 +33,7 @@ def pair(row_id="a", prompt=PROMPT, chosen=CHOSEN, rejected=REJECTED):
 
 
 def batch_of(pairs, margins, weights):
-    streams = PairStreams(np.array(margins), np.array(weights))
+    streams = PairStreams(np.array(margins, float), np.array(weights, float))
     return to_batch([streams.added_to(document, index) for index, document in enumerate(pairs)], RewardBatch)
 
 
