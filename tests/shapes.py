@@ -20,14 +20,18 @@ from beartype.door import die_if_unbearable
 from jaxtyping import AbstractArray, jaxtyped
 
 ROOMS = (
+    "adapters",
+    "calibration",
     "decoding",
     "documents",
     "losses",
     "models",
     "objectives",
     "preferences",
+    "pruning",
     "quantization",
     "reinforcement",
+    "rewards",
     "rollouts",
     "speculators",
     "tensors",
