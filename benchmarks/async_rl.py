@@ -4,7 +4,7 @@
     python -m benchmarks.async_rl --shared ../shared --quick        # one seed, few steps, two kills; nothing is recorded
     python -m benchmarks.async_rl --shared ../shared --parts kills  # of speed, judge, kills; nothing is recorded
 
-speed: the task count of benchmarks.rft_learns from the same start, as many steps, both ways in alternating order:
+speed: the task count of benchmarks.rft_learns from the same start, STEPS steps, both ways in alternating order:
 `max_staleness` 0 and STALENESS, with THREADS threads in all, of which the engine takes half. judge: the same for JUDGE_STEPS
 steps with a grader that waits JUDGE_S seconds for each answer, as one does that asks a server. `speed_ratio` and
 `judge_speed_ratio` are seconds of all steps but the first, synchronous over asynchronous; `whole_speed_ratio` is that of all
@@ -41,11 +41,11 @@ import torch
 
 from benchmarks.preference_gain import PROJECT, interval
 from benchmarks.record import record
-from benchmarks.rft_learns import SEEDS, START_ROWS, TASKS, THREADS, Trial
+from benchmarks.rft_learns import SEEDS, START_ROWS, THREADS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
-STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 0.05, 20, 20, 160
+STEPS, STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 80, 2, 0.05, 20, 20, 160
 LONGEST_WAIT_S = 0.3
 """Of a kill, after two chunks: a chunk and a step take a tenth of a second, so kills come at all moments of both."""
 PARTS = ("speed", "judge", "kills")
@@ -220,7 +220,7 @@ def main() -> None:
     house, figures, quick = given.shared.resolve() / "models/house", dict[str, Any](), given.quick
     with tempfile.TemporaryDirectory(prefix="millrace-async-rl-") as name:
         races = [Race(house, Path(name) / f"count-{seed}", seed, False) for seed in (SEEDS[:1] if quick else SEEDS)]
-        steps = 4 if quick else TASKS["count"].steps
+        steps = 4 if quick else STEPS
         if "speed" in given.parts:
             runs = []
             for race in races:

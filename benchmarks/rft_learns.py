@@ -1,6 +1,6 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 20 minutes on 2 idle cores
+    python -m benchmarks.rft_learns --shared ../shared               # about 40 minutes on 2 idle cores
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
@@ -9,9 +9,9 @@ to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file.
 form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
 
 start: share of right greedy answers to HELD_OUT new items then. end: after `rft` on PROMPTS prompts, PROMPTS_PER_STEP a step,
-ANSWERS answers each. ceiling: after fine-tuning on the right answers of the same prompts for as many steps. A seed draws the
-items, the start and the order. `share` is end over ceiling, `worst_share` that of the worst seed; answers and seconds are those
-of the training. `curve` is the mean grade of the sampled answers in each tenth of the training.
+so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the right answers of the same
+prompts, until more steps add nothing. A seed draws the items, the start and the order. `share` is end over ceiling,
+`worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of the sampled answers in each tenth of the training.
 
 Last line: {TASK: {start, end, ceiling: [mean, low, high], share, worst_share, answers, seconds, curve, by_seed}}.
 """
@@ -89,14 +89,16 @@ class Task:
     start_steps: int
     steps: int
     learning_rate: float
+    answers: int
+    ceiling_steps: int
     words: Sequence[str] = ()
     """What the start is fine-tuned on instead of the right answers, all alike."""
 
 
 TASKS = {
-    "count": Task(letters, 30, 80, 3e-5),
-    "sums": Task(sums, 15, 80, 1e-4),
-    "maybe": Task(questions, 20, 20, 3e-5, WORDS),
+    "count": Task(letters, 40, 200, 1e-4, 8, 80),
+    "sums": Task(sums, 120, 160, 5e-5, 16, 120),
+    "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
 }
 
 
@@ -105,7 +107,7 @@ class Trial:
 
     def __init__(self, house: Path, folder: Path, task: str, seed: int, quick: bool):
         self.house, self.folder, self.task, self.seed = house, folder, TASKS[task], seed
-        self.tokenizer, self.steps = load_tokenizer(house), 2 if quick else self.task.steps
+        self.tokenizer, self.quick, self.steps = load_tokenizer(house), quick, 2 if quick else self.task.steps
         self.prompts = self.task.items(96 if quick else PROMPTS, seed * 7 + 1)
         self.held_out = self.task.items(32 if quick else HELD_OUT, seed * 7 + 2)
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +118,9 @@ class Trial:
             self.house, "start", self.task.items(START_ROWS, self.seed * 7), self.task.start_steps, self.task.words
         )
         found: dict[str, Any] = {"start": self.success(start)}
-        found["ceiling"] = self.success(self.tuned(start, "ceiling", self.prompts, self.steps))
+        found["ceiling"] = self.success(
+            self.tuned(start, "ceiling", self.prompts, 2 if self.quick else self.task.ceiling_steps)
+        )
         began_s = time.monotonic()
         numbers = self.rewarded(start)
         found |= {
@@ -145,7 +149,7 @@ class Trial:
         return self.folder / name
 
     def rewarded(self, start: Path) -> dict[str, Any]:
-        settings = {**self.rewards_settings(), "steps": self.steps}
+        settings = {**self.rewards_settings(), "steps": self.steps, "answers": self.task.answers, "schedule": "linear"}
         return self._done(rft, {"model": start, "prompts": self.written_prompts()}, "rft", settings)
 
     def rewards_settings(self) -> dict[str, Any]:

@@ -85,23 +85,24 @@ order by ts desc
 limit cast($count as integer)
 
 -- name: rescored_by_part
--- Answers that were graded again (attached: rescored): old and new mean of the grade and of each part, and how many reach
--- $passing now that did not (passes), or no longer do (fails).
+-- Answers that were graded again (attached: rescored): old and new mean of the grade and of each part over the answers that
+-- have both (over those that have one, where none has both), how many lack the new one (ungraded), and how many reach $passing
+-- now that did not (passes), or no longer do (fails).
 with named as (
-    select *, unnest(list_distinct(list_concat(map_keys(parts), map_keys(old_parts)))) as name
+    select distinct unnest(list_concat(map_keys(parts), map_keys(old_parts))) as name
     from rescored
 ),
 graded as (
     select '(all)' as part, 0 as place, old_grade as old, grade as new from rescored
     union all
-    select name, 1, map_extract(old_parts, name)[1], map_extract(parts, name)[1] from named
+    select name, 1, map_extract(old_parts, name)[1], map_extract(parts, name)[1] from rescored, named
 )
 select
     part,
     count(*) as answers,
     count(*) - count(new) as ungraded,
-    round(avg(old), 4) as old,
-    round(avg(new), 4) as new,
+    round(coalesce(avg(old) filter (where new is not null), avg(old)), 4) as old,
+    round(coalesce(avg(new) filter (where old is not null), avg(new)), 4) as new,
     count(*) filter (where new >= $passing and old < $passing) as passes,
     count(*) filter (where new < $passing and old >= $passing) as fails
 from graded
@@ -113,7 +114,7 @@ order by place, part
 with graded as (
     select row_id, step, cast(grade >= $passing as int) as passed
     from rollouts
-    where grade is not null
+    where grade is not null and last
 ),
 first_asked as (
     select row_id, avg(passed) as rate
@@ -134,7 +135,7 @@ order by all
 -- Of the last quarter of the steps five answers with the lowest and five with the highest grade, of different prompts each
 -- (attached: rollouts).
 with recent as (
-    select * from rollouts where grade is not null and step >= (select max(step) * 3 // 4 from rollouts)
+    select * from rollouts where grade is not null and last and step >= (select max(step) * 3 // 4 from rollouts)
 ),
 worst as (
     select 'worst' as side, * from recent

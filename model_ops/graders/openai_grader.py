@@ -134,7 +134,7 @@ class OpenAiGrader:
         except MissingValue as error:
             if str(error).startswith("sample"):
                 return Grade(0.0)
-            return Grade(problem=f"names {error}, which is not there")
+            return Grade(problem=f"names {error}, which is not there; its item has {', '.join(sorted(item)) or 'no columns'}")
         except FunctionFailure as error:
             return Grade(problem=str(error))
 

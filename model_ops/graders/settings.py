@@ -86,7 +86,8 @@ class GraderPart(Settings):
     @model_validator(mode="after")
     def _judge_is_named(self):
         if (self.by in JUDGES) != (self.judge is not None) and not self.by.endswith(OPENAI):
-            raise ValueError("a judge is named in both `by: judge` and `judge: {base_url, model}`; give both or neither")
+            wants = "asks a model: name it beside it as" if self.by in JUDGES else "asks no model: leave out"
+            raise ValueError(f"`by: {self.by}` {wants} `judge: {{base_url, model}}`")
         if (self.by == "rubric") != bool(self.criteria):
             raise ValueError("criteria belong to `by: rubric`; give both or neither")
         return self

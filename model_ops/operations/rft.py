@@ -71,6 +71,11 @@ RULED = (
     "the part {part} holds {share:z.0%} of the variance of grades, and no more held-out answers pass than before: little but "
     "that part is learnt; lower its weight, or make the other parts tell answers apart"
 )
+NOTHING = (
+    "no answer was learnt, so the weights are those it began with: of {rollouts} answers {cut_rollouts} were cut at "
+    "max_new_tokens, {ungraded_rollouts} had no grade, and in {equal_groups} of {asked_prompts} groups all grades were equal; "
+    "raise max_new_tokens, or choose prompts that the model answers well sometimes"
+)
 MOST_OF_THE_VARIANCE = 0.8
 """Share above which one part of a grader rules what is learnt."""
 SECONDS = {"environment": 10.0, "agent": 300.0}
@@ -155,6 +160,8 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         for table in plan.tables(tokenizer):
             writer.write_table(table)
     whole, shares = plan.counts(), variance_shares(plan.last_grades(), settings.grader) if settings.grader else {}
+    if not whole["learnt_rollouts"]:
+        progress.event("warning", message=f"rft: {NOTHING.format_map(whole)}")
     if pleases_its_grader(whole, before, result.validation):
         progress.event("warning", message=f"rft: {PLEASES}")
     if (part := ruling_part(shares, before, result.validation)) is not None:

@@ -207,6 +207,7 @@ class RolloutPlan:
     def _rows(self, chunk: RolloutChunk) -> Iterator[dict[str, Any]]:
         number = chunk.first
         for place, group in zip(chunk.prompts, chunk.kept, strict=True):
+            last = {id(kept) for kept in last_of_attempts(group)}
             for kept in group:
                 outcome = self.log.outcomes.get(number, RolloutOutcome(False, None))
                 number += 1
@@ -215,6 +216,7 @@ class RolloutPlan:
                     "interaction_ids": self.prompts[place].columns.get("interaction_ids") or [],
                     "step": chunk.round * self.settings.sync_steps,
                     "answer": kept.attempt,
+                    "last": id(kept) in last,
                     "version": kept.version,
                     "grade": kept.grade.value,
                     "parts": list(kept.grade.parts.items()),
@@ -391,7 +393,8 @@ class RolloutPlan:
         problems = Counter(rollout.grade.problem for rollout in each if rollout.grade.problem)
         if number == 0 and all(rollout.grade.value is None for rollout in each):
             said = f"; {problems.most_common(1)[0][0]}" if problems else ": its rows bring nothing that the grader reads"
-            raise ModelError(f"none of the {len(each)} first answers has a grade{said}; choose another grader or dataset")
+            remedy = "mend it, or choose other prompts" if problems else "choose another grader or dataset"
+            raise ModelError(f"none of the {len(each)} first answers has a grade{said}; {remedy}")
 
     def _numbers(self, groups: Sequence[Group], gap: float | None) -> Numbers:
         """What metrics.jsonl says of a round."""

@@ -10,8 +10,13 @@ ROLLOUT_ROWS = pa.schema(
     [
         ("row_id", pa.string()),
         ("interaction_ids", pa.list_(pa.string())),
-        column("step", pa.int64(), description="optimizer steps before the first that learns from the rollout's round"),
+        column(
+            "step",
+            pa.int64(),
+            description="optimizer steps before its round; `step + 1` of metrics.jsonl learns it",
+        ),
         column("answer", pa.int64(), description="number of its attempt among those at the prompt, from 0"),
+        column("last", pa.bool_(), description="whether no further rollout of the attempt follows: one row of each attempt"),
         column("version", pa.int64(), description="optimizer steps of the weights that sampled its first token"),
         column("grade", pa.float64(), description="how good the attempt is, by the recipe's grader; null: no grade"),
         column("parts", pa.map_(pa.string(), pa.float64()), description="grade by part: parts['correct']"),

@@ -90,7 +90,7 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
         CheckStep("lake", partial(check_lake, place)),
         CheckStep("packages", partial(check_packages, recipe)),
         CheckStep("endpoints", partial(check_endpoints, recipe)),
-        CheckStep("approval", partial(check_person, recipe)),
+        *([CheckStep("approval", partial(check_person, recipe))] if recipe.release.enabled else []),
         CheckStep("serving", partial(check_serving, recipe)),
         CheckStep("server", partial(check_evaluation_server, recipe)),
         CheckStep("rollouts", partial(check_rollout_server, recipe)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import json
 import os
@@ -268,9 +269,24 @@ def _settle_graders(recipe: RecipeFields, home: Path) -> Iterator[tuple[str, str
             place = _absolute(file, home)
             if not Path(place).is_file():
                 yield key, f"there is no file {place}; give {wanted}"
+            elif file.endswith(".py") and (lack := _lack(Path(place), name)):
+                yield key, lack
             setattr(holder, field, f"{place}:{name}")
         except (_NoPathError, OSError):
             yield key, f"this is not a path on this machine; give {wanted}"
+
+
+def _lack(file: Path, name: str) -> str | None:
+    """Why a Python file, which is not run, has nothing of this name; None where it may have."""
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError) as error:  # a null byte is a ValueError of Python 3.11
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{file} is no Python{line}: mend it"
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    bound |= {node.asname or node.name.partition(".")[0] for node in nodes if isinstance(node, ast.alias)}
+    return None if bound & {name, "*"} else f"{file} defines no {name}; name what the file defines, as {file.name}:NAME"
 
 
 def _layers_of_the_teacher(recipe: RecipeFields) -> Iterator[tuple[str, str]]:

@@ -141,7 +141,7 @@ class Registry:
         pointer = self._home(kind, name) / "current.json"
         self.lake.mirror.pull_file(pointer)
         if not pointer.exists():
-            raise ManifestError(f"{self.workload}/{name} does not exist yet: materialize {name} first")
+            raise ManifestError(f"{self.workload}/{name} does not exist yet: materialize {name} first (`--select +ASSET` does)")
         directory = pointer.parent / json.loads(pointer.read_text())["version"]
         if not (directory / "manifest.json").exists():
             self.lake.mirror.pull_version(directory)

@@ -243,7 +243,7 @@ def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
             answer = said[-1]["content"]
     if prompt is None:
         raise EvalSuiteError(
-            f"{place}: no prompt found; one of {', '.join(PROMPTS)} or messages is expected, "
+            f"{place}: no prompt found; one of {', '.join(PROMPTS)} or messages is expected, with a text, "
             f"its keys are {', '.join(record) or 'none'}"
         )
     return prompt, answer

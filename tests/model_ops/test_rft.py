@@ -158,6 +158,10 @@ def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start
         start, tmp_path / "cut", told, prompts="prompts", steps=5, overlong="mask", max_new_tokens=1, held_out_prompts=0
     )
     assert any("answers are cut: raise max_new_tokens" in text for text in told.said)
+    told = Told()
+    run(start, tmp_path / "few", told, prompts="prompts", steps=2, overlong="mask", max_new_tokens=1, held_out_prompts=0)
+    [warning] = [text for text in told.said if "no answer was learnt" in text]
+    assert "of 64 answers 64 were cut" in warning and "0 had no grade" in warning, "of a run too short for rounds in a row"
 
 
 def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():

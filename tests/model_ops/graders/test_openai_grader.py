@@ -48,7 +48,7 @@ def test_templates_reach_into_rows_and_answers(tmp_path):
         "the answer lacks what is asked"
     )
     (lacking,) = grades(tmp_path, EXACT, "Oslo", other=1)
-    assert (lacking.value, lacking.problem) == (None, "theirs: names item.answer, which is not there")
+    assert (lacking.value, lacking.problem) == (None, "theirs: names item.answer, which is not there; its item has other")
 
 
 def test_python_runs_in_the_sandbox_and_a_failure_is_no_grade(tmp_path):

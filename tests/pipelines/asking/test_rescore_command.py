@@ -13,11 +13,13 @@ from rich.console import Console
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.operations import rft
+from model_ops.rollouts import RESCORED_ROWS
 from pipelines.asking.rescoring import print_rescored
 from pipelines.contract.recipe import read_recipe
 from resources.artefacts.registry import Registry
 from resources.catalog.catalog import query
 from resources.erasing.artefact_rows import erase_rows, rows_in_artefacts
+from resources.lake import attach_parquet, rows, workbench
 from resources.manifests.manifest import changed_files, read_manifest
 from resources.releasing.attestations import _served_files
 from resources.signing.release_signature import _files_of
@@ -94,6 +96,23 @@ def test_stored_answers_are_graded_again_and_old_grades_stay(trained, tmp_path):
     ]
     assert [row["grade"] for row in stored] == [row["letters"] for row in stored] == [float(each) for each in now]
     assert pq.read_table(model / "rollouts.parquet").to_pylist() == before, "not over the old grades"
+
+
+def test_means_are_of_answers_that_have_both_grades_and_missing_ones_are_counted(tmp_path):
+    answers = [({"gone": 1.0, "half": 0.0}, {"half": 0.0, "added": 4.0}), ({"gone": 3.0, "half": 1.0}, {"added": 2.0})]
+    rescored = pa.Table.from_pylist(
+        [
+            {"grade": new.get("half"), "old_grade": old["half"], "parts": list(new.items()), "old_parts": list(old.items())}
+            for old, new in answers
+        ],
+        schema=pa.schema([RESCORED_ROWS.field(name) for name in ("grade", "old_grade", "parts", "old_parts")]),
+    )
+    pq.write_table(rescored, tmp_path / "rescored.parquet")
+    with workbench() as connection:
+        attach_parquet(connection, "rescored", tmp_path / "rescored.parquet")
+        found = {row["part"]: row for row in rows(connection, "reporting/rescored_by_part", passing=1.0).to_pylist()}
+    numbers = {part: (row["answers"], row["ungraded"], row["old"], row["new"]) for part, row in found.items()}
+    assert numbers == {"(all)": (2, 1, 0, 0), "half": (2, 1, 0, 0), "gone": (2, 2, 2, None), "added": (2, 0, None, 3)}
 
 
 def test_the_same_grader_asks_nothing_twice_and_a_changed_file_is_another_one(trained, tmp_path):

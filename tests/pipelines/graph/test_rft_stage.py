@@ -27,6 +27,10 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
         ({"datasets": {}}, "it learns rl_prompts, which is not made: give datasets.rl_prompts, or leave rft out"),
         ({"rft": {"grader": "reward_model"}}, "it asks the reward model, which is not trained"),
         ({"rft": {"grader": "absent.py:grade"}}, "there is no file"),
+        ({"rft": {"grader": "code.py:absent"}}, "code.py defines no absent; name what the file defines, as code.py:NAME"),
+        ({"rft": {"environment": "code.py:Shop"}}, "code.py defines no Shop"),
+        ({"rft": {"grader": "broken.py:grade"}}, "broken.py is no Python in line 2"),
+        ({"rft": {"grader": {"parts": {"a": {"by": "ranking"}}}}}, "`by: ranking` asks a model: name it beside it as `judge"),
         ({"rft": {"grader": "verifier", "answers": 1}}, "rft.answers"),
         ({"rft": {"grader": "verifier", "python": "python"}}, "python runs an environment or an agent, and there is a grader"),
         ({"rft": {"agent": "verifiers", "python": "./absent"}}, "absent; give a Python interpreter, such as ./venvs/agent"),
@@ -43,9 +47,19 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
+    (tmp_path / "code.py").write_text("def grade(answer): return 1.0")
+    (tmp_path / "broken.py").write_text("x = 1\ndef grade(answer: return 1.0")
     with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**REWARDED, **content}, tmp_path)
     assert said in " ".join(f"{problem.key} {problem.sentence}" for problem in refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    "defined", ["grade = len", "from math import *", "from a import b as grade", "if 1:\n async def grade(): ..."]
+)
+def test_what_a_file_may_define_is_not_refused(tmp_path, defined):
+    (tmp_path / "rewards.py").write_text(defined)
+    assert read_recipe({**REWARDED, "rft": {"grader": "rewards.py:grade"}}, tmp_path).rft.grader
 
 
 def test_files_of_graders_are_found_from_the_recipe_and_the_reward_model_only_where_it_is_asked(tmp_path):

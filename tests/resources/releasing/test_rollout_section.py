@@ -21,7 +21,7 @@ def answer(prompt, step, number):
     """Hard prompts (from 8) begin to be solved late, easy ones (below 4) always are."""
     grade = 1.0 if prompt < 4 or (prompt < 8 and number % 2) or step >= 16 else -0.5
     return {
-        "row_id": f"p{prompt}", "interaction_ids": [], "step": step, "answer": number, "version": step, "grade": grade,
+        "row_id": f"p{prompt}", "interaction_ids": [], "step": step, "answer": number, "last": True, "version": step, "grade": grade,
         "parts": [("right", grade), ("brief", 0.25)], "problem": "", "tokens": 5, "ended": True, "learnt": True, "gap": 1e-6,
         "text": f"<b>{prompt}</b> at {step}",
     }  # fmt: skip
@@ -34,6 +34,7 @@ def trained(tmp_path):
     asked = lake.artefacts("dataset") / "tutor/rl_prompts/ba9876543210"
     model.mkdir(parents=True), asked.mkdir(parents=True)
     rows = [answer(prompt, step, number) for step in range(STEPS) for prompt in range(PROMPTS) for number in range(2)]
+    rows += [{**row, "last": False, "grade": -1.0, "tokens": 99} for row in rows]  # attempts of several rollouts
     pq.write_table(pa.Table.from_pylist(rows, schema=ROLLOUT_ROWS), model / "rollouts.parquet")
     steps = [
         {"step": step + 1, "reward": step / 20, "reward_right": step / 40, "reward_brief": -0.25, "answer_tokens": 5.0,
