@@ -9,7 +9,7 @@ from assets.held_out import nothing_held_out_is_learnt
 from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import embedded, shown
-from model_ops.objectives import RftSettings
+from model_ops.reinforcement import RftSettings
 from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.releasing import rollout_series

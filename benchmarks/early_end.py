@@ -35,7 +35,6 @@ import torch
 from benchmarks.early_end_hindsight import TAU, Line, hindsight, last_paying, lift_between, possible_ends, replayed
 from benchmarks.house import OPTIMIZER, WORKLOADS, House, mixed
 from benchmarks.record import record
-from model_ops.documents.validation import plan_validation
 from model_ops.drafting.acceptance import summarize
 from model_ops.machine.torch_environment import set_torch_environment
 from model_ops.speculators.draft_model import DraftModel
@@ -44,6 +43,7 @@ from model_ops.speculators.eagle3.config import default_layer_ids
 from model_ops.training.early_end_settings import EarlyEndOfDrafter
 from model_ops.training.learning_curve import DecodingWorth
 from model_ops.training.trainer import TrainingResult
+from model_ops.training.validation import plan_validation
 
 TRAFFIC = (5, 7, 10, 12, 15, 17, 20, 25, 30, 40, 50, 70, 100, 200, 500, 1_000)
 """Requests a day."""

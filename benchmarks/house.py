@@ -34,7 +34,6 @@ import torch
 from model_ops.decoding.drafters import Drafter
 from model_ops.decoding.incremental import IncrementalModel
 from model_ops.decoding.prompts import Prompt, render_prompt
-from model_ops.documents.validation import plan_validation
 from model_ops.drafting.acceptance import AcceptanceRow
 from model_ops.drafting.measure_acceptance import measure
 from model_ops.files.digests import target_digest
@@ -52,6 +51,7 @@ from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, read_answers
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan
 from model_ops.training.trainer import TrainingResult, train
+from model_ops.training.validation import plan_validation
 
 WORKLOADS = ("math", "airline", "code")
 VALIDATION_EVERY = 20

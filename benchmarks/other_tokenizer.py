@@ -40,12 +40,11 @@ from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Document, Documents
 from model_ops.documents.likelihood import held_out_loss
 from model_ops.documents.packing import PackedPlan
-from model_ops.documents.paired_chats import PairedDocuments, aligned
-from model_ops.documents.validation import first_documents
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.paired_batches import PairedPlan
+from model_ops.objectives.paired_chats import PairedDocuments, aligned
 from model_ops.objectives.sft import next_token_loss
 from model_ops.objectives.spelling import Spelling
 from model_ops.objectives.spelt_distillation import spelt_distillation_loss
@@ -56,6 +55,7 @@ from model_ops.pruning.layer_importance import least_important
 from model_ops.pruning.shallower import make_student
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
 from model_ops.training.trainer import train as train_model
+from model_ops.training.validation import first_documents
 
 PROJECT = Path(__file__).resolve().parent.parent
 MAX_LENGTH, TOKENS_PER_STEP, MEASURED_TOKENS, HELD_OUT = 1_024, 4_096, 8_192, 300

@@ -39,8 +39,8 @@ from model_ops.drafting import student
 from model_ops.graders import Grade, GradedAnswer
 from model_ops.jobs import Job, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
-from model_ops.objectives.sampled_rounds import best_and_worst
 from model_ops.operations import preference, sft
+from model_ops.preferences.sampled_rounds import best_and_worst
 from model_ops.rendering import Row
 from model_ops.tasks import SCORERS, NumberItem
 

@@ -32,15 +32,15 @@ from safetensors.torch import load_file
 
 from benchmarks.peer_environment import environment
 from benchmarks.record import record
-from model_ops.documents.preferences import answer_masks, read_preferences
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
-from model_ops.objectives.mismatched_answers import mean_log_ratio, mismatched_answers
-from model_ops.objectives.preference import PreferenceLoss
-from model_ops.objectives.preference_batches import label_starts, preference_batch, shared_batches
 from model_ops.operations.tiny_base import new_model, train_tokenizer
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.parallel.world import World
+from model_ops.preferences.mismatched_answers import mean_log_ratio, mismatched_answers
+from model_ops.preferences.preference import PreferenceLoss
+from model_ops.preferences.preference_batches import label_starts, preference_batch, shared_batches
+from model_ops.preferences.preference_documents import answer_masks, read_preferences
 
 PAIRS = 8
 TRL: dict[str, dict[str, Any]] = {

@@ -43,8 +43,8 @@ import pyarrow.parquet as pq
 from benchmarks.peer_environment import environment
 from benchmarks.record import record
 from benchmarks.trainer_vs_trl import OURS, PROJECT, SAME, THREADS
-from model_ops.documents.preferences import answer_masks, read_preferences
 from model_ops.models.model_directory import load_tokenizer
+from model_ops.preferences.preference_documents import answer_masks, read_preferences
 
 STEPS, PAIRS, ROUNDS, SEARCHED = 4, 8, 2, 2
 LEARNING_RATE, BETA, MAX_LENGTH = 1e-4, 0.1, 4_096
@@ -228,7 +228,7 @@ class Cell:
         code = (
             "import sys; from pathlib import Path; import numpy as np, torch\n"
             "from model_ops.documents.documents import to_batch\n"
-            "from model_ops.documents.preferences import answer_masks, read_preferences\n"
+            "from model_ops.preferences.preference_documents import answer_masks, read_preferences\n"
             "from model_ops.losses.linear_cross_entropy import token_nll\n"
             "from model_ops.models.model_directory import load_model, load_tokenizer\n"
             f"torch.set_num_threads({THREADS}); start, trained, data = map(Path, sys.argv[1:])\n"

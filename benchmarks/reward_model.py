@@ -152,8 +152,8 @@ def _against_trl(folder: Path, shared: Path, python: Path, source: str, figures:
 
 def _as_token_ids(dataset: Path, model: Path, file: Path) -> Path:
     """The training pairs as the token ids that the reward model is trained on."""
-    from model_ops.documents import read_preferences
     from model_ops.models import load_tokenizer
+    from model_ops.preferences import read_preferences
 
     length = int(SETTINGS["max_length"])
     with file.open("w") as lines:

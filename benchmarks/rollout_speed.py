@@ -38,8 +38,8 @@ from benchmarks.house import House, mixed
 from benchmarks.one_case import PROJECT
 from benchmarks.record import record
 from model_ops.models import end_of_text_ids, load_model
-from model_ops.objectives import RftSettings
 from model_ops.operations.rollout_engine import rollout_drafting
+from model_ops.reinforcement import RftSettings
 from model_ops.rollouts import InProcessEngine, Sampled
 
 THREADS, REPEATS = 2, 3

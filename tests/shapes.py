@@ -19,7 +19,24 @@ from beartype import BeartypeConf
 from beartype.door import die_if_unbearable
 from jaxtyping import AbstractArray, jaxtyped
 
-ROOMS = ("decoding", "losses", "quantization", "tensors")
+ROOMS = (
+    "adapters",
+    "calibration",
+    "decoding",
+    "documents",
+    "losses",
+    "models",
+    "objectives",
+    "preferences",
+    "pruning",
+    "quantization",
+    "reinforcement",
+    "rewards",
+    "rollouts",
+    "speculators",
+    "tensors",
+    "training",
+)
 """Rooms of model_ops that are checked; another one is added once what its tests find is mended."""
 
 NUMBERS = BeartypeConf(is_pep484_tower=True)
@@ -55,7 +72,8 @@ def check_arrays(function: FunctionType) -> Callable:
 
 
 def _annotated(function: FunctionType) -> bool:
-    return any("[Tensor" in str(kind) or "[np.ndarray" in str(kind) for kind in function.__annotations__.values())
+    kinds = (str(kind) for kind in function.__annotations__.values())
+    return any("[Tensor" in kind or "[np.ndarray" in kind or names_array(function.__globals__.get(kind)) for kind in kinds)
 
 
 def check_shapes(module: ModuleType) -> None:

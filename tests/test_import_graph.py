@@ -55,6 +55,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "drafting",
         "speculators",
         "objectives",
+        "preferences",
+        "reinforcement",
         "environments",
         "rollouts",
         "pruning",

@@ -29,11 +29,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from model_ops.documents import Document, first_documents
+from model_ops.documents import Document
 from model_ops.files import TORCH_NAMES, TensorHeader, write_json
 from model_ops.jobs import ModelError, Progress
 from model_ops.objectives import TeacherCache, mean_divergence, row_divergences
 from model_ops.quantization import EACH, PARTS, BlockLayers, Scheme, compute_rounded, fused_layers, separated, served_layer
+from model_ops.training import first_documents
 
 Unit = list[str]
 """Layers, by their names in the checkpoint, that have one scheme."""

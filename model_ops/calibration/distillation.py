@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from model_ops.adapters import LoraLinear, LoraSettings
 from model_ops.calibration.distillation_settings import DistilRoundingSettings
 from model_ops.calibration.weights import CalibratedWeights
-from model_ops.documents import Document, PackedPlan, first_documents, read_chats, to_batches
+from model_ops.documents import Document, PackedPlan, read_chats, to_batches
 from model_ops.files import read_directory, renamed_when_complete
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete, products_in
@@ -37,7 +37,7 @@ from model_ops.objectives import Divergence, distillation_loss
 from model_ops.parallel import World
 from model_ops.quantization import BlockLayers, Scheme, SharedCodes, compute_rounded, served_layer, share_codes
 from model_ops.tensors import Loss
-from model_ops.training import train
+from model_ops.training import first_documents, train
 
 MEASURED_TOKENS = 8_192
 """Tokens of held-out rows on which the divergence is measured before and after."""

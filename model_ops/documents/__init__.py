@@ -2,8 +2,8 @@
 are packed into rows of equal length.
 
 Nothing here computes a gradient. Start with `documents.py` (a document), then `chats.py` (a dataset as documents) and
-`packing.py`, which plans the rows of every step from the step's index alone. `preferences.py` reads pairs of answers;
-`likelihood.py` computes losses over documents; `validation.py` chooses which are held out during training.
+`packing.py`, which plans the rows of every step from the step's index alone. `likelihood.py` computes losses over documents;
+`new_rows.py` says which rows a continued training learns.
 """
 
 from typing import TYPE_CHECKING
@@ -21,14 +21,11 @@ if TYPE_CHECKING:
         validation_documents,
         validation_of,
     )
-    from model_ops.documents.conversations import TokenizeCounts, read_documents, tokenize
+    from model_ops.documents.conversations import RefusedRows, TokenizeCounts, read_documents, tokenize
     from model_ops.documents.documents import Branch, Document, Documents, first_difference, lengths_and_targets, to_batch
     from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss
     from model_ops.documents.new_rows import rows_to_learn
     from model_ops.documents.packing import MICRO_BATCH_TOKENS, PackedPlan, share, to_batches
     from model_ops.documents.packing_kernels import fill_rows
-    from model_ops.documents.paired_chats import PairedDocuments, read_paired
-    from model_ops.documents.preferences import PAIR, Preferences, answer_masks, answers_document, read_preferences
-    from model_ops.documents.validation import ValidationPlan, first_documents, plan_validation
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -18,13 +18,12 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.documents.conversations import read_documents
 from model_ops.documents.documents import Document, Documents
 from model_ops.documents.likelihood import held_out_totals
-from model_ops.documents.validation import first_documents
 from model_ops.families import PACKED
 from model_ops.jobs import ModelError
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.parallel import World
 from model_ops.rendering import ServedTokens, ToldTokens
-from model_ops.training import MOST_VALIDATION_TOKENS, TrainingSettings
+from model_ops.training import MOST_VALIDATION_TOKENS, TrainingSettings, first_documents
 
 
 @dataclass(frozen=True)

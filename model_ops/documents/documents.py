@@ -48,7 +48,8 @@ class Document:
     row_id: str
     input_ids: Shaped[np.ndarray, " tokens"]
     targets: Bool[np.ndarray, " tokens"]
-    streams: dict[str, Shaped[np.ndarray, " tokens ..."]] = field(default_factory=dict)
+    streams: dict[str, Shaped[np.ndarray, ...]] = field(default_factory=dict)
+    """Of the kind of batch: as a rule a value for each token; of a pair's margin and weight a single one."""
     branches: tuple[Branch, ...] = ()
 
     def __len__(self) -> int:

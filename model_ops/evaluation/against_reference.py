@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from model_ops.documents import Document, RowLoss, first_documents, held_out_loss, mean_loss, read_documents
+from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_documents
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import HELD_OUT, LONG_CONTEXT, PAIRED, Measurement
 from model_ops.evaluation.recovery_interval import loss_increase_interval, recovery_interval
@@ -36,6 +36,7 @@ from model_ops.families import layer_list
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer, read_config
 from model_ops.objectives import RowDivergence, TeacherCache, mean_divergence, row_divergences
+from model_ops.training import first_documents
 
 TOP_K = 128
 MEASURED_TOKENS, BLOCK_TOKENS = 32_768, 4_096

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from model_ops.decoding import decode, load_runner
-from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss, read_preferences
+from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
@@ -43,6 +43,7 @@ from model_ops.files import write_text
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.preferences import read_preferences
 from model_ops.tasks import JudgedItem
 
 FILE = "preference_pairs.jsonl"

@@ -28,7 +28,7 @@ import numpy as np
 
 from model_ops.answering import NEUTRAL, Sampling, ServedModel, measure_served
 from model_ops.decoding import Prompt, choose_prompts, read_prompts
-from model_ops.documents import Document, first_documents, read_documents
+from model_ops.documents import Document, read_documents
 from model_ops.drafting import LOOKUPS, NO_DRAFTING, Drafting, tau_of, with_drafter
 from model_ops.evaluation.measurement import REFERENCE, TARGET, WITH_DRAFTER
 from model_ops.evaluation.sampling_modes import modes
@@ -46,6 +46,7 @@ from model_ops.serving import (
     words_of,
 )
 from model_ops.speculators import DrafterServing, architecture_of
+from model_ops.training import first_documents
 
 NAME = "served"
 """How requests call the model."""

@@ -271,7 +271,7 @@ class _Scatter(torch.autograd.Function):
     """Writes the groups' outputs, without padding and prefixes, back in the order of the row."""
 
     @staticmethod
-    def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "_ _ heads head_dim"]):
+    def forward(ctx, groups: list[DocumentGroup], tokens: int, *outputs: Float[Tensor, "... heads head_dim"]):
         ctx.groups = groups
         ctx.shapes = [output.shape for output in outputs]
         row = outputs[0].new_empty(tokens, *outputs[0].shape[-2:])

@@ -1,6 +1,6 @@
 """Batches of a student's documents with its teacher's documents of the same answers, in another tokenizer.
 
-plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.documents.paired_chats
+plan = PairedPlan(paired, settings, spelling)    # a BatchSource; paired: model_ops.objectives.paired_chats
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 import torch
 
-from model_ops.documents import PackedPlan, PairedDocuments, to_batch
+from model_ops.documents import PackedPlan, to_batch
+from model_ops.objectives.paired_chats import PairedDocuments
 from model_ops.objectives.spelling import Spelling, SpellingPositions
 from model_ops.tensors import Batch
 from model_ops.training import TrainingSettings

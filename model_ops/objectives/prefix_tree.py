@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.documents import PairedDocuments
+from model_ops.objectives.paired_chats import PairedDocuments
 
 DEEPEST = 8
 """Most tokens of the teacher in a node."""

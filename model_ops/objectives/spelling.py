@@ -1,10 +1,10 @@
 """A teacher's next-token distribution, spelt in the tokens of a student with another tokenizer.
 
-    spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.documents.paired_chats
+    spelling = Spelling.of(student_tokenizer, teacher_tokenizer, paired, sizes)    # paired: model_ops.objectives.paired_chats
     places = spelling.places(student_ids, teacher_ids, groups)                     # where a distribution can be spelt
     target = spelling.spelt(p, places, q)                                          # [places, vocab of the student]
 
-Groups (model_ops.documents.paired_chats) begin at the same byte in both tokenisations. There the teacher says with which of
+Groups (model_ops.objectives.paired_chats) begin at the same byte in both tokenisations. There the teacher says with which of
 its tokens t the text goes on, with probability p(t), and the student with which of its tokens v, with q(v). B(v, t): of the
 training rows' groups that begin with v, the share that begin with t; how the student's tokenizer writes t alone counts as one
 more. So the student gives t the probability sum_v q(v) B(v, t), and the divergence of these from p is what it learns:
@@ -38,7 +38,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.documents import PairedDocuments
+from model_ops.objectives.paired_chats import PairedDocuments
 from model_ops.objectives.prefix_tree import NOWHERE, Paths, PrefixTree, ranges
 from model_ops.rendering import TokenBytes, end_of_turn_ids, matched_ids
 

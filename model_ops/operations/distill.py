@@ -26,13 +26,9 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from model_ops.documents import (
     Chats,
     PackedPlan,
-    PairedDocuments,
     context_of,
     first_difference,
-    first_documents,
-    plan_validation,
     read_chats,
-    read_paired,
     refuse_long_documents,
     validation_documents,
     validation_of,
@@ -54,11 +50,13 @@ from model_ops.objectives import (
     Divergence,
     HiddenStateMatching,
     OnPolicyPlan,
+    PairedDocuments,
     PairedPlan,
     Spelling,
     TeacherCache,
     distillation_loss,
     next_token_loss,
+    read_paired,
     refuse_unusual_head,
     segment_ends,
     spelt_distillation_loss,
@@ -82,7 +80,7 @@ from model_ops.pruning import (
 from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
 from model_ops.rollouts import InProcessEngine
 from model_ops.tensors import Loss
-from model_ops.training import train
+from model_ops.training import first_documents, plan_validation, train
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 """Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""

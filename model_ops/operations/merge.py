@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_ops.documents import Document, first_documents, held_out_loss, mean_loss, validation_documents
+from model_ops.documents import Document, held_out_loss, mean_loss, validation_documents
 from model_ops.files import write_json
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import check_model, load_model, load_tokenizer, read_config, training_device
 from model_ops.operations.merging.checkpoints import Checkpoint, TensorMerge, refuse_different, write_merged
 from model_ops.operations.merging.merge_plan import candidates, given_weights, tensor_merge
 from model_ops.operations.merging.settings import BASE, FROM_BASE, PREFERRED, REINFORCED, TRAINED, MergeSettings
+from model_ops.training import first_documents
 
 SEARCH_LENGTH = 2_048
 """Tokens after which a held-out row of a search is cut."""

@@ -1,4 +1,4 @@
-"""Operation `preference`: trains a model on preferences, by the losses of model_ops.objectives.preference_losses.
+"""Operation `preference`: trains a model on preferences, by the losses of model_ops.preferences.preference_losses.
 
 Job inputs: `model` (a model directory), `dataset` (a preference dataset: train.parquet with pairs, unpaired_train.parquet with
 single answers, and the same for validation). Output as that of `sft`: the model with its tokenizer and chat template, and
@@ -7,7 +7,7 @@ metrics.jsonl. With `on_policy` the model learns from pairs of its own answers t
 one, and sampled.parquet has a row for each answer.
 
 The reference is the model before this training. It computes the log-probability of every label once, before the first step;
-the file of these numbers is all that is left of it (model_ops.objectives.reference_log_probs). Validation measures the loss,
+the file of these numbers is all that is left of it (model_ops.preferences.reference_log_probs). Validation measures the loss,
 and the accuracy and the margin of held-out pairs.
 """
 
@@ -20,36 +20,32 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from model_ops.documents import (
-    PAIR,
-    Preferences,
-    context_of,
-    joined_tokens,
-    plan_validation,
-    read_preferences,
-)
+from model_ops.documents import context_of, joined_tokens
 from model_ops.files import renamed_when_complete
 from model_ops.graders import Grader
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import (
+from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.parallel import World
+from model_ops.preferences import (
+    PAIR,
     AnswerLog,
     HeldOutPreferences,
     MismatchedPlan,
     PreferenceLoss,
     PreferencePlan,
+    Preferences,
     ReferenceLogProbs,
     SampledPairPlan,
     SampledRounds,
+    read_preferences,
 )
-from model_ops.operations.preference_settings import PreferenceTuningSettings
-from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import InProcessEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import RowsOf, load_to_tune, save_tuned, train
+from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train
 
 SAMPLED = "sampled.parquet"
 FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from model_ops.objectives import SampledPairSettings
+from model_ops.preferences import SampledPairSettings
 from model_ops.training import EarlyEndOfModel, RowsOf, TrainingSettings, TuningSettings
 
 OF_PAIRS = (
@@ -165,6 +165,6 @@ class PreferenceTuningSettings(TuningSettings):
 
     @property
     def given(self) -> dict[str, float]:
-        """Keywords of the losses that are set (model_ops.objectives.preference_losses)."""
+        """Keywords of the losses that are set (model_ops.preferences.preference_losses)."""
         names = {"noise" if key == "label_noise" else key: getattr(self.resolved(), key) for key in ("beta", *READ_BY)}
         return {name: value for name, value in names.items() if value is not None}

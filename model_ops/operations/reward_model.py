@@ -19,27 +19,25 @@ import torch
 from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
-from model_ops.documents import (
-    Document,
-    PackedPlan,
-    Preferences,
-    answer_masks,
-    context_of,
-    first_documents,
-    plan_validation,
-    read_preferences,
-    to_batches,
-)
+from model_ops.documents import Document, PackedPlan, context_of, to_batches
 from model_ops.evaluation import ScoredPairs, missed_bounds, reward_report
 from model_ops.families import PACKED
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import Precision, concrete, products_dtype, products_in
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import PairStreams, RewardBatch, RewardLoss, validation_of_pairs
 from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.parallel import World, local_part
+from model_ops.preferences import (
+    PairStreams,
+    Preferences,
+    RewardBatch,
+    RewardLoss,
+    answer_masks,
+    read_preferences,
+    validation_of_pairs,
+)
 from model_ops.rewards import RewardRecord, answer_scores, scorers_tokenizer, segment_ends, with_score_head
-from model_ops.training import load_to_tune, save_tuned, train
+from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:

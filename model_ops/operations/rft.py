@@ -36,7 +36,9 @@ from model_ops.graders import Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text, end_of_text_ids, load_tokenizer, read_config, refuse_misfit
-from model_ops.objectives import (
+from model_ops.operations.rollout_engine import open_engine, open_processes
+from model_ops.parallel import World
+from model_ops.reinforcement import (
     LANES,
     TASKSETS,
     AsynchronousPlan,
@@ -46,8 +48,6 @@ from model_ops.objectives import (
     RolloutPlan,
     variance_shares,
 )
-from model_ops.operations.rollout_engine import open_engine, open_processes
-from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import (

@@ -20,14 +20,13 @@ from model_ops.drafting import baselines
 from model_ops.files import read_directory
 from model_ops.jobs import ModelError, Progress
 from model_ops.models import read_config, save_model
-from model_ops.objectives import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings
+from model_ops.reinforcement import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings, RolloutServerSettings
 from model_ops.rollouts import (
     Engine,
     EngineProcesses,
     EngineStart,
     InProcessEngine,
     RolloutDrafting,
-    RolloutServerSettings,
     Tokens,
     VllmEngine,
     VllmServer,

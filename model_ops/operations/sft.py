@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from model_ops.documents import PackedPlan, first_documents, plan_validation, read_chats, rows_to_learn, validation_of
+from model_ops.documents import PackedPlan, read_chats, rows_to_learn, validation_of
 from model_ops.jobs import Job, Progress
 from model_ops.machine import concrete
 from model_ops.models import add_end_of_text
@@ -19,7 +19,7 @@ from model_ops.objectives import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
-from model_ops.training import load_to_tune, save_tuned, train
+from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:

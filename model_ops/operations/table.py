@@ -10,7 +10,6 @@ from typing import Any
 
 from model_ops.answering import GenerateSettings, SampleSettings
 from model_ops.evaluation import EvaluateSettings
-from model_ops.objectives import RftSettings
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.operations.embed_settings import EmbedSettings
 from model_ops.operations.import_base_settings import ImportBaseSettings
@@ -22,6 +21,7 @@ from model_ops.operations.rescore_settings import RescoreSettings
 from model_ops.operations.reward_model_settings import RewardModelSettings
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
+from model_ops.reinforcement import RftSettings
 from model_ops.speculators import AnySpeculatorSettings
 
 OPERATIONS: dict[str, Any] = {

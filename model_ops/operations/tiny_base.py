@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss, plan_validation
+from model_ops.documents import Document, PackedPlan, held_out_loss, mean_loss
 from model_ops.files import library_sources
 from model_ops.jobs import Job, Progress
 from model_ops.machine import concrete
@@ -26,7 +26,7 @@ from model_ops.models import save_model, training_device
 from model_ops.objectives import next_token_loss
 from model_ops.operations.tiny_base_settings import TinyBaseSettings
 from model_ops.operations.tiny_tokenizer import END_OF_TEXT, train_tokenizer
-from model_ops.training import train
+from model_ops.training import plan_validation, train
 
 HELD_OUT_ONE_IN = 20
 VALIDATION_TOKENS = 24_000

@@ -1,7 +1,7 @@
 """Reward models: a score for an answer, from the hidden state of its last token.
 
-Training is in `objectives` (the loss) and `operations` (operation `reward_model`); whether a reward model may grade is measured
-there and written into its reward.json. Start with `reward_model.py`, which others grade with, then `score_head.py`;
+Training is in `preferences` (the loss) and `operations` (operation `reward_model`); whether a reward model may grade is
+measured there and written into its reward.json. Start with `reward_model.py`, which others grade with, then `score_head.py`;
 `reward_record.py` is what reward.json holds.
 """
 

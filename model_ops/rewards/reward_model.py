@@ -31,7 +31,7 @@ from model_ops.rendering import RenderingSettings, Row, rendered_rows
 from model_ops.rewards.reward_record import RewardRecord
 from model_ops.rewards.score_head import answer_scores, segment_ends
 
-Ids = Int[np.ndarray, " tokens"]
+Ids = Int[np.ndarray, "_"]
 PROBES = (
     Row("probe", [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]),
     Row("probe", [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]),

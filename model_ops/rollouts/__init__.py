@@ -3,9 +3,9 @@ log-probability of every sampled token.
 
 Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
 answers. `in_process.py` is the engine that decodes with the weights in training, `vllm_engine.py` the one that asks servers,
-`prompts.py` reads the rows that are answered, `prompt_pool.py` chooses among them, `rollout_log.py` keeps what was sampled and
-graded. `engine_processes.py` has engines that sample while the model is in training, with weights that `in_flight.py` exchanges
-between two tokens. Tokens are never decoded and encoded again: what was sampled is what is learnt.
+`prompts.py` reads the rows that are answered, `rollout_log.py` keeps what was sampled and graded. `engine_processes.py` has
+engines that sample while the model is in training, with weights that `in_flight.py` exchanges between two tokens. Tokens are
+never decoded and encoded again: what was sampled is what is learnt.
 """
 
 from typing import TYPE_CHECKING
@@ -15,10 +15,8 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.rollouts.engine_child import EngineStart
     from model_ops.rollouts.engine_processes import EngineProcesses
-    from model_ops.rollouts.engine_settings import EngineName, RolloutServerSettings
     from model_ops.rollouts.graded_answers import AnswerReader, GradedAnswers, sampled_text
     from model_ops.rollouts.in_process import InProcessEngine, RolloutDrafting, Sampler, copy_merged, decoding_twin
-    from model_ops.rollouts.prompt_pool import PromptPool
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
     from model_ops.rollouts.rollout import (
         NOT_SAMPLED,
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
         Rollout,
         RolloutMaker,
         Sampled,
-        SamplingSettings,
         Tokens,
         last_of_attempts,
     )

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from model_ops.graders import Grade
 from model_ops.rollouts.prompts import SampledPrompt
 
-Tokens = Int[np.ndarray, " tokens"]
+Tokens = Int[np.ndarray, "_"]
 NOT_SAMPLED = -1
 """Version of a token that no policy sampled."""
 
@@ -48,7 +48,7 @@ class SamplingSettings(Protocol):
 class Sampled:
     """What a model answered in one call."""
 
-    tokens: Tokens
+    tokens: Int[np.ndarray, " tokens"]
     """With the end token, where it ended."""
     log_probs: Float[np.ndarray, " tokens"]
     """float32, of the sampler: of its logits divided by the temperature."""
@@ -75,7 +75,7 @@ class Rollout:
 
     prompt: Tokens
     """The context before the first sampled token."""
-    tokens: Tokens
+    tokens: Int[np.ndarray, " tokens"]
     """All tokens after the prompt."""
     sampled: Bool[np.ndarray, " tokens"]
     """The tokens that a policy sampled. Only these are learnt."""

@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 from model_ops.decoding import Runner, load_runner
-from model_ops.documents import ValidationPlan, first_documents, plan_validation
 from model_ops.files import weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer, read_config
@@ -49,7 +48,7 @@ from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, 
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.states.state_budget import StateChoice, choose_states
 from model_ops.speculators.target_stamp import stamp
-from model_ops.training import train
+from model_ops.training import ValidationPlan, first_documents, plan_validation, train
 
 VALIDATION_ROWS = 128
 """Most answers in validation: enough for alpha to about 0.01."""

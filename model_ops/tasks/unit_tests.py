@@ -16,10 +16,6 @@ from model_ops.tasks.item import Item
 from model_ops.tasks.sandbox import SandboxResult, run_tests
 
 FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-INSTRUCTION = (
-    "Complete this Python function. Reply with the whole function, with its imports, in one code block and nothing "
-    "else.\n\n```python\n{prompt}\n```"
-)
 
 
 class UnitTestsItem(Item):

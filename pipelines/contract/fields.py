@@ -18,7 +18,6 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 from model_ops.evaluation import EvaluationSettings
 from model_ops.graders import GraderSettings
 from model_ops.jobs import Settings
-from model_ops.objectives import RftSettings
 from model_ops.operations import (
     TRAINED,
     MergeSettings,
@@ -30,6 +29,7 @@ from model_ops.operations import (
     StudentSettings,
     TinyBaseSettings,
 )
+from model_ops.reinforcement import RftSettings
 from model_ops.speculators import ARCHITECTURES, AnySpeculatorSettings, Eagle3Settings
 from pipelines.contract.keys import Words
 from resources.composing import (

@@ -14,9 +14,9 @@ from typing import Any
 
 from model_ops.files import template_files
 from model_ops.jobs import ModelError
-from model_ops.objectives import LOOKUP_DRAFTERS
 from model_ops.operations import BASE, LAKE_MODELS, TRAINED
 from model_ops.pruning import refuse_unusable_base
+from model_ops.reinforcement import LOOKUP_DRAFTERS
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import RecipeFields
 from resources.composing import EvalSettings

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from model_ops.adapters import LoraSettings
-from model_ops.objectives import TASKSETS
 from model_ops.operations import AUTO, PREFERRED, REINFORCED, TRAINED
 from model_ops.planning import LLAMA_CPP, SUPPORT, PlaceError, cache_why_not, parse_place, why_not
+from model_ops.reinforcement import TASKSETS
 from model_ops.serving import lora_flags
 from model_ops.speculators import ARCHITECTURES
 from pipelines.contract.fields import TAUGHT_BY_BOTH, TRAINED_STAGES, RecipeFields

@@ -26,7 +26,6 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from model_ops.tasks import (
-    INSTRUCTION,
     CompliesItem,
     ExactItem,
     FunctionCallItem,
@@ -63,6 +62,12 @@ OF_FORMATS: Mapping[str, Task] = {"gsm8k": "number", "humaneval": "unit_tests", 
 
 SCHEMA_TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": None}
 """BFCL's names of types that JSON schema does not know; None: any type."""
+
+CODE_REQUEST = (
+    "Complete this Python function. Reply with the whole function, with its imports, in one code block and nothing "
+    "else.\n\n```python\n{prompt}\n```"
+)
+"""How a task of code is asked."""
 
 
 class EvalTaskError(Exception):
@@ -168,7 +173,7 @@ def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, acc
     test = _text(record, "test", "tests")
     if not entry_point:  # a task in words
         return UnitTestsItem(**shared, test=test)
-    messages = [{"role": "user", "content": INSTRUCTION.format(prompt=prompt.rstrip())}]
+    messages = [{"role": "user", "content": CODE_REQUEST.format(prompt=prompt.rstrip())}]
     return UnitTestsItem(**{**shared, "messages": messages}, code=prompt, test=test, entry_point=entry_point)
 
 

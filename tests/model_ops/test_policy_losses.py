@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from model_ops.objectives.advantages import ADVANTAGES, all_equal
-from model_ops.objectives.policy_losses import (
-    CORRECTIONS,
-    POLICY_LOSSES,
-    SampledTokens,
-    k3,
-    kl_penalty,
-)
-from model_ops.objectives.rft_settings import OF_LOSS
+from model_ops.reinforcement.advantages import ADVANTAGES, all_equal
+from model_ops.reinforcement.policy_losses import CORRECTIONS, POLICY_LOSSES, SampledTokens, k3, kl_penalty
+from model_ops.reinforcement.rft_settings import OF_LOSS
 
 OWNERS = [0, 0, 0, 1, 1, 2]
 """Three rollouts, of 3, 2 and 1 tokens."""

@@ -14,21 +14,21 @@ from test_preference_documents import random_pair
 from tiny_models import write_target
 
 from model_ops.documents.documents import Document, Documents, to_batch
-from model_ops.documents.preferences import PAIR, Preferences, answer_masks, read_preferences
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer
-from model_ops.objectives.held_out_preferences import HeldOutPreferences
-from model_ops.objectives.mismatched_answers import MismatchedPlan, mismatched_answers
-from model_ops.objectives.preference import PreferenceLoss
-from model_ops.objectives.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
-from model_ops.objectives.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
-from model_ops.objectives.reference_log_probs import log_probs_of
 from model_ops.operations import preference
 from model_ops.operations.preference_settings import PreferenceTuningSettings
 from model_ops.parallel.world import World
+from model_ops.preferences.held_out_preferences import HeldOutPreferences
+from model_ops.preferences.mismatched_answers import MismatchedPlan, mismatched_answers
+from model_ops.preferences.preference import PreferenceLoss
+from model_ops.preferences.preference_batches import Asked, PreferencePlan, label_starts, preference_batch, shared_batches
+from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks, read_preferences
+from model_ops.preferences.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs
+from model_ops.preferences.reference_log_probs import log_probs_of
 from model_ops.training.step import optimizer_step
 
 CPU = torch.device("cpu")
@@ -234,7 +234,8 @@ def test_a_mismatched_answer_is_that_of_the_next_row_with_another_prompt():
     for row, (other, side) in enumerate([(1, 0), (2, 1), (3, 0), (0, 1)]):
         assert made[row].input_ids.tolist() == prompts[row] + answers[other][side]
         assert made[row].target_tokens == len(answers[other][side])
-    twice = Preferences(**{**vars(rows), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
+    pairs = rows_of(pairs=3, singles=0)
+    twice = Preferences(**{**vars(pairs), "documents": Documents.gather([rows.documents[each] for each in (0, 0, 1)])})
     for row, (prompt, other, side) in enumerate([(0, 1, 0), (0, 1, 1), (1, 0, 0)]):
         found = mismatched_answers(twice, 200).documents[row].input_ids.tolist()
         assert found == prompts[prompt] + answers[other][side], "a neighbour with the same prompt is passed over"

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
-from model_ops.objectives import preference_losses
-from model_ops.objectives.preference import WITHOUT_REFERENCE
-from model_ops.objectives.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, log1mexp, sft
 from model_ops.operations.preference_settings import LOSSES, OF_ANSWERS, OF_PAIRS, READ_BY
+from model_ops.preferences import preference_losses
+from model_ops.preferences.preference import WITHOUT_REFERENCE
+from model_ops.preferences.preference_losses import ANSWER_LOSSES, PAIR_LOSSES, AnswerLogProbs, log1mexp, sft
 
 
 def sigma(x):

@@ -9,9 +9,9 @@ from tiny_models import tiny_model
 
 from model_ops.documents.documents import Branch, Document, to_batch
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.objectives.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
 from model_ops.parallel.context_parallel import pad
 from model_ops.parallel.world import World
+from model_ops.preferences.reward_loss import PairStreams, RewardBatch, RewardLoss, bradley_terry, validation_of_pairs
 from model_ops.rewards.score_head import with_score_head
 
 PROMPT, CHOSEN, REJECTED = [5, 6, 7, 8], [20, 21, 2], [20, 30, 31, 32, 2]
@@ -25,7 +25,7 @@ def model(tmp_path_factory, tiny_tokenizer):
 
 
 def pair(row_id="a", prompt=PROMPT, chosen=CHOSEN, rejected=REJECTED):
-    """As model_ops.documents.preferences makes it: the branch begins with the last token that both answers share."""
+    """As model_ops.preferences.preference_documents makes it: the branch begins with the last token that both answers share."""
     common = next(i for i in range(len(chosen)) if chosen[i] != rejected[i])
     at = len(prompt) + common - 1
     ids = np.array([*prompt, *chosen, *rejected[common - 1 :]], dtype=np.int32)
@@ -33,7 +33,7 @@ def pair(row_id="a", prompt=PROMPT, chosen=CHOSEN, rejected=REJECTED):
 
 
 def batch_of(pairs, margins, weights):
-    streams = PairStreams(np.array(margins), np.array(weights))
+    streams = PairStreams(np.array(margins, float), np.array(weights, float))
     return to_batch([streams.added_to(document, index) for index, document in enumerate(pairs)], RewardBatch)
 
 

@@ -21,22 +21,15 @@ from model_ops.jobs.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
-from model_ops.objectives.policy_loss import PolicyLoss
-from model_ops.objectives.policy_losses import SampledTokens, grpo
-from model_ops.objectives.rft_settings import RftSettings
-from model_ops.objectives.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
-from model_ops.objectives.rollout_plan import RolloutPlan
-from model_ops.objectives.rollout_watch import teach_nothing
 from model_ops.operations import rft
-from model_ops.rollouts import (
-    InProcessEngine,
-    PromptPool,
-    Rollout,
-    RolloutLog,
-    Sampled,
-    SampledPrompt,
-    read_sampled_prompts,
-)
+from model_ops.reinforcement.policy_loss import PolicyLoss
+from model_ops.reinforcement.policy_losses import SampledTokens, grpo
+from model_ops.reinforcement.prompt_pool import PromptPool
+from model_ops.reinforcement.rft_settings import RftSettings
+from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, nothing_learnt, rollout_batches
+from model_ops.reinforcement.rollout_plan import RolloutPlan
+from model_ops.reinforcement.rollout_watch import teach_nothing
+from model_ops.rollouts import InProcessEngine, Rollout, RolloutLog, Sampled, SampledPrompt, read_sampled_prompts
 
 SETTINGS = {
     "grader": "verifier", "steps": 12, "learning_rate": 3e-3, "prompts_per_step": 4, "answers": 8, "max_new_tokens": 5,

@@ -26,12 +26,12 @@ from model_ops.graders import Grade
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
-from model_ops.objectives.asynchronous_plan import AsynchronousPlan
-from model_ops.objectives.policy_loss import PolicyLoss
-from model_ops.objectives.policy_losses import CORRECTIONS, SampledTokens
-from model_ops.objectives.rft_settings import RftSettings
-from model_ops.objectives.rollout_batches import LearntRollout, group_documents, rollout_batches
 from model_ops.parallel import World
+from model_ops.reinforcement.asynchronous_plan import AsynchronousPlan
+from model_ops.reinforcement.policy_loss import PolicyLoss
+from model_ops.reinforcement.policy_losses import CORRECTIONS, SampledTokens
+from model_ops.reinforcement.rft_settings import RftSettings
+from model_ops.reinforcement.rollout_batches import LearntRollout, group_documents, rollout_batches
 from model_ops.rollouts import policy_file
 from model_ops.rollouts.engine_child import EngineStart
 from model_ops.rollouts.engine_processes import EngineProcess

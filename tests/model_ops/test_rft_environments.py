@@ -19,12 +19,12 @@ from tiny_models import write_target
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, save_model
-from model_ops.objectives.advantages import ADVANTAGES, advantages_of
-from model_ops.objectives.held_out_rollouts import HeldOutRollouts
-from model_ops.objectives.rft_settings import RftSettings
-from model_ops.objectives.rollout_plan import RolloutPlan
 from model_ops.operations import rft, sft
-from model_ops.rollouts import PromptPool
+from model_ops.reinforcement.advantages import ADVANTAGES, advantages_of
+from model_ops.reinforcement.held_out_rollouts import HeldOutRollouts
+from model_ops.reinforcement.prompt_pool import PromptPool
+from model_ops.reinforcement.rft_settings import RftSettings
+from model_ops.reinforcement.rollout_plan import RolloutPlan
 from model_ops.rollouts.rollout import NOT_SAMPLED
 from model_ops.rollouts.rollout_log import RolloutLog
 

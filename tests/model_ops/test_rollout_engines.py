@@ -22,9 +22,9 @@ from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model
-from model_ops.objectives.rft_settings import RftSettings
 from model_ops.operations import rft
 from model_ops.operations.rollout_engine import rollout_drafting
+from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.rollouts import VllmEngine, VllmServer
 from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.registry import speculator_settings

@@ -13,18 +13,18 @@ import torch
 from stop_after import StopAfter
 from tiny_chats import write_rows
 
-from model_ops.documents.preferences import answer_masks
 from model_ops.graders import Grade, GradedAnswer
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
-from model_ops.objectives.sampled_answers import AnswerLog
-from model_ops.objectives.sampled_pairs import SampledPairPlan
-from model_ops.objectives.sampled_rounds import NO_END, TIES, UNGRADED, best_and_worst
 from model_ops.operations import preference, sft
 from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.preferences.preference_documents import answer_masks
+from model_ops.preferences.sampled_answers import AnswerLog
+from model_ops.preferences.sampled_pairs import SampledPairPlan
+from model_ops.preferences.sampled_rounds import NO_END, TIES, UNGRADED, best_and_worst
 from model_ops.rollouts import read_sampled_prompts
 
 WORDS = ("yes", "no", "maybe")

@@ -14,13 +14,13 @@ from tiny_models import tiny_model as random_model
 from tiny_models import write_target
 
 from model_ops.documents.packing import to_batches
-from model_ops.documents.paired_chats import read_paired
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
 from model_ops.objectives.paired_batches import paired_batch
+from model_ops.objectives.paired_chats import read_paired
 from model_ops.objectives.spelling import FIRST, Spelling
 from model_ops.objectives.spelt_distillation import spelt_distillation_loss
 from model_ops.operations import distill

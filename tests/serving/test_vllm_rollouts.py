@@ -9,8 +9,8 @@ import torch
 from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
-from model_ops.objectives.rft_settings import RftSettings
 from model_ops.operations.rollout_engine import open_engine
+from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.training.tuning import load_to_tune
 from tests.model_ops.tiny_models import write_target
 

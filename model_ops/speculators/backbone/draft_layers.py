@@ -90,18 +90,18 @@ class BodyLayer(nn.Module, ABC):
 
     @abstractmethod
     def reads(
-        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*#tokens hidden"]
     ) -> Float[Tensor, "*tokens width"]:
-        """The input of attention."""
+        """The input of attention. embedding: of each token, or one for all."""
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
         """The tensor that attention's output is added to: by default the layer's input."""
         return hidden
 
     def finish(
-        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
+        self, residual: Float[Tensor, "*#tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
     ) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's."""
+        """The layer's output from its attention's. residual: of each token, or one for all."""
         hidden = residual + self.self_attn.o_proj(attended)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
@@ -120,7 +120,7 @@ class DraftLayer(BodyLayer):
         self.mlp = Mlp(config)
 
     def reads(
-        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*#tokens hidden"]
     ) -> Float[Tensor, "*tokens width"]:
         """The input of attention's projections; width is 2 * hidden in the first layer."""
         if not self.first:

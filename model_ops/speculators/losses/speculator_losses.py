@@ -116,7 +116,7 @@ def loss_and_gradient(
     return loss[:, 0], alpha[:, 0], gradient
 
 
-def expected_acceptance_length(alpha: Float[Tensor, "positions drafts"]) -> Float[Tensor, " positions"]:
+def expected_acceptance_length(alpha: Float[Tensor, "*positions drafts"]) -> Float[Tensor, "*positions"]:
     """1 + sum over k of prod over i <= k of alpha_i: tokens per target forward for a chain of drafts, if the context
     of every draft were the true text."""
     return 1 + alpha.cumprod(dim=-1).sum(dim=-1)

@@ -26,7 +26,7 @@ from benchmarks import parallel
 from benchmarks.parallel import gaps, on_processes, outcome, tiny
 from model_ops.documents.documents import Branch, Document
 from model_ops.documents.packing import PackedPlan
-from model_ops.objectives.reward_loss import PairStreams, RewardLoss
+from model_ops.preferences.reward_loss import PairStreams, RewardLoss
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.rewards.score_head import with_score_head
 

@@ -103,8 +103,8 @@ def test_the_codes_are_those_that_were_trained(place, tmp_path):
     told = run(place, tmp_path / "aware")
     from model_ops.documents.chats import validation_documents
     from model_ops.documents.conversations import read_documents
-    from model_ops.documents.validation import first_documents
     from model_ops.models.model_directory import load_tokenizer
+    from model_ops.training.validation import first_documents
 
     tokenizer = load_tokenizer(place / "float")
     documents = (

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from model_ops.documents.paired_chats import aligned
 from model_ops.jobs.errors import ModelError
+from model_ops.objectives.paired_chats import aligned
 from model_ops.rendering.token_bytes import TokenBytes, matched_ids
 
 

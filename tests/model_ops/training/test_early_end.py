@@ -11,7 +11,6 @@ from stop_after import StopAfter
 from torch import nn
 from torch.nn import functional as F
 
-from model_ops.documents.validation import plan_validation
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.progress import Progress, Stopped
 from model_ops.operations.sft_settings import SftSettings
@@ -23,6 +22,7 @@ from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfM
 from model_ops.training.schedules import RunSchedule, cooled_learning_rate, learning_rate_at
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.trainer import train
+from model_ops.training.validation import plan_validation
 
 VOCAB, STEPS, EVERY = 11, 60, 4
 

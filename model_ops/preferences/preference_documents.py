@@ -34,8 +34,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Bool, Float, Int
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.documents.conversations import RefusedRows
-from model_ops.documents.documents import Branch, Document, Documents
+from model_ops.documents import Branch, Document, Documents, RefusedRows
 from model_ops.jobs import ModelError
 from model_ops.rendering import ROWS_AT_ONCE, Context, RenderedRow, RenderingSettings, Row, Split, rendered_rows
 from model_ops.training import RowsOf

@@ -1,4 +1,4 @@
-"""Loss of reinforcement fine-tuning over a batch of rollouts (model_ops.objectives.policy_losses has the formulas).
+"""Loss of reinforcement fine-tuning over a batch of rollouts (model_ops.reinforcement.policy_losses has the formulas).
 
     loss = PolicyLoss("grpo", {"clip_high": 0.28}, correction="icepop", kl=0.0, temperature=1.0)     # a Loss
     loss(model, batch)                                  # batch: a RolloutBatch
@@ -29,15 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from model_ops.losses import label_log_probs
-from model_ops.objectives.policy_losses import (
-    CORRECTIONS,
-    ICEPOP_BAND,
-    POLICY_LOSSES,
-    SampledTokens,
-    k3,
-    kl_penalty,
-)
-from model_ops.objectives.rollout_batches import RolloutBatch
+from model_ops.reinforcement.policy_losses import CORRECTIONS, ICEPOP_BAND, POLICY_LOSSES, SampledTokens, k3, kl_penalty
+from model_ops.reinforcement.rollout_batches import RolloutBatch
 from model_ops.tensors import IGNORED, LossOutput, Mean
 
 LEAST_COUNT = 1e-6

@@ -1,4 +1,4 @@
-"""Loss of preference training: a weighted sum of preference losses (model_ops.objectives.preference_losses).
+"""Loss of preference training: a weighted sum of preference losses (model_ops.preferences.preference_losses).
 
     loss = PreferenceLoss({"dpo": 0.8, "bco": 0.2, "sft": 1.0}, {"beta": 0.1})      # a LossOfTerms and a LearningLoss
     loss(model, batch)                                       # batch: a PreferenceBatch
@@ -31,8 +31,8 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from model_ops.losses import label_log_probs
-from model_ops.objectives.preference_batches import NO_ANSWER, PreferenceBatch
-from model_ops.objectives.preference_losses import ANSWER_LOSSES, MOST_LOG, PAIR_LOSSES, AnswerLogProbs, sft
+from model_ops.preferences.preference_batches import NO_ANSWER, PreferenceBatch
+from model_ops.preferences.preference_losses import ANSWER_LOSSES, MOST_LOG, PAIR_LOSSES, AnswerLogProbs, sft
 from model_ops.tensors import LossOutput, Mean
 
 WITHOUT_REFERENCE = frozenset({"cpo", "simpo", "orpo", "sft"})

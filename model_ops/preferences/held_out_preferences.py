@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from model_ops.documents import Preferences, first_documents
 from model_ops.machine import products_in
-from model_ops.objectives.mismatched_answers import mean_log_ratio, mismatched_answers
-from model_ops.objectives.preference import PreferenceLoss
-from model_ops.objectives.preference_batches import Asked, PreferenceBatch, shared_batches
 from model_ops.parallel import World
-from model_ops.training import TrainingSettings
+from model_ops.preferences.mismatched_answers import mean_log_ratio, mismatched_answers
+from model_ops.preferences.preference import PreferenceLoss
+from model_ops.preferences.preference_batches import Asked, PreferenceBatch, shared_batches
+from model_ops.preferences.preference_documents import Preferences
+from model_ops.training import TrainingSettings, first_documents
 
 MEASURED = ("accuracy", "margin")
 

@@ -26,8 +26,7 @@ import numpy as np
 from jaxtyping import Int
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.documents.conversations import RefusedRows
-from model_ops.documents.documents import Document
+from model_ops.documents import Document, RefusedRows
 from model_ops.jobs import ModelError
 from model_ops.rendering import (
     ROWS_AT_ONCE,

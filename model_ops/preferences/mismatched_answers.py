@@ -24,11 +24,12 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from model_ops.documents import Document, Documents, Preferences, answer_masks
+from model_ops.documents import Document, Documents
 from model_ops.losses import token_nll
 from model_ops.machine import products_in
-from model_ops.objectives.preference_batches import Asked, PreferenceBatch, PreferencePlan, shared_batches
 from model_ops.parallel import World
+from model_ops.preferences.preference_batches import Asked, PreferenceBatch, PreferencePlan, shared_batches
+from model_ops.preferences.preference_documents import Preferences, answer_masks
 from model_ops.training import TrainingSettings
 
 

@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from model_ops.documents import MICRO_BATCH_TOKENS, PAIR, Document, Documents, Preferences, answers_document
-from model_ops.objectives.preference_batches import Asked, PreferenceBatch, shared_batches
-from model_ops.objectives.reference_log_probs import log_probs_of
-from model_ops.objectives.sampled_rounds import SampledPair, SampledRounds
-from model_ops.objectives.start_weights import StartWeights
+from model_ops.documents import MICRO_BATCH_TOKENS, Document, Documents
 from model_ops.parallel import World
-from model_ops.training import TrainingSettings
+from model_ops.preferences.preference_batches import Asked, PreferenceBatch, shared_batches
+from model_ops.preferences.preference_documents import PAIR, Preferences, answers_document
+from model_ops.preferences.reference_log_probs import log_probs_of
+from model_ops.preferences.sampled_rounds import SampledPair, SampledRounds
+from model_ops.training import StartWeights, TrainingSettings
 
 
 class SampledPairPlan:
-    """shares: whether the rejected answer continues the chosen one's prompt (model_ops.documents.preferences)."""
+    """shares: whether the rejected answer continues the chosen one's prompt (model_ops.preferences.preference_documents)."""
 
     def __init__(
         self,

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from model_ops.objectives.rollout_batches import Numbers
-from model_ops.objectives.rollout_plan import CANARY_ROLLOUTS, Group, LearntGroup, RolloutPlan
+from model_ops.reinforcement.rollout_batches import Numbers
+from model_ops.reinforcement.rollout_plan import CANARY_ROLLOUTS, Group, LearntGroup, RolloutPlan
 from model_ops.rollouts import EngineProcesses, Rollout, RolloutMaker, SampledPrompt
 
 LANES = 2

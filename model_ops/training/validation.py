@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from model_ops.training import MOST_VALIDATION_TOKENS, EarlyEndSettings, TrainingSettings
+from model_ops.training.early_end_settings import EarlyEndSettings
+from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 
 AnyDocument = TypeVar("AnyDocument")
 

@@ -17,8 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from model_ops.documents import PAIR, PackedPlan, Preferences, answer_masks, to_batch
+from model_ops.documents import PackedPlan, to_batch
 from model_ops.parallel import World
+from model_ops.preferences.preference_documents import PAIR, Preferences, answer_masks
 from model_ops.tensors import Batch
 from model_ops.training import TrainingSettings
 
@@ -51,7 +52,7 @@ class PreferenceBatch(Batch):
     members: tuple[int, ...] = ()
     """Indices of the documents."""
     z0: float = 0.0
-    """How far the model is from the reference (model_ops.objectives.mismatched_answers)."""
+    """How far the model is from the reference (model_ops.preferences.mismatched_answers)."""
 
     def silenced(self) -> Self:
         """As Batch.silenced, without members."""
@@ -109,7 +110,7 @@ def preference_batch(
 
 
 class ReferenceReader(Protocol):
-    """What needs a reference's log-probabilities (model_ops.objectives.reference_log_probs)."""
+    """What needs a reference's log-probabilities (model_ops.preferences.reference_log_probs)."""
 
     def asks(self) -> dict[str, Asked]:
         """Rows by name. Every process asks for the same."""

@@ -153,7 +153,7 @@ def kto(
     undesirable_weight: float = 1.0,
 ) -> Float[Tensor, " answers"]:
     """sigma(-beta (r - z0)) of a desirable answer, sigma(beta (r - z0)) of another one, times its class's weight. z0: how far
-    the model is from the reference, without gradient (model_ops.objectives.mismatched_answers). Ethayarajh et al., arXiv
+    the model is from the reference, without gradient (model_ops.preferences.mismatched_answers). Ethayarajh et al., arXiv
     2402.01306, equation 7; by equation 8 desirable_weight n_D / (undesirable_weight n_U) is best in [1, 4/3]."""
     moved = beta * (answers.ratio - z0)
     return torch.where(desirable, desirable_weight * torch.sigmoid(-moved), undesirable_weight * torch.sigmoid(moved))

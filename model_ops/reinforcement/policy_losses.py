@@ -2,7 +2,7 @@
 
     values = POLICY_LOSSES["grpo"](tokens, clip_low=0.2, clip_high=0.28)       # a value for each token
     weights = CORRECTIONS["icepop"](tokens)                                    # no gradient
-    aggregated = (values * weights * share).sum() / count                      # model_ops.objectives.policy_loss
+    aggregated = (values * weights * share).sum() / count                      # model_ops.reinforcement.policy_loss
 
 The ratio of a token is its probability by the model in training over that of the sampler, which is what the engine said when it
 sampled the token: one ratio covers both the updates since and the difference of two implementations. Log-ratios are cut at

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from model_ops.graders import GraderSettings
-from model_ops.rollouts import EngineName, RolloutServerSettings
+from model_ops.reinforcement.engine_settings import EngineName, RolloutServerSettings
 from model_ops.training import TrainingSettings, TuningSettings
 
 PolicyLossName = Literal["grpo", "dr_grpo", "rloo", "gspo", "cispo", "dppo", "kimi_k2"]
@@ -309,7 +309,7 @@ class RftSettings(TuningSettings):
 
     @property
     def given(self) -> dict[str, float]:
-        """Keywords of the loss that are set (model_ops.objectives.policy_losses)."""
+        """Keywords of the loss that are set (model_ops.reinforcement.policy_losses)."""
         return {key: value for key in READ_BY if (value := getattr(self, key)) is not None}
 
     @property

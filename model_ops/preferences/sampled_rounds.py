@@ -25,9 +25,9 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.files import bare
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader
 from model_ops.jobs import ModelError, Progress
-from model_ops.objectives.sampled_answer_rows import SAMPLED_ANSWER_ROWS
-from model_ops.objectives.sampled_answers import AnswerLog, SampledChunk, Sides
-from model_ops.objectives.sampled_pair_settings import SampledPairSettings
+from model_ops.preferences.sampled_answer_rows import SAMPLED_ANSWER_ROWS
+from model_ops.preferences.sampled_answers import AnswerLog, SampledChunk, Sides
+from model_ops.preferences.sampled_pair_settings import SampledPairSettings
 from model_ops.rollouts import AnswerReader, SampledPrompt, Sampler, Tokens
 
 MOST_CHUNKS = 4

@@ -6,7 +6,7 @@
     plan.counts()                      # of the whole run
 
 Step i learns from its share of round i // sync_steps. Before a round the engine takes the present weights; the round's prompts
-are drawn by their pass rates (model_ops.rollouts.prompt_pool) and asked a chunk at a time, each kept as it comes. A group whose
+are drawn by their pass rates (prompt_pool.py) and asked a chunk at a time, each kept as it comes. A group whose
 grades are all equal teaches nothing and is left out; so is a rollout without a grade, and with `overlong: mask` a cut one.
 
 After each sync the model itself reads the first answers of the engine (the canary): where both compute in float32 on a CPU, a
@@ -36,10 +36,12 @@ from model_ops.graders import Grade
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
 from model_ops.machine import products_in
-from model_ops.objectives.advantages import advantages_of, all_equal
-from model_ops.objectives.policy_loss import PolicyLoss
-from model_ops.objectives.rft_settings import RftSettings
-from model_ops.objectives.rollout_batches import (
+from model_ops.parallel import World
+from model_ops.reinforcement.advantages import advantages_of, all_equal
+from model_ops.reinforcement.policy_loss import PolicyLoss
+from model_ops.reinforcement.prompt_pool import PromptPool
+from model_ops.reinforcement.rft_settings import RftSettings
+from model_ops.reinforcement.rollout_batches import (
     LearntRollout,
     Numbers,
     RolloutBatch,
@@ -48,13 +50,10 @@ from model_ops.objectives.rollout_batches import (
     nothing_learnt,
     rollout_batches,
 )
-from model_ops.objectives.rollout_watch import RolloutWatch
-from model_ops.objectives.start_weights import StartWeights
-from model_ops.parallel import World
+from model_ops.reinforcement.rollout_watch import RolloutWatch
 from model_ops.rollouts import (
     ROLLOUT_ROWS,
     Engine,
-    PromptPool,
     Rollout,
     RolloutChunk,
     RolloutLog,
@@ -65,6 +64,7 @@ from model_ops.rollouts import (
     last_of_attempts,
     sampled_text,
 )
+from model_ops.training import StartWeights
 
 CANARY_GAP = 1e-4
 """Nats by token: float32 on a CPU differs by some 1e-5 (3e-5 measured)."""

@@ -25,8 +25,8 @@ from model_ops.files import renamed_when_complete, target_digest
 from model_ops.jobs import ModelError, Progress
 from model_ops.losses import token_nll
 from model_ops.machine import products_in
-from model_ops.objectives.preference_batches import Asked, ReferenceReader, label_starts
 from model_ops.parallel import World
+from model_ops.preferences.preference_batches import Asked, ReferenceReader, label_starts
 
 Logs = dict[str, np.ndarray]
 """Name of the rows -> float32 log-probability of each label, in order (preference_batches.label_starts)."""
