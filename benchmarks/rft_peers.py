@@ -7,9 +7,9 @@
 
 Task: count of benchmarks.rft_learns, from the same start of the house model (10M), PROMPTS prompts x ANSWERS answers a step.
 Both sides have GRPO with token-level aggregation, clips 0.2 and 0.28, AdamW, a constant rate of RATE, no KL, float32, THREADS
-threads and the same environment of the process (trainer_vs_trl). Search: TRL without checkpointing, by generate with a dynamic and a
-static cache, by its continuous batching, and with bfloat16, SEARCHED steps each; the fastest by the clock goes on. Comparison:
-one run of each side on every seed, one after the other, each in a process of its own.
+threads and the same environment of the process (trainer_vs_trl). Search: TRL without checkpointing, by generate with a
+dynamic and a static cache, by its continuous batching, and with bfloat16, SEARCHED steps each; the fastest by the clock goes
+on. Comparison: one run of each side on every seed, one after the other, each in a process of its own.
 
 samples_ratio, cpu_ratio   samples by second of ours over TRL's, by the clock and of all threads, without the first step
 memory_ratio               ours over TRL's largest resident size
