@@ -4,8 +4,8 @@
     python -m benchmarks.preference_gain --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.preference_gain --shared ../shared --search      # learning rates, on a seed of its own
 
-Task: how often a letter stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns
-the form of answers on START_ROWS right ones, and then answers a third of new items. It answers PROMPTS prompts ANSWERS times at
+Task: how often a stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns
+the form of answers on START_ROWS right ones, and then answers some four in ten new items. It answers PROMPTS prompts ANSWERS times at
 temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and the chosen
 sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts. Every method
 has the same number of steps and, within a pair, the same tokens a step; the tokens that each has trained on are in the figures.
@@ -45,7 +45,7 @@ from model_ops.rendering import Row
 from model_ops.tasks import SCORERS, NumberItem
 
 SEEDS, SEARCH_SEED, THREADS = (0, 1, 2), 9, 2
-START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 30, 1_024, 4, 512
+START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 40, 1_024, 4, 512
 STEPS, TOKENS_PER_STEP = 48, 1_536
 MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP = 6, 4, 32
 RATES = (3e-6, 1e-5, 3e-5, 1e-4)
@@ -56,7 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "apo_zero": {"loss": "apo_zero", "learning_rate": 3e-5},
     "semi_online_dpo": {"loss": "dpo", "learning_rate": 3e-5},
 }
-"""Learning rates are the best of RATES on SEARCH_SEED (`--search`)."""
+"""One learning rate for all; `--search` tries others."""
 PROJECT = Path(__file__).parents[1]
 
 
@@ -64,9 +64,9 @@ def items(count: int, seed: int) -> list[dict[str, Any]]:
     """Questions with their answer."""
     drawn, found = random.Random(seed), []
     for number in range(count):
-        letters, asked = [drawn.choice("abc") for _ in range(8)], drawn.choice("abc")
-        question = f"How many {asked} are in: {' '.join(letters)}?"
-        found.append({"row_id": f"i{number}", "question": question, "answer": str(letters.count(asked))})
+        letters = [drawn.choice("abc") for _ in range(8)]
+        question = f"How many a are in: {' '.join(letters)}?"
+        found.append({"row_id": f"i{number}", "question": question, "answer": str(letters.count("a"))})
     return found
 
 
