@@ -4,13 +4,13 @@
     python -m benchmarks.preference_gain --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.preference_gain --shared ../shared --search      # learning rates, on a seed of its own
 
-Task: how often a stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns
-the form of answers on START_ROWS right ones, and then answers some four in ten new items. It answers PROMPTS prompts ANSWERS times at
-temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and the chosen
-sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts. Every method
-has the same number of steps and, within a pair, the same tokens a step; the tokens that each has trained on are in the figures.
-Success is the share of right greedy answers to HELD_OUT new items. A seed draws the items, the start, the pairs and the order;
-gains over SFT are by seed, with Student's t over three seeds.
+Task: how often a stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns the
+form of answers on START_ROWS right ones, and then answers some four in ten new items. It answers PROMPTS prompts ANSWERS
+times at temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and
+the chosen sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts.
+Every method has the same number of steps and, within a pair, the same tokens a step; the tokens that each has trained on are
+in the figures. Success is the share of right greedy answers to HELD_OUT new items. A seed draws the items, the start, the
+pairs and the order; gains over SFT are by seed, with Student's t over three seeds.
 
 Last line: {start, success: {method: mean}, gain_over_sft: {method: [mean, low, high]}, tokens: {method: mean}, ...}.
 """
