@@ -72,6 +72,16 @@ def preference_figures(kind: str, workload: str, r: Result) -> list[str]:
     return [hundredth(x) for x in (found["speed_ratio"], *spread, found["cpu_ratio"], found["memory_ratio"])]
 
 
+def policy_figures(r: Result) -> list[str]:
+    gaps = r("reward_gaps")
+    figures = [r("samples_ratio"), *r("spread", "samples_ratio"), r("cpu_ratio"), r("memory_ratio"), r("reward_gap")]
+    return [hundredth(x) for x in (*figures, min(gaps), max(gaps))]
+
+
+def largest_gaps(losses: dict[str, dict[str, float]]) -> list[str]:
+    return [f"{max(each[gap] for each in losses.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")]
+
+
 def tau(r: Result, drafter: str, temperature: float) -> list[str]:
     [row] = [row for row in r("acceptance") if (row["drafter"], row["temperature"]) == (drafter, temperature)]
     return [hundredth(row[key]) for key in ("tau", "tau_low", "tau_high")]
@@ -693,15 +703,21 @@ CLAIMS: list[Claim] = [
         PAGE,
         "15 preference losses",
         "preference_losses",
-        lambda r: [
-            f"{max(each[gap] for each in r.figures.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")
-        ],
+        lambda r: largest_gaps(r.figures),
     ),
     (
         PAGE,
         "Hostile programs",
         "sandbox",
         lambda r: [*(str(r(each)) for each in ("attempts", "escaped", "hung")), tenth(r("ms_per_program"))],
+    ),
+    (PAGE, "GRPO on a counting task", "rft_peers", policy_figures),
+    (PAGE, "GRPO, Dr.GRPO, CISPO and GSPO", "rft_peers", lambda r: largest_gaps(r("losses"))),
+    (
+        PAGE,
+        "An agent on OpenAI's SDK",
+        "verifiers_env",
+        lambda r: [str(r(kind, key)) for key in ("rollouts", "trained_steps") for kind in ("openai_agent", "taskset")],
     ),
     (
         README,
