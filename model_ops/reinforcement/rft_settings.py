@@ -83,7 +83,7 @@ class RftSettings(TuningSettings):
         None,
         min_length=1,
         description="in_process: what drafts tokens that the model verifies exactly: ngram, suffix, or the directory of a "
-        "trained drafter of this model. Answers come faster and have the same distribution. Left out: none",
+        "trained drafter of this model. Answers have the same distribution and may come faster. Left out: none",
     )
     loss: PolicyLossName = Field(
         "grpo", description="What is minimised; [reinforcement.md](reinforcement.md#losses) says when to choose which"
