@@ -244,8 +244,8 @@ def test_settings_say_what_is_wrong():
     for given, said in (
         ("numbers", "no grader is called so"),
         ({"parts": {}}, "at least 1"),
-        ({"parts": {"a": {"by": "judge"}}}, "give both or neither"),
-        ({"parts": {"a": {"by": "ranking"}}}, "give both or neither"),
+        ({"parts": {"a": {"by": "judge"}}}, "`by: judge` asks a model: name it beside it as `judge: {base_url, model}`"),
+        ({"parts": {"a": {"by": "ranking"}}}, "`by: ranking` asks a model: name it beside it"),
         ({"parts": {"a": {"by": "number", "criteria": ["x"]}}}, "criteria belong to"),
         ({"parts": {"a": {"by": "number", "weight": math.nan}}}, "weight"),
     ):
