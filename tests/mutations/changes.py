@@ -255,7 +255,7 @@ CHANGES = {
     ),
     # reinforcement fine-tuning
     "the dry run holds one group of a step": Change(
-        "model_ops/objectives/rollout_plan.py",
+        "model_ops/reinforcement/rollout_plan.py",
         "documents(self.settings.prompts_per_step, self.settings.answers)",
         "documents(1, self.settings.answers)",
         (RFT,),

@@ -199,7 +199,7 @@ GRADED |= {"problem": "", "tokens": 7, "ended": True}
     ("relation", "file", "schema", "more"),
     [
         ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
-        ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
+        ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"last": True, "version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
     ],
 )
 def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, relation, file, schema, more):
