@@ -90,6 +90,8 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     record = _measured(model, settings, world, pairs, validation, test)
     if world.leads:
         record.write(job.output)
+        if record.missed:
+            progress.event("warning", message=f"reward_model: it may not grade: {'; '.join(record.missed)}")
     return result.metrics({**pairs.counts, **numbers, **_flat(record)})
 
 

@@ -81,10 +81,12 @@ class SampledRounds:
         if found:
             return found
         said = ", ".join(f"{name} {count}" for name, count in outcomes.items())
-        raise ModelError(
-            f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): choose prompts that the model "
-            "answers well sometimes, or raise on_policy.answers, temperature or max_new_tokens"
+        remedy = (
+            "choose prompts that the model answers well sometimes, or raise on_policy.answers, temperature or max_new_tokens"
         )
+        if outcomes.keys() == {UNGRADED}:
+            remedy = "the grader gave hardly any answer a grade, so choose another grader, or prompts that bring what it reads"
+        raise ModelError(f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): {remedy}")
 
     def counts(self) -> dict[str, float]:
         """Numbers of all rounds, and mean grade and length of the answers of the first and the last one."""

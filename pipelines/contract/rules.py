@@ -237,6 +237,13 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
     if "reward_model" in recipe.policy.off:
         for key in (key for key, grader in recipe.graders.items() if grader.asks_reward_model):
             yield key, "it asks the reward model, which is not trained: give reward_model, or another grader"
+    sampling = recipe.preference and recipe.preference.on_policy
+    if sampling and sampling.prompts != "rl_prompts" and any(part.by == "verifier" for part in sampling.grader.parts.values()):
+        yield (
+            "preference.on_policy.grader",
+            f"verifier reads what rows of rl_prompts bring, and the prompts are those of {sampling.prompts}: set prompts to "
+            "rl_prompts, or choose another grader",
+        )
 
 
 MERGED = {

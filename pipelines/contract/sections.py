@@ -650,7 +650,7 @@ is served is then the last model that is on, or the base model itself.
 """
 
 TRAINING = """\
-`tiny`, `sft`, `student` and `speculator` take these keys. `preset` fills what is left out:
+`tiny` and each section of a trained stage take these keys. `preset` fills what is left out:
 
 {presets}
 

@@ -291,14 +291,14 @@ create view rollouts as
 select
     printf('model:%s/%s@%s', parse_path(filename)[-4], parse_path(filename)[-3], parse_path(filename)[-2]) as node,
     * exclude (filename)
-from read_parquet([{files}], hive_partitioning = false, filename = true)
+from read_parquet([{files}], hive_partitioning = false, union_by_name = true, filename = true)
 
 -- name: rollouts_empty
 -- `rollouts` for a lake without reinforcement fine-tuning: the columns, no rows.
 create view rollouts as
 select
     ''::varchar as node, ''::varchar as row_id, []::varchar[] as interaction_ids, 0::bigint as step, 0::bigint as answer,
-    0::bigint as version, 0::double as grade, map()::map(varchar, double) as parts, ''::varchar as problem,
+    true as last, 0::bigint as version, 0::double as grade, map()::map(varchar, double) as parts, ''::varchar as problem,
     0::bigint as tokens, true as ended, true as learnt, 0::double as gap, ''::varchar as text
 where false
 

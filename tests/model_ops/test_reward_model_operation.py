@@ -129,8 +129,10 @@ def test_a_stopped_run_ends_with_the_same_weights(trained, tiny_model, pairs, tm
 
 
 def test_a_model_that_misses_its_gate_is_saved_and_may_not_grade(tiny_model, pairs, tmp_path):
-    output = tmp_path / "model"
-    metrics = reward_model.run(job(tiny_model, pairs, output, steps=1, gate={"accuracy": 0.99}), Progress())
+    output, progress, heard = tmp_path / "model", Progress(), []
+    progress.event = lambda kind, **said: heard.append((kind, said.get("message", "")))
+    metrics = reward_model.run(job(tiny_model, pairs, output, steps=1, gate={"accuracy": 0.99}), progress)
+    assert any(kind == "warning" and "it may not grade: held-out accuracy is" in message for kind, message in heard)
     assert metrics["may_grade"] is False and "held-out accuracy is" in metrics["may_not_grade_because"]
     with pytest.raises(ModelError, match=r"may not grade: held-out accuracy is .* the gate asks at least 0.99"):
         RewardModel.load(output)

@@ -171,7 +171,7 @@ def test_graders_that_say_nothing_stop_the_training(start, tmp_path):
     )
     for function, sentence in (
         ("same", "none of 48 prompts gave a better and a worse answer .ties 48."),
-        ("nothing", "none of 48 prompts gave a better and a worse answer .ungraded_prompts 48."),
+        ("nothing", "none of 48 prompts gave a better and a worse answer .ungraded_prompts 48.: the grader gave hardly any"),
         ("fails", r"the grader failed on \d+ of \d+ answers: \d+ times fails: raised ValueError in line 8 .rows p\d"),
     ):
         with pytest.raises(ModelError, match=sentence):

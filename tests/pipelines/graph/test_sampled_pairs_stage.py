@@ -47,6 +47,10 @@ def test_the_stage_reads_the_prompts_that_its_model_answers_and_pairs_to_validat
         ({"datasets": {"preference": {}}}, "it learns rl_prompts, which is not made: give datasets.rl_prompts"),
         ({"preference": {"on_policy": {"prompts": "rl_prompts"}}}, "is missing; preference.on_policy needs it"),
         ({"preference": {"on_policy": {"prompts": "rl_prompts", "grader": "absent.py:grade"}}}, "there is no file"),
+        (
+            {"datasets": BOTH, "preference": {"on_policy": {"grader": "verifier"}}},
+            "the prompts are those of preference_dataset: set prompts to",
+        ),
         ({"preference": {"on_policy": {"prompts": "rl_prompts", "grader": "numbre"}}}, "no grader is called so"),
     ],
 )
