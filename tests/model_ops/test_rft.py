@@ -344,6 +344,13 @@ def test_the_heaviest_micro_batch_holds_no_more_than_a_step(tmp_path):
     assert len(full.owners.unique()) - 1 == 3 and full.tokens <= 32
 
 
+def test_one_row_of_each_attempt_is_its_last(tmp_path):
+    plan = plan_of(tmp_path, bool, steps=1)
+    plan.log.add(0, [0], [[replace(rollout([5, 6], [7, 2], grade=1.0), attempt=number) for number in (0, 0, 1)]])
+    rows = plan._rows(plan.log.chunks[0])
+    assert [(row["answer"], row["last"]) for row in rows] == [(0, False), (0, True), (1, True)]
+
+
 def test_what_is_said_of_a_round_counts_answers_and_prompts(tmp_path):
     plan = plan_of(tmp_path, bool, steps=1, overlong="mask")
     cut = replace(rollout([5, 6], [7], grade=0.0), ended=False, attempt=2)

@@ -4,6 +4,7 @@ twice and ends with the same weights."""
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models.model_directory import load_model, load_tokenizer, save_model
 from model_ops.operations import preference, sft
 from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.parallel import World
 from model_ops.preferences.preference_documents import answer_masks
 from model_ops.preferences.sampled_answers import AnswerLog
 from model_ops.preferences.sampled_pairs import SampledPairPlan
@@ -264,3 +266,12 @@ def test_prompts_of_preference_rows_bring_their_chosen_answer(start, tmp_path):
 def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):
     with pytest.raises(ValueError, match=sentence):
         PreferenceTuningSettings.model_validate({"on_policy": SAMPLING, **given})
+
+
+def test_the_heaviest_micro_batch_holds_no_more_pairs_than_a_step(start):
+    tokenizer = load_tokenizer(start / "start")
+    prompts = read_sampled_prompts(start / "prompts", tokenizer, 256)[0]
+    settings = PreferenceTuningSettings(**SETTINGS, on_policy={**SAMPLING, "prompts_per_step": 2}).resolved()
+    rounds = SimpleNamespace(prompts=prompts, settings=settings.on_policy)
+    plan = SampledPairPlan(rounds, torch.nn.Linear(1, 1), settings, World.alone(torch.device("cpu")), True, False)
+    assert len(plan.heaviest().row_ids) == 2 + 1

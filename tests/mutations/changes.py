@@ -260,6 +260,15 @@ CHANGES = {
         "documents(1, self.settings.answers)",
         (RFT,),
     ),
+    "the dry run of sampled pairs fills a micro-batch": Change(
+        "model_ops/preferences/sampled_pairs.py",
+        "self.rounds.settings.prompts_per_step + 1)",
+        "self.micro_batch_tokens)",
+        (SAMPLED,),
+    ),
+    "each rollout of an attempt is its last": Change(
+        "model_ops/reinforcement/rollout_plan.py", '"last": id(kept) in last', '"last": True', (RFT,)
+    ),
     "all rollouts of an attempt are in the pass rate": Change(
         "sql/reporting.sql", "where grade is not null and last\n", "where grade is not null\n", (ROLLOUT_SECTION,)
     ),
