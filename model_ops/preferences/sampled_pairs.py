@@ -70,8 +70,10 @@ class SampledPairPlan:
         answers = np.zeros((2, self.rounds.settings.max_new_tokens), np.int32)
         answers[1] += 1
         document = self._document(SampledPair(prompt, *answers))
-        pairs = min(self.micro_batch_tokens // len(document), self.rounds.settings.prompts_per_step + 1)
-        return self._batches([document] * max(1, pairs), reads=False)[0]
+        each, every = self.rounds.settings.prompts_per_step, self.rounds.settings.sync_steps
+        # a round asks until it has a pair for each step, and its last chunk is a whole one; the last round has the fewest steps
+        most = math.ceil((each * every + every - 1) / (self._steps % every or every))
+        return self._batches([document] * max(1, min(self.micro_batch_tokens // len(document), most)), reads=False)[0]
 
     def state(self) -> dict[str, Any]:
         """Nothing: the log has it."""

@@ -26,7 +26,7 @@ from model_ops.parallel import World
 from model_ops.preferences.preference_documents import answer_masks
 from model_ops.preferences.sampled_answers import AnswerLog
 from model_ops.preferences.sampled_pairs import SampledPairPlan
-from model_ops.preferences.sampled_rounds import NO_END, TIES, UNGRADED, best_and_worst
+from model_ops.preferences.sampled_rounds import NO_END, TIES, UNGRADED, SampledPair, best_and_worst
 from model_ops.rollouts import read_sampled_prompts
 
 WORDS = ("yes", "no", "maybe")
@@ -271,7 +271,17 @@ def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):
 def test_the_heaviest_micro_batch_holds_no_more_pairs_than_a_step(start):
     tokenizer = load_tokenizer(start / "start")
     prompts = read_sampled_prompts(start / "prompts", tokenizer, 256)[0]
-    settings = PreferenceTuningSettings(**SETTINGS, on_policy={**SAMPLING, "prompts_per_step": 2}).resolved()
-    rounds = SimpleNamespace(prompts=prompts, settings=settings.on_policy)
-    plan = SampledPairPlan(rounds, torch.nn.Linear(1, 1), settings, World.alone(torch.device("cpu")), True, False)
-    assert len(plan.heaviest().row_ids) == 2 + 1
+
+    def pairs(steps, sync_steps):
+        sampling = {**SAMPLING, "prompts_per_step": 2, "sync_steps": sync_steps}
+        settings = PreferenceTuningSettings(**{**SETTINGS, "steps": steps}, on_policy=sampling).resolved()
+        rounds = SimpleNamespace(prompts=prompts, settings=settings.on_policy)
+        plan = SampledPairPlan(rounds, torch.nn.Linear(1, 1), settings, World.alone(torch.device("cpu")), True, False)
+        plan._held = (
+            1,
+            [plan._document(SampledPair(prompts[0], np.array([1]), np.array([2])))] * (2 * sync_steps + sync_steps - 1),
+        )
+        return len(plan.heaviest().row_ids), sum(len(batch.row_ids) for batch in plan.step(sync_steps))
+
+    assert pairs(steps=6, sync_steps=2) == (3, 2), "of five pairs the first step has two, the second one three"
+    assert pairs(steps=4, sync_steps=3) == (8, 8), "the last round has one step"

@@ -262,9 +262,12 @@ CHANGES = {
     ),
     "the dry run of sampled pairs fills a micro-batch": Change(
         "model_ops/preferences/sampled_pairs.py",
-        "self.rounds.settings.prompts_per_step + 1)",
-        "self.micro_batch_tokens)",
+        "min(self.micro_batch_tokens // len(document), most)",
+        "self.micro_batch_tokens // len(document)",
         (SAMPLED,),
+    ),
+    "the dry run of sampled pairs forgets a short last round": Change(
+        "model_ops/preferences/sampled_pairs.py", "(self._steps % every or every)", "every", (SAMPLED,)
     ),
     "each rollout of an attempt is its last": Change(
         "model_ops/reinforcement/rollout_plan.py", '"last": id(kept) in last', '"last": True', (RFT,)
