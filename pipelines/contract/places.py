@@ -280,9 +280,9 @@ def _lack(file: Path, name: str) -> str | None:
     """Why a Python file, which is not run, has nothing of this name; None where it may have."""
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
-    except (SyntaxError, ValueError) as error:  # a null byte is a ValueError of Python 3.11
-        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        return f"{file} is no Python{line}: mend it"
+    except (SyntaxError, ValueError) as error:  # a null byte has no line, and is one or the other by Python's version
+        line = getattr(error, "lineno", None)
+        return f"{file} is no Python{f' in line {line}' if line else ''}: mend it"
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
     bound |= {node.asname or node.name.partition(".")[0] for node in nodes if isinstance(node, ast.alias)}

@@ -29,7 +29,8 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
         ({"rft": {"grader": "absent.py:grade"}}, "there is no file"),
         ({"rft": {"grader": "code.py:absent"}}, "code.py defines no absent; name what the file defines, as code.py:NAME"),
         ({"rft": {"environment": "code.py:Shop"}}, "code.py defines no Shop"),
-        ({"rft": {"grader": "broken.py:grade"}}, "broken.py is no Python in line 2"),
+        ({"rft": {"grader": "broken.py:grade"}}, "broken.py is no Python in line 2: mend it"),
+        ({"rft": {"grader": "null.py:grade"}}, "null.py is no Python: mend it"),
         ({"rft": {"grader": {"parts": {"a": {"by": "ranking"}}}}}, "`by: ranking` asks a model: name it beside it as `judge"),
         ({"rft": {"grader": "verifier", "answers": 1}}, "rft.answers"),
         ({"rft": {"grader": "verifier", "python": "python"}}, "python runs an environment or an agent, and there is a grader"),
@@ -48,6 +49,7 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
 )
 def test_a_recipe_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     (tmp_path / "code.py").write_text("def grade(answer): return 1.0")
+    (tmp_path / "null.py").write_text("grade = len\0")
     (tmp_path / "broken.py").write_text("x = 1\ndef grade(answer: return 1.0")
     with pytest.raises(RecipeProblemsError) as refused:
         read_recipe({**REWARDED, **content}, tmp_path)
