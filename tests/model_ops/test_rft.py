@@ -342,6 +342,9 @@ def test_the_heaviest_micro_batch_holds_no_more_than_a_step(tmp_path):
     assert sum(batch.tokens for batch in step) <= heaviest.tokens <= 8 * (2 + 8 + 1)
     full = plan_of(tmp_path, lambda prompt: True, steps=1, micro_batch_tokens=32).heaviest()
     assert len(full.owners.unique()) - 1 == 3 and full.tokens <= 32
+    plan = plan_of(tmp_path, lambda prompt: True, steps=1, micro_batch_tokens=32)
+    plan._shares = True
+    assert plan.heaviest().tokens == 2 + 8 + 2 * (1 + 8), "two answers go on from one prompt, each with its last token"
 
 
 def test_one_row_of_each_attempt_is_its_last(tmp_path):

@@ -99,10 +99,11 @@ def test_stored_answers_are_graded_again_and_old_grades_stay(trained, tmp_path):
 
 
 def test_means_are_of_answers_that_have_both_grades_and_missing_ones_are_counted(tmp_path):
-    answers = [({"gone": 1.0, "half": 0.0}, {"half": 0.0, "added": 4.0}), ({"gone": 3.0, "half": 1.0}, {"added": 2.0})]
+    answers = [({"gone": 1.0, "half": 0.0}, {"half": 0.5, "added": 4.0}), ({"gone": 3.0, "half": 1.0}, {"added": 2.0})]
+    answers += [({}, {"half": 9.0})]  # of no grade in the training
     rescored = pa.Table.from_pylist(
         [
-            {"grade": new.get("half"), "old_grade": old["half"], "parts": list(new.items()), "old_parts": list(old.items())}
+            {"grade": new.get("half"), "old_grade": old.get("half"), "parts": list(new.items()), "old_parts": list(old.items())}
             for old, new in answers
         ],
         schema=pa.schema([RESCORED_ROWS.field(name) for name in ("grade", "old_grade", "parts", "old_parts")]),
@@ -112,7 +113,8 @@ def test_means_are_of_answers_that_have_both_grades_and_missing_ones_are_counted
         attach_parquet(connection, "rescored", tmp_path / "rescored.parquet")
         found = {row["part"]: row for row in rows(connection, "reporting/rescored_by_part", passing=1.0).to_pylist()}
     numbers = {part: (row["answers"], row["ungraded"], row["old"], row["new"]) for part, row in found.items()}
-    assert numbers == {"(all)": (2, 1, 0, 0), "half": (2, 1, 0, 0), "gone": (2, 2, 2, None), "added": (2, 0, None, 3)}
+    both = (3, 1, 0, 0.5)
+    assert numbers == {"(all)": both, "half": both, "gone": (3, 3, 2, None), "added": (3, 1, None, 3)}
 
 
 def test_the_same_grader_asks_nothing_twice_and_a_changed_file_is_another_one(trained, tmp_path):

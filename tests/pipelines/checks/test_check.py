@@ -205,6 +205,7 @@ def test_who_approves_and_who_signs(tmp_path, monkeypatch):
     told = found(tmp_path, release={"approval": "two_people", "signed": True})
     assert told["approval"] == [("ok", "two people have to approve; here ana would (MILLRACE_USER) -> ")]
     assert "MILLRACE_SIGNING_KEY and MILLRACE_TRUSTED_KEYS are not set" in bad(told, "warning")["signature"]
+    assert "approval" not in found(tmp_path, release={"enabled": False})
     told = found(tmp_path, release={"approval": "automatic", "signed": True})
     assert "an automatic approval would fail" in bad(told)["signature"]
     monkeypatch.setenv("MILLRACE_TRUSTED_KEYS", str(tmp_path / "gone.pub"))
