@@ -47,7 +47,7 @@ from model_ops.tasks import SCORERS, NumberItem
 SEEDS, SEARCH_SEED, THREADS = (0, 1, 2), 9, 2
 START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 40, 1_024, 4, 512
 STEPS, TOKENS_PER_STEP = 48, 1_536
-MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP = 6, 4, 32
+MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP = 6, 4, 72
 RATES = (3e-6, 1e-5, 3e-5, 1e-4)
 METHODS: dict[str, dict[str, Any]] = {
     "sft": {"learning_rate": 3e-5},

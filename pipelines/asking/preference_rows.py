@@ -79,7 +79,8 @@ def print_preferences(found: PreferenceRows, console: Console) -> None:
         prompt = f"{last[0].get('role', '')}: {_said(last[0])}"
         _print(console, "prompt", "…" * (len(prompt) > PROMPT_END) + prompt[-PROMPT_END:], "dim")
         if row.get("chosen") is None:
-            _print(console, "wanted" if row["desirable"] else "unwanted", f"{_cut(_said(json.loads(row['answer'])[0]))}\n")
+            _print(console, "wanted" if row["desirable"] else "unwanted", _cut(_said(json.loads(row["answer"])[0])))
+            console.print()
             continue
         chosen, rejected = (_said(json.loads(row[side])[0]) for side in ("chosen", "rejected"))
         alike = sum(1 for _ in itertools.takewhile(lambda each: each[0] == each[1], zip(chosen, rejected, strict=False)))
@@ -96,13 +97,15 @@ def print_preferences(found: PreferenceRows, console: Console) -> None:
 
 
 def _said(message: dict[str, Any]) -> str:
-    """What a message says as one line: reasoning, text, and calls."""
+    """What a message says: reasoning, text, and calls."""
     content = message.get("content") or ""
     parts = content if isinstance(content, list) else [{"text": content}]
     thoughts = f"<think>{message['reasoning_content']}</think>" if message.get("reasoning_content") else ""
     calls = [call["function"] for call in message.get("tool_calls") or []]
     called = (f"{each.get('name')}({each.get('arguments')})" for each in calls)
-    return visible(" ".join(filter(None, [thoughts, *(str(part.get("text", "[part]")) for part in parts), *called])))
+    return visible(
+        " ".join(filter(None, [thoughts, *(str(part.get("text", "[part]")) for part in parts), *called])), lines=True
+    )
 
 
 def _cut(text: str) -> str:
@@ -110,6 +113,6 @@ def _cut(text: str) -> str:
 
 
 def _print(console: Console, label: str, text: str, style: str = "") -> None:
-    lines = textwrap.wrap(text, WIDTH - LABEL) or [""]
+    lines = [line for part in text.split("\n") for line in textwrap.wrap(part, WIDTH - LABEL) or [""]]
     for number, line in enumerate(lines):
         console.print(Text.assemble(f"{'' if number else label:{LABEL}}", (line, style)), soft_wrap=True)

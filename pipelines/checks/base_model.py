@@ -17,6 +17,8 @@ from pipelines.checks.finding import CheckFinding, CheckStep, ok, problem, run_c
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
 
 CHECK = "base model"
+LEAVES_OUT = frozenset({"preference", "reward_model", "rft"})
+"""Sections whose stage leaves out a row longer than the model's context; the others' stages end."""
 HUB_SECONDS = 5
 SECONDS_OF_TORCH = 100.0
 """Seconds that importing torch and transformers may take on a busy machine."""
@@ -347,13 +349,15 @@ def _context(recipe: Recipe, base: Base) -> list[CheckFinding]:
     if base.context is None:
         return []
     lengths = {name: settings.resolved().max_length for name, settings in recipe.trained.items()}
-    long = [f"{name}.max_length {length:,}" for name, length in lengths.items() if length > base.context]
+    long = [name for name, length in lengths.items() if length > base.context]
     if long:
+        ends = not LEAVES_OUT.issuperset(long)
         return [
             warning(
                 "context",
-                f"{', '.join(long)}, and the model's context holds {base.context:,} tokens",
-                f"set max_length to at most {base.context}: a longer row ends the training",
+                f"{', '.join(f'{name}.max_length {lengths[name]:,}' for name in long)}, and the model's context holds "
+                f"{base.context:,} tokens",
+                f"set max_length to at most {base.context}: a longer row {'ends the training' if ends else 'is left out'}",
             )
         ]
     return [ok("context", f"max_length fits the model's context of {base.context:,} tokens")]

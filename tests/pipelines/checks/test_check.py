@@ -359,6 +359,21 @@ def test_settings_that_the_model_cannot_have_are_found_before_the_run(tmp_path, 
     assert said in model_findings(tmp_path, house, **settings)[check, "problem"]
 
 
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"sft": {"max_length": 1_000_000}}, "ends the training"),
+        ({"sft": {"max_length": 64}, "preference": {"max_length": 1_000_000}, "speculator": {"max_length": 64}}, "is left out"),
+        ({"sft": {"max_length": 1_000_000}, "preference": {"max_length": 1_000_000}}, "ends the training"),
+    ],
+)
+def test_what_happens_to_a_row_beyond_the_context_is_said(tmp_path, house, sections, said):
+    datasets = {"sft": {}, "preference": {}} if "preference" in sections else {"sft": {}}
+    recipe = load_recipe(write(tmp_path, base_model=str(house), datasets=datasets, student={"enabled": False}, **sections))
+    [found] = [each for each in check_base_model(recipe, 0.5, True) if each.check == "context"]
+    assert found.state == "warning" and found.remedy.endswith(f"a longer row {said}")
+
+
 def test_targets_that_the_model_has_are_said(tmp_path, house):
     settings = {"sft": {"method": "lora", "lora": {"targets": ["q_proj", "mlp.up_proj"]}}}
     assert "match layers" in model_findings(tmp_path, house, **settings)["adapter", "ok"]

@@ -28,7 +28,7 @@ def lake(tmp_path_factory):
     lake = LakeLayout.open(folder / "lake")
     rows = [
         interaction(
-            f"{side}{n}", f"question {n}", f"What I can say of {n} is {side}.", session_id=f"{side}{n}", user_hash=f"u{side}{n}"
+            f"{side}{n}", f"question {n}", f"What I can say of {n}\nis {side}.", session_id=f"{side}{n}", user_hash=f"u{side}{n}"
         )
         for n in range(30)
         for side in ("good", "bad")
@@ -120,8 +120,8 @@ def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):
     lines = show("--row", row_id).stdout.splitlines()
     assert lines[0] == f"{row_id}  rated  confidence 0.8  margin 1  weight 1"
     assert lines[1].startswith("prompt    user: question ")
-    assert lines[2].startswith("chosen    What I can say of ") and lines[2].endswith(" is »good.")
-    assert lines[3].startswith("rejected  What I can say of ") and lines[3].endswith(" is »bad.")
+    assert lines[2].startswith("chosen    What I can say of ") and lines[3] == f"{'':10}is »good."
+    assert lines[4].startswith("rejected  What I can say of ") and lines[5] == f"{'':10}is »bad."
     shown = show("--count", "50").stdout
     assert max(map(len, shown.splitlines())) <= 80 and shown.count("»") >= 2 * 7 and "  thumb  confidence 0.8" in shown
     assert "with a verdict in train; » marks the first difference" in shown
