@@ -41,11 +41,11 @@ import torch
 
 from benchmarks.preference_gain import PROJECT, interval
 from benchmarks.record import record
-from benchmarks.rft_learns import SEEDS, START_ROWS, THREADS, Trial
+from benchmarks.rft_learns import SEEDS, START_ROWS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
-STEPS, STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 80, 2, 0.05, 20, 20, 160
+THREADS, STEPS, STALENESS, JUDGE_S, JUDGE_STEPS, KILLS, KILLED_STEPS = 2, 80, 2, 0.05, 20, 20, 160
 LONGEST_WAIT_S = 0.3
 """Of a kill, after two chunks: a chunk and a step take a tenth of a second, so kills come at all moments of both."""
 PARTS = ("speed", "judge", "kills")

@@ -12,15 +12,6 @@ where stage = 'curate' or (stage = 'clean' and not kept)
 group by stage, rule
 order by rows desc, stage, rule
 
--- name: feedback
--- Feedback by name: records, mean, how many are below zero, how many are tied to an interaction.
-select
-    name, count(*) as records, avg(value) as mean, count(*) filter (value < 0) as below_zero,
-    count(*) filter (interaction_id is not null) as tied, count(*) filter (tie = 'several') as several
-from feedback
-group by name
-order by records desc, name
-
 -- name: sized
 -- Rows with the sizes that are counted. Token counts are the log's (is_logged), else the number of its token ids, else one
 -- token per 4 characters of JSON.

@@ -62,7 +62,8 @@ def forget(
         vacuum_only(place)
         plan.vacuumed = True
     plan.completed += completed
-    plan.unmapped = list(named_in_logs(place, identifier.strip())) if kind == "user" else []
+    if kind == "user":
+        plan.unmapped = list(named_in_logs(place, identifier.strip(), everywhere=nothing and not plan.is_known))
     if format == ReportFormat.json:
         print(plan_as_json(plan))
     else:

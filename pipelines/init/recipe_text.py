@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from pipelines.contract import Base
-from resources.curating import FeedbackRules
+from resources.curating import FeedbackRules, least_good
 from resources.inspecting import Inspection, SourceProposal, Verdict
 from resources.reading import fields_of, unread_text
 from resources.sources import local_path
@@ -345,15 +345,18 @@ def _curation(contents: Contents, text: _Text) -> None:
         told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:z.0%}" for item in languages[:6])
         text.note(f"Languages: {told}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
-    least = FeedbackRules().least
-    rewarded = [item["name"] for item in seen.feedback if item["name"] in least]
-    if rewarded:
+    known = FeedbackRules().least
+    guessed = {
+        item["name"]: known.get(item["name"]) or least_good(item["low"], item["high"], item["different"])
+        for item in seen.feedback
+    }
+    if least := {name: value for name, value in guessed.items() if value}:
         text.note(
-            f"Answers with a {plain(rewarded[0], 40)} below the least good value are left out, like those with a thumb "
+            f"Answers with a {plain(next(iter(least)), 40)} below the least good value are left out, like those with a thumb "
             "down; `datasets: {preference: {}}` makes preference rows of them.",
             2,
         )
-        text.put("feedback", {"least": {name: least[name] for name in rewarded}}, 2)
+        text.put("feedback", {"least": least}, 2)
     elif any(item["below_zero"] for item in seen.feedback):
         text.note("Answers with a thumb down are left out; `datasets: {preference: {}}` makes preference rows of them.", 2)
         text.put("feedback", {"drop_thumbs_down": True}, 2)

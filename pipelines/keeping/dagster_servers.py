@@ -124,5 +124,5 @@ def _recipes_of(lake: LakeLayout, command: str) -> list[Path]:
     there = [path for path in noted if path.is_file()]
     if not there:
         gone = f"; {noted[0]}, which was run on it last, is gone" if noted else ""
-        raise UiError(f"the lake {lake.place} names no recipe to show{gone}: millrace {command} RECIPE --lake {lake.place}")
+        raise UiError(f"the lake {lake.place} names no recipe to show{gone}: millrace {command} RECIPE {lake.option}")
     return there

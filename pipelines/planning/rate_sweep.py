@@ -164,7 +164,7 @@ def sweep(
             inputs[name] = registry.current(kind, asset)
         except ManifestError as error:
             raise SweepError(
-                f"{recipe.workload} has no {asset} in {lake.place} yet: millrace run RECIPE --lake {lake.place} "
+                f"{recipe.workload} has no {asset} in {lake.place} yet: millrace run RECIPE {lake.option} "
                 f"--select +{asset} makes it"
             ) from error
     places = {name: registry.directory(manifest) for name, manifest in inputs.items()}

@@ -346,7 +346,7 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
         except (ReleaseError, ManifestError, EndpointError, EndpointLogError, OSError, ValueError) as error:
             found.problem = f"candidate {aliases.candidate} cannot be read: {error}"
             return found
-        command = f"millrace approve {aliases.candidate} --lake {lake.place}"
+        command = f"millrace approve {aliases.candidate} {lake.option}"
         if found.failed_gates:
             found.waiting_for = "a gate"
         elif found.faults:

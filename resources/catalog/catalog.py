@@ -175,11 +175,11 @@ def log_lines_of(lake: LakeLayout, artefact: str) -> LogLines:
 def open_catalog(lake: LakeLayout, limits: Limits | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A locked connection to the catalog. Raises CatalogError if there is no catalog."""
     if not lake.root.is_dir():
-        raise CatalogError(f"there is no lake at {lake.place}: run a recipe with --lake {lake.place} first")
+        raise CatalogError(f"there is no lake at {lake.place}: run a recipe with {lake.option} first")
     if isinstance(lake.mirror, Mirror):
         _bring_up_to_date(lake)
     if not lake.catalog.exists():
-        raise CatalogError(f"lake {lake.place} has no catalog yet: run a recipe with --lake {lake.place} first")
+        raise CatalogError(f"lake {lake.place} has no catalog yet: run a recipe with {lake.option} first")
     with ExitStack() as stack:
         connection = _locked(lake, limits or Limits(), stack)
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from resources.curating.judgements import judge
     from resources.curating.personal_data.presidio import PresidioError, presidio_finder
     from resources.curating.record_counts import RecordCounts
-    from resources.curating.row_feedback import attach_row_feedback
+    from resources.curating.row_feedback import attach_row_feedback, least_good, scales_without_least
     from resources.curating.selection import curate
     from resources.curating.shingles import RaggedLists, ngrams, word_hashes
 

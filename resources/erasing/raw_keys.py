@@ -1,6 +1,6 @@
 """Looks for a user in the logs themselves, under keys that nothing reads: the lake has no column for them.
 
-for sentence in named_in_logs(lake, "U2"): print(sentence)
+for sentence in named_in_logs(lake, "U2", everywhere=True): print(sentence)
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ MOST_BYTES = 4 << 30
 """Most bytes of logs that are searched."""
 
 
-def named_in_logs(lake: LakeLayout, identifier: str) -> Iterator[str]:
-    """Sentences: where the id stands under a key that nothing reads, and which sources name users under such keys."""
+def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterator[str]:
+    """Sentences: where the id stands under a key that nothing reads, and which sources name users under such keys.
+
+    everywhere: the id is nobody's that the lake knows, so keys inside a request or a response are searched too. They are not
+    listed as unread, because most are parameters of an interface.
+    """
     tables = Tables(lake)
     unread = unread_in(tables)
-    if not unread:
+    if not (unread or (everywhere and tables.files("objects"))):
         return
     columns = ["source", "uri", "etag", "bytes", "unread_keys"]
     listed = tables.open("objects").to_pyarrow_table(columns=columns).to_pylist()
@@ -37,13 +41,13 @@ def named_in_logs(lake: LakeLayout, identifier: str) -> Iterator[str]:
     paths: dict[str, set[str]] = {}
     for row in listed:  # two workloads may share an object
         paths.setdefault(row["uri"], set()).update(path for path, _, _ in json.loads(row["unread_keys"] or "[]"))
-    for item in {row["uri"]: SimpleNamespace(**row) for row in listed if paths[row["uri"]]}.values():
+    for item in {row["uri"]: SimpleNamespace(**row) for row in listed if everywhere or paths[row["uri"]]}.values():
         searched += item.bytes
         if searched > MOST_BYTES:
             yield f"only the first {MOST_BYTES >> 30} GiB of the logs were searched for keys that nothing reads"
             break
         try:
-            for path, row, leads in _places(item, paths[item.uri], identifier):
+            for path, row, leads in _places(item, paths[item.uri], identifier, everywhere):
                 found[item.source, path, leads] += 1
                 first.setdefault((item.source, path), f"{item.uri}:{row}")
         except OSError as error:
@@ -69,8 +73,9 @@ def named_in_logs(lake: LakeLayout, identifier: str) -> Iterator[str]:
             )
 
 
-def _places(item: Any, paths: set[str], identifier: str) -> Iterator[tuple[str, int, bool]]:
-    """Unread paths whose value is the id, with the row, and whether `fields` could name the path."""
+def _places(item: Any, paths: set[str], identifier: str, everywhere: bool) -> Iterator[tuple[str, int, bool]]:
+    """Paths whose value is the id, with the row, and whether `fields` could name the path: unread ones, and everywhere all that
+    name no column and have a text."""
     with open_object(item) as file:
         for part in read_object(file, item.uri, False):
             if not isinstance(part, Records):
@@ -81,9 +86,9 @@ def _places(item: Any, paths: set[str], identifier: str) -> Iterator[tuple[str, 
                 record = record_of(text) or {}
                 is_otlp = FORMATS["otlp"].recognises(record)
                 for path, value in shown_attributes(record) if is_otlp else synonyms.shown_leaves(record):
-                    if path in paths and identifier in map(str, value if isinstance(value, list) else [value]):
-                        yield (
-                            path,
-                            row,
-                            "*" not in path and str(json_paths.value_at(record, json_paths.steps_of(path))) == identifier,
-                        )
+                    if identifier not in map(str, value if isinstance(value, list) else [value]):
+                        continue
+                    steps = json_paths.steps_of(path)
+                    is_hidden = everywhere and isinstance(value, str) and synonyms.column_of(tuple(map(str, steps))) is None
+                    if path in paths or is_hidden:
+                        yield path, row, "*" not in path and str(json_paths.value_at(record, steps)) == identifier

@@ -140,7 +140,7 @@ def _counted(
             models=listed("by_model"),
             quarantined=listed("quarantined"),
             repeated=listed("repeated")[0],
-            feedback=listed("feedback"),
+            feedback=rows(connection, "curating/clean/feedback_by_name").to_pylist(),
             limited_to=limit,
             failed=listed("failed"),
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.files import write_text
 from model_ops.jobs import counted, plural
+from resources.curating import FeedbackRules, least_good
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.inspecting.overview import REMEDY, far_days
@@ -320,17 +321,24 @@ def _feedback(found: Inspection) -> InspectionTable:
         )
         for item in found.feedback
     ]
-    note = ""
+    notes = []
     if found.with_feedback and found.sample_rows:
-        note = (
+        notes.append(
             f"{_share(found.with_feedback['rows'], found.sample_rows)} of the rows have feedback, "
             f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero."
+        )
+    known = FeedbackRules().least
+    given = [item for item in found.feedback if item["name"] not in known]
+    if scales := [item["name"] for item in given if least_good(item["low"], item["high"], item["different"])]:
+        notes.append(
+            f"Each value of {', '.join(scales)} above 0 counts as a thumb up unless `curation.feedback.least` names the "
+            "lowest good one; `init` writes a guess."
         )
     return InspectionTable(
         "Feedback",
         ("name", "records", "mean", "below zero", "about one request", "about several", "about none read"),
         rows,
-        note,
+        " ".join(notes),
         frozenset(range(1, 7)),
     )
 

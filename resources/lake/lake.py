@@ -20,6 +20,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,8 +32,8 @@ from stores.mirror.mirror import Mirror
 from stores.mirror.no_mirror import NoMirror
 
 LAYOUT_VERSION = 3
-
-
+UNREADABLE = re.compile(r"[][*?|\\^]|%[0-9a-fA-F]{2}")
+"""What no lake's path may have: delta-rs takes it for something else, or DuckDB for a pattern of names."""
 NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP}
 """Error codes for paths where no folder can be created: in /proc, below a file or a device, with too long a name."""
 
@@ -47,8 +49,8 @@ class LakeLayout:
     def open(cls, location: str | Path, create: bool = True) -> LakeLayout:
         """The lake at a local directory, in a bucket (s3://BUCKET/PREFIX), or in the bucket that a directory mirrors.
 
-        Raises LakeError if the path is not a directory, is on other remote storage, does not exist (create=False), cannot be
-        created, or has another layout version, and if the bucket cannot be used.
+        Raises LakeError if the path is not a directory, has what UNREADABLE finds, is on other remote storage, does not exist
+        (create=False), cannot be created, or has another layout version, and if the bucket cannot be used.
         """
         if "://" in str(location) and not str(location).startswith(("file://", "s3://")):
             raise LakeError(f"lake {location}: a lake is a local directory or s3://BUCKET/PREFIX")
@@ -56,6 +58,8 @@ class LakeLayout:
             root = mirror_root(str(location))
         else:
             root = Path(str(location).removeprefix("file://")).expanduser().resolve()
+        if unreadable := UNREADABLE.search(str(root)):
+            raise LakeError(f"lake {root}: tables cannot lie in a path that has {unreadable[0]}: name a directory without it")
         url = url_at(root)
         mirror = NoMirror() if url is None else connected(root, url, LAYOUT_VERSION, create)
         place = url or str(root)
@@ -84,6 +88,11 @@ class LakeLayout:
     def place(self) -> str:
         """Where the lake is, as --lake takes it."""
         return self.mirror.place if isinstance(self.mirror, Mirror) else str(self.root)
+
+    @property
+    def option(self) -> str:
+        """The lake as an option of a command that is shown to a person."""
+        return f"--lake {shlex.quote(self.place)}"
 
     @property
     def typed(self) -> str:
@@ -115,7 +124,9 @@ def _find_or_make(root: Path, marker: Path, create: bool) -> None:
         raise LakeError(f"lake {root} is a file; give a directory")
     if not marker.exists():
         if not create:
-            raise LakeError(f"no lake at {root}: run a recipe with --lake {root} first, or name another --lake")
+            raise LakeError(
+                f"no lake at {root}: run a recipe with --lake {shlex.quote(str(root))} first, or name another --lake"
+            )
         others = [child.name for child in root.iterdir()] if root.exists() else []
         foreign = [name for name in others if name != ".dagster" and not name.startswith(f".{marker.name}")]
         if foreign and not marker.exists():  # it may exist by now: others create lakes too

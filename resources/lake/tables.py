@@ -105,7 +105,9 @@ class Tables:
         if table is None:
             return []
         filters = [(column, operator, value) for column, (operator, value) in where.items()] or None
-        found = sorted(table.file_uris(file_pruning_predicate=filters))
+        place, prefix = self.lake.table(name), table.table_uri.removeprefix("file://")
+        # delta-rs percent-encodes the table's own path, and leaves the files' names below it as they are on the disk
+        found = sorted(f"{place}/{uri.removeprefix(prefix)}" for uri in table.file_uris(file_pruning_predicate=filters))
         self.lake.mirror.fetch_files(Path(file) for file in found)
         return found
 

@@ -398,6 +398,17 @@ select
     message.identity
 from spread
 
+-- name: feedback_by_name
+-- Feedback by name: records, mean, least, largest and different values, how many are below zero, how many are tied to an
+-- interaction.
+select
+    name, count(*) as records, avg(value) as mean, min(value) filter (not isnan(value)) as low,
+    max(value) filter (not isnan(value)) as high, count(distinct value) as different, count(*) filter (value < 0) as below_zero,
+    count(*) filter (interaction_id is not null) as tied, count(*) filter (tie = 'several') as several
+from feedback
+group by name
+order by records desc, name
+
 -- name: row_feedback
 -- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row
 -- takes only the most specific records. Of several records with one name the newest counts (a person may change a thumb);

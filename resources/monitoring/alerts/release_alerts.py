@@ -75,7 +75,7 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
             facts=facts | {"gates": len(release.gates), "missing_approvals": approvals.missing},
             title=f"{workload}: release {aliases.candidate} waits for {approvals.needed}",
             text=f"All {counted(len(release.gates), 'gate')} hold. {_measured(release.gates)}{had}",
-            todo=f"Read {_report(directory)}, then decide: millrace approve {aliases.candidate} --lake {lake.place}, or the "
+            todo=f"Read {_report(directory)}, then decide: millrace approve {aliases.candidate} {lake.option}, or the "
             "job approve or reject in the Dagster UI.",
         )
 
@@ -91,7 +91,7 @@ def _rollbacks(lake: LakeLayout, workload: str, entries: list[EndpointLogEntry])
                 facts={"release": entry.release or "none", "replaced": entry.replaces or "none", "entry": entry.number},
                 title=f"{workload}: the watch rolled {entry.replaces} back to {entry.release}",
                 text=f"{entry.reason or 'The log holds no reason'}.".replace("..", "."),
-                todo=f"Compare the two: millrace compare {entry.replaces} {entry.release} --lake {lake.place}. Release "
+                todo=f"Compare the two: millrace compare {entry.replaces} {entry.release} {lake.option}. Release "
                 f"{entry.replaces} is served again only if somebody approves it.",
             )
 

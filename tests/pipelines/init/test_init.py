@@ -228,3 +228,13 @@ def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, f
     suite = SourceProposal("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
     text = recipe_text(replace(made.contents, sources=[*made.contents.of("logs"), suite]))
     assert yaml.safe_load(text)["evals"] == {"suite": {"uri": named}}
+
+
+def test_stars_get_a_least_good_value(tmp_path):
+    chat = {"messages": [{"role": "user", "content": "how do I reset it"}]}
+    with (tmp_path / "log.jsonl").open("w") as log:
+        for number in range(20):
+            said = {"choices": [{"message": {"role": "assistant", "content": f"press the button {number} times"}}]}
+            log.write(json.dumps({"request": chat, "response": said, "stars": 1 + number % 5}) + "\n")
+    made = write_recipe(RecipeWishes([str(tmp_path)], tmp_path / "made.yaml", workload="helper"))
+    assert load_recipe(made.path).curation.feedback.least == {"stars": 4}

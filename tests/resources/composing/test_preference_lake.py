@@ -28,7 +28,11 @@ def lake(tmp_path_factory):
     lake = LakeLayout.open(folder / "lake")
     rows = [
         interaction(
-            f"{side}{n}", f"question {n}", f"What I can say of {n}\nis {side}.", session_id=f"{side}{n}", user_hash=f"u{side}{n}"
+            f"{side}{n}",
+            f"question {n}",
+            f"What I can say of {n}\nis {side}.",
+            session_id=f"{side}{n}",
+            user_hash=f"u{side}{n}",
         )
         for n in range(30)
         for side in ("good", "bad")

@@ -35,7 +35,7 @@ OPENAI = {
     "response": SAID,
 }
 ANTHROPIC = {
-    "request": {**ASKED, "max_tokens": 5, "system": "x"},
+    "request": {**ASKED, "max_tokens": 5, "system": "x", "customer_ref": "U7"},
     "thumb": "down",
     "durationMs": 5,
     "http": {"status": 503},
@@ -64,14 +64,18 @@ def test_columns_of_two_formats_and_what_nothing_reads(tmp_path):
     ]
     lake = LakeLayout.open(tmp_path / "lake")
     assert unread_in(Tables(lake)) == {("shop", "gateway"): report.unread_keys["gateway"]}
-    [said] = named_in_logs(lake, "bob")
+    [said] = named_in_logs(lake, "bob", False)
     assert (
         said.startswith("source gateway: this user stands under actor.login in 1 record (")
         and "fields: {user: actor.login}" in said
     )
-    [said] = named_in_logs(lake, "U2")  # the first record's user_id comes before it
+    [said] = named_in_logs(lake, "U2", False)  # the first record's user_id comes before it
     assert said.startswith("source gateway: this user stands under user in 1 record (")
-    assert list(named_in_logs(lake, "U9")) == []
+    assert list(named_in_logs(lake, "U9", False)) == []
+    assert [list(named_in_logs(lake, name, True)) for name in ("U9", "gpt")] == [[], []], "of a column, and of no record"
+    [said] = named_in_logs(lake, "U7", True)
+    assert said.startswith("source gateway: this user stands under request.customer_ref in 1 record (")
+    assert "fields: {user: request.customer_ref}" in said
 
 
 def attributes(**values):
@@ -100,7 +104,7 @@ def test_attributes_of_spans(tmp_path):
         ('["actor.login"]', "", 1),
         ("metadata.tier", "", 1),
     ]
-    [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob")
+    [said] = named_in_logs(LakeLayout.open(tmp_path / "lake"), "bob", False)
     assert said.startswith('source gateway: this user stands under ["actor.login"] in 1 record (')
 
 
@@ -179,7 +183,7 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     table = SimpleNamespace(to_pyarrow_table=lambda columns: pa.Table.from_pylist(rows))
     monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
-    said = list(named_in_logs(None, "Jörg"))
+    said = list(named_in_logs(None, "Jörg", False))
     assert [line.split(" (")[0] for line in said] == [
         "source app: this user stands under tags.actor in 2 records",
         "source app: this user stands under crew in 1 record",
@@ -191,7 +195,7 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
         raise PermissionError("locked")
 
     monkeypatch.setattr(raw_keys, "open_object", locked)
-    assert list(named_in_logs(None, "Jörg")) == [f"{log} could not be searched for keys that nothing reads: locked"]
+    assert list(named_in_logs(None, "Jörg", False)) == [f"{log} could not be searched for keys that nothing reads: locked"]
 
 
 @pytest.mark.parametrize(
