@@ -117,6 +117,8 @@ def _milliseconds(name: str, value: Any) -> float | None:
 
 def _cost(name: str, value: Any) -> float | None:
     number = _number(value.strip().removeprefix("$") if isinstance(value, str) else value)
+    if number is not None and not {"cents", "cent"}.isdisjoint(name.split("_")):
+        number /= 100
     return number if number is not None and number < 1e5 else None
 
 
@@ -210,15 +212,29 @@ COLUMNS: dict[str, Column] = {
     ),
     "session": Column(
         "id of the session",
-        ("session_id", "session", "conversation_id", "conversation", "chat_id", "thread_id", "dialog_id", "dialogue_id"),
+        (
+            "session_id",
+            "session",
+            "conversation_id",
+            "conversation",
+            "conv_id",
+            "convo_id",
+            "chat_id",
+            "thread_id",
+            "dialog_id",
+            "dialogue_id",
+        ),
         _word,
-        "session|conversation|thread_?(id|key|ts)|dialog|ticket|case_?id",
+        "session|conv(o|ersation)?(_|$)|thread_?(id|key|ts)|dialog|ticket|case_?id",
     ),
     "time": Column(
         "time of the request",
         (
             "timestamp",
             "ts",
+            "timestamp_ms",
+            "ts_ms",
+            "ts_millis",
             "created_at",
             "created",
             "start_time",
@@ -233,7 +249,7 @@ COLUMNS: dict[str, Column] = {
             "date",
         ),
         _time,
-        r"time|date|_at$|\bwhen",
+        r"time|date|_at$|\bwhen|^ts(_|$)|epoch",
     ),
     "id": Column(
         "a second id of the request, which feedback may name",
@@ -334,9 +350,10 @@ COLUMNS: dict[str, Column] = {
             "price",
             "spend",
             "usd",
+            "cost_cents",
         ),
         _cost,
-        r"^(?!.*(cents?|micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
+        r"^(?!.*(micros?|milli\w*|nano\w*|credits?|tokens?|currency|eur|gbp|jpy|cny|inr|chf|cad|aud|brl|krw)(_|$))"
         "(.*_)?(cost|price|spend|billing|charge|amount)",
         frozenset(("cost_usd", "total_cost_usd", "response_cost", "total_cost", "cost")),
     ),
@@ -490,6 +507,8 @@ BODIES = frozenset(
 )
 """Keys of contents, and what is below them: no column, and never listed as unread."""
 _LOGGED = {"metadata", "headers", "extraheaders", "extrabody", "extra", "tags", "labels", "properties", "attributes"}
+_VALUES = {"value", "score", "id", "name", "key", "code", "amount", "total", "at", "ms", "seconds", "usd", "type", "handle"}
+"""Last words of a path that say nothing themselves: what stands before them may."""
 _DEEP, _MOST = 4, 60
 _KEY = re.compile(r"(?!.*(\d{6}|[\da-f]{8}-[\da-f]{4}-|[\da-f]{16}))[\w$.:/-]{1,40}", re.I)
 """A key that a program chose: no sentence, address, UUID or long number."""
@@ -524,8 +543,9 @@ def column_of(path: Path) -> tuple[str, int, str] | None:
 @lru_cache(maxsize=4096)
 def _may_be(path: Path) -> tuple[str, ...]:
     """The columns that the words of an unread path may mean."""
-    words = "_".join(dropwhile(CONTAINERS.__contains__, words_of(path)))
-    return tuple(name for name, column in COLUMNS.items() if name in FIELDS and re.search(column.looks, words))
+    words, last = "_".join(dropwhile(CONTAINERS.__contains__, words_of(path))), "_".join(words_of(path[-1:]))
+    fitting = [name for name, column in COLUMNS.items() if name in FIELDS and re.search(column.looks, words)]
+    return tuple(name for name in fitting if len(path) == 1 or last in _VALUES or re.search(COLUMNS[name].looks, last))
 
 
 class Reader:

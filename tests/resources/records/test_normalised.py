@@ -271,6 +271,7 @@ def as_parquet(records, **options):
 
 MIXED = (
     "preferences.jsonl",
+    "completions.jsonl",
     "prompt_completion.jsonl",
     "sharegpt.jsonl",
     "anthropic.jsonl",
