@@ -97,7 +97,7 @@ class Task:
 
 
 TASKS = {
-    "count": Task(letters, 40, 240, 1e-4, 8, 80),
+    "count": Task(letters, 40, 240, 5e-5, 8, 80),
     "sums": Task(sums, 120, 160, 5e-5, 16, 120),
     "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
 }

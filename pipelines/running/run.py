@@ -141,7 +141,7 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
         relay(
             {
                 "event": "note",
-                "message": f"{_at(other)} (process {other.pid}) on this lake: steps of its kind wait for it, "
+                "message": f"{_at(other)} on this lake: steps of its kind wait for it, "
                 f"and what it finishes is reused; `kill -INT {other.pid}` stops it, and its "
                 "finished steps are kept",
             }
@@ -153,9 +153,8 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
 
 
 def _at(other: Run) -> str:
-    """Another run and its step, as the beginning of a sentence."""
-    step = other.current_step
-    return f"run {other.id} is at {step}" if step else f"run {other.id} is at work"
+    """Another run and its step, as the beginning of a sentence. `status` names the process too, and another id."""
+    return f"another run (process {other.pid}) is at {other.current_step or 'work'}"
 
 
 def _run(

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.terminal.plain_console import folded
 from pipelines.terminal.tables import print_table, text_table
 from resources.inspecting import Inspection, day_bars, headline, proposal_text, sections
 from resources.records import visible
@@ -31,26 +32,24 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         console.print(Text(section.title, style="bold"))
         print_table(table, console, width)
         if section.note:
-            _say(Text(visible(section.note), style="dim"), console)
+            _say(visible(section.note), console, style="dim")
     if found.proposed:
         console.print(Text(visible(proposal_text(found.proposed), lines=True)), overflow="ignore", crop=False, soft_wrap=True)
     for verdict in found.verdicts:
         console.print()
         heading = Text(f"Is it worth {verdict.question}? ", style="bold")
         console.print(heading.append(verdict.answer, style=MARKS.get(verdict.answer, "red")))
-        _say(Text(f"  {visible(verdict.sentence)}"), console)
+        _say(visible(verdict.sentence), console, "  ")
         for check in verdict.checks:
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
-            console.print(
-                mark.append(f"{check.name}: {check.found}", style="default").append(
-                    f" (wanted: {check.wanted}; {check.why})", style="dim"
-                )
-            )
+            _say(f"{check.name}: {check.found} (wanted: {check.wanted}; {check.why})", console, mark)
 
 
-def _say(text: Text, console: Console) -> None:
-    """Prints a sentence, folded between words: a URI in it stays in one piece."""
-    console.print(text, overflow="ignore", crop=False)
+def _say(words: str, console: Console, mark: str | Text = "", style: str = "") -> None:
+    """Prints a sentence behind a mark, folded between words on a terminal: a URI in it stays in one piece."""
+    for number, line in enumerate(folded(words, console, len(mark))):
+        lead = " " * len(mark) if number else mark
+        console.print(Text.assemble(lead, (line, style)), overflow="ignore", crop=False, soft_wrap=True)
 
 
 def _bars(heights: list[float]) -> str:

@@ -252,6 +252,20 @@ def test_text_from_logs_is_text_in_the_terminal_and_on_the_page(tmp_path):
         assert f"{logs}/{shown}.jsonl" in said
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_sentences_are_folded_between_words_on_a_terminal(tmp_path, width):
+    records = [pair(n, f"what is {n}", f"{n} is {n}", stars=1 + n % 5, region="eu") for n in range(12)]
+    write(tmp_path / "a.jsonl", records)
+    found = inspect([str(tmp_path)])
+    console = PlainConsole(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_inspection(found, console)
+    lines = console.file.getvalue().splitlines()
+    assert [line for line in lines if len(line) > width and str(tmp_path) not in line] == []
+    whole = PlainConsole(file=io.StringIO(), width=width, color_system=None)
+    print_inspection(found, whole)
+    assert "Each value of stars above 0 counts as a thumb up" in whole.file.getvalue()
+
+
 def test_the_tenth_uri_is_not_the_first():
     uris = [f"logs/{number}" for number in range(1, 13)]
     assert [_uri_of(name, uris) for name in ("input-1", "input-1-10", "input-10", "input-12-1")] == [

@@ -272,6 +272,8 @@ def as_parquet(records, **options):
 MIXED = (
     "preferences.jsonl",
     "completions.jsonl",
+    "langsmith.jsonl",
+    "ollama.jsonl",
     "prompt_completion.jsonl",
     "sharegpt.jsonl",
     "anthropic.jsonl",
