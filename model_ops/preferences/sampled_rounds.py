@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,9 +69,10 @@ class SampledRounds:
 
     def pairs(self, round: int) -> list[SampledPair]:
         """The pairs of a round: from the log, else sampled now. Raises ModelError if no prompt gives one."""
-        begin, found, outcomes = self.log.before(round), list[SampledPair](), Counter[str]()
+        begin, found, outcomes, values = self.log.before(round), list[SampledPair](), Counter[str](), list[float]()
         for number in range(begin, begin + MOST_CHUNKS):
             chunk = self._chunk(number, round)
+            values += [grade.value for grades in chunk.grades for grade in grades if grade.value is not None]
             for place, answers, side in zip(chunk.prompts, chunk.answers, chunk.sides, strict=True):
                 if isinstance(side, str):
                     outcomes[side] += 1
@@ -81,11 +83,15 @@ class SampledRounds:
         if found:
             return found
         said = ", ".join(f"{name} {count}" for name, count in outcomes.items())
+        if values:
+            said += f", mean grade {fmean(values):.3g}"
         remedy = (
             "choose prompts that the model answers well sometimes, or raise on_policy.answers, temperature or max_new_tokens"
         )
         if outcomes.keys() == {UNGRADED}:
             remedy = "the grader gave hardly any answer a grade, so choose another grader, or prompts that bring what it reads"
+        if round:
+            remedy += f"; `steps: {round * self.settings.sync_steps}` keeps what was learnt before"
         raise ModelError(f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): {remedy}")
 
     def counts(self) -> dict[str, float]:

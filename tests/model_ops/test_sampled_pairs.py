@@ -168,13 +168,21 @@ def test_a_killed_run_pays_for_nothing_twice_and_ends_with_the_same_weights(star
 
 
 def test_graders_that_say_nothing_stop_the_training(start, tmp_path):
+    later = f"import os\n\ndef later(answer):\n    with open('{tmp_path}/asked', 'a') as file:\n        file.write('x')\n"
+    later += f"    return len(answer) if os.path.getsize('{tmp_path}/asked') < 60 else 0.25\n\n"
     (tmp_path / "rewards.py").write_text(
-        "def same(answer):\n    return 1\n\ndef nothing(answer):\n    return None\n\ndef fails(answer):\n    raise ValueError(answer)\n"
+        later
+        + "def same(answer):\n    return 1\n\ndef nothing(answer):\n    return None\n\ndef fails(answer):\n    raise ValueError(answer)\n"
     )
     for function, sentence in (
-        ("same", "none of 48 prompts gave a better and a worse answer .ties 48."),
+        (
+            "same",
+            "none of 48 prompts gave a better and a worse answer .ties 48, mean grade 1.: choose prompts that the model answers well "
+            "sometimes, or raise on_policy.answers, temperature or max_new_tokens$",
+        ),
+        ("later", "none of .* .ties .*, mean grade 0.2.*; `steps: [24]` keeps what was learnt before$"),
         ("nothing", "none of 48 prompts gave a better and a worse answer .ungraded_prompts 48.: the grader gave hardly any"),
-        ("fails", r"the grader failed on \d+ of \d+ answers: \d+ times fails: raised ValueError in line 8 .rows p\d"),
+        ("fails", r"the grader failed on \d+ of \d+ answers: \d+ times fails: raised ValueError in line 15 .rows p\d"),
     ):
         with pytest.raises(ModelError, match=sentence):
             run(start, tmp_path / function, {"grader": f"{tmp_path}/rewards.py:{function}"})
