@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,33 @@ def policy_figures(r: Result) -> list[str]:
     gaps = r("reward_gaps")
     figures = [r("samples_ratio"), *r("spread", "samples_ratio"), r("cpu_ratio"), r("memory_ratio"), r("reward_gap")]
     return [hundredth(x) for x in (*figures, min(gaps), max(gaps))]
+
+
+def gain_figures(r: Result) -> list[str]:
+    gains = [r("gain_over_sft", method) for method in ("dpo", "kto", "apo_zero", "semi_online_dpo")]
+    return [hundredth(x) for x in (r("start")[0], r("success", "sft")[0], *chain.from_iterable(gains))]
+
+
+def reward_figures(source: str, r: Result) -> list[str]:
+    sides = [r(source, "accuracy", side) for side in ("mean", "low", "high")]
+    rules = [r(source, rule, "mean") for rule in ("longer_wins", "most_training_pairs")]
+    return [*(hundredth(x) for x in (*sides, *rules)), *(hundredth(r(source, name, "mean")) for name in ("ece", "calibrated_ece"))]
+
+
+def learnt_figures(task: str, r: Result) -> list[str]:
+    sides = [hundredth(r(task, side)[0]) for side in ("start", "end", "ceiling")]
+    return [*sides, hundredth(r(task, "share")), hundredth(r(task, "worst_share"))]
+
+
+def async_figures(r: Result) -> list[str]:
+    ratios = [hundredth(x) for name in ("speed_ratio", "judge_speed_ratio", "reward_gap") for x in r(name)]
+    counts = [str(r(name)) for name in ("largest_staleness", "kills", "lost", "duplicated")]
+    return [*ratios, hundredth(r("staleness")), *counts]
+
+
+def rollout_figures(r: Result) -> list[str]:
+    ratios = [r("by_batch", batch, drafter, "ratio")[0] for drafter in ("ngram", "suffix", "eagle3") for batch in ("128", "16")]
+    return [*(hundredth(x) for x in ratios), hundredth(r("exact"))]
 
 
 def largest_gaps(losses: dict[str, dict[str, float]]) -> list[str]:
