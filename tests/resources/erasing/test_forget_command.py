@@ -10,6 +10,7 @@ from resources.digests.user_hash import keyed_hash
 from resources.lake.lake_use import at_work
 from resources.lake.tables import SCHEMAS
 from tests.command import millrace
+from tests.resources.records.test_formats import read
 
 
 def row(number, user):
@@ -56,3 +57,13 @@ def test_forget_says_what_it_does_and_refuses_in_one_sentence(tmp_path):
     assert "A tombstone was written" in forget("--user", "zoe", "--apply", "--even-unseen")
     found = json.loads(forget("--user", "bob", "--format", "json"))
     assert found["interactions"] == 1 and found["tables"] == {"decisions": 1, "interactions": 1}
+
+
+def test_a_user_inside_a_request_is_found_in_logs_whose_keys_are_all_read(tmp_path):
+    asked = {"messages": [{"role": "user", "content": "what is it"}], "customer_ref": "U7"}
+    said = {"choices": [{"message": {"role": "assistant", "content": "it is a lamp"}}]}
+    read(tmp_path, [{"request": asked, "response": said}])
+    said = millrace("forget", "--user", "U7", "--lake", tmp_path / "lake", check=1).stdout
+    assert "this user stands under request.customer_ref in 1 record" in said
+    assert "fields: {user: request.customer_ref}" in " ".join(said.split())
+    assert "customer_ref" not in millrace("forget", "--user", "U8", "--lake", tmp_path / "lake", check=1).stdout
