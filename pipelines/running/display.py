@@ -125,7 +125,7 @@ class _Watch:
             budget = f" of about {self._budget[step]:.0f} s" if step in self._budget else ""
             self._console.print(f"[green]✓[/] {step:<22} {seconds}[dim]{budget}")
         elif ended.state == "stopped":
-            self._console.print(f"[yellow]‖[/] {step:<22} {seconds}  stopped; its state is saved")
+            self._console.print(f"[yellow]‖[/] {step:<22} {seconds}  stopped; the next run goes on with it")
         else:
             self._console.print(f"[red]✗[/] {step:<22} {seconds}")
 

@@ -19,7 +19,7 @@ from pipelines.storage import StorageError, require_writable
 from resources.launching import killed_sentence, memory_sentence
 
 State = Literal["starting", "running", "succeeded", "failed", "refused", "stopped", "killed"]
-"""refused: the request cannot be run. stopped: it was asked to stop, and its state is saved. killed: its process is gone
+"""refused: the request cannot be run. stopped: it was asked to stop, and what it had saved stays. killed: its process is gone
 without a message. In all three cases running the recipe again continues."""
 
 INTERRUPTED = 130
