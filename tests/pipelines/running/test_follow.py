@@ -159,7 +159,9 @@ def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypa
     said = []
     monkeypatch.setattr(module, "relay", said.append)
     module._Listener({"sft_model"}, None, lambda *_: None, tmp_path / "mine")._waits("sft_model")
-    assert said[0]["message"].startswith("sft_model waits: run 20260601-1 is at student_model, and one step")
+    assert said[0]["message"].startswith(
+        f"sft_model waits: another run (process {os.getpid()}) is at student_model, and one step"
+    )
 
 
 def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp_path):
