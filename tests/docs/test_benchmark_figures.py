@@ -733,6 +733,7 @@ CLAIMS: list[Claim] = [
         "preference_losses",
         lambda r: largest_gaps(r.figures),
     ),
+    (PAGE, "A counting task that a model of 10M knows halfway", "preference_gain", gain_figures),
     (
         PAGE,
         "Hostile programs",
