@@ -1,6 +1,6 @@
 """How much faster rollouts in process are with a drafter, and whether their answers keep the model's distribution.
 
-    python -m benchmarks.rollout_speed --shared ../shared               # about 20 minutes on 2 idle cores
+    python -m benchmarks.rollout_speed --shared ../shared               # about 45 minutes on 2 idle cores
     python -m benchmarks.rollout_speed --shared ../shared --quick       # few answers, 30 steps of training; nothing is recorded
     python -m benchmarks.rollout_speed --drafter DIR                    # a drafter of models/house that exists already
 

@@ -90,22 +90,6 @@ def reward_figures(source: str, r: Result) -> list[str]:
     return [*(hundredth(x) for x in (*sides, *rules)), *(hundredth(r(source, name, "mean")) for name in ("ece", "calibrated_ece"))]
 
 
-def learnt_figures(task: str, r: Result) -> list[str]:
-    sides = [hundredth(r(task, side)[0]) for side in ("start", "end", "ceiling")]
-    return [*sides, hundredth(r(task, "share")), hundredth(r(task, "worst_share"))]
-
-
-def async_figures(r: Result) -> list[str]:
-    ratios = [hundredth(x) for name in ("speed_ratio", "judge_speed_ratio", "reward_gap") for x in r(name)]
-    counts = [str(r(name)) for name in ("largest_staleness", "kills", "lost", "duplicated")]
-    return [*ratios, hundredth(r("staleness")), *counts]
-
-
-def rollout_figures(r: Result) -> list[str]:
-    ratios = [r("by_batch", batch, drafter, "ratio")[0] for drafter in ("ngram", "suffix", "eagle3") for batch in ("128", "16")]
-    return [*(hundredth(x) for x in ratios), hundredth(r("exact"))]
-
-
 def largest_gaps(losses: dict[str, dict[str, float]]) -> list[str]:
     return [f"{max(each[gap] for each in losses.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")]
 
