@@ -84,12 +84,6 @@ def gain_figures(r: Result) -> list[str]:
     return [hundredth(x) for x in (r("start")[0], r("success", "sft")[0], *chain.from_iterable(gains))]
 
 
-def reward_figures(source: str, r: Result) -> list[str]:
-    sides = [r(source, "accuracy", side) for side in ("mean", "low", "high")]
-    rules = [r(source, rule, "mean") for rule in ("longer_wins", "most_training_pairs")]
-    return [*(hundredth(x) for x in (*sides, *rules)), *(hundredth(r(source, name, "mean")) for name in ("ece", "calibrated_ece"))]
-
-
 def largest_gaps(losses: dict[str, dict[str, float]]) -> list[str]:
     return [f"{max(each[gap] for each in losses.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")]
 
