@@ -9,7 +9,7 @@ form of answers on START_ROWS right ones, and then answers some four in ten new 
 times at temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and
 the chosen sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts.
 All methods have the same number of steps and, within a pair, the same tokens a step, but for semi-online DPO: a step of it has
-fewer pairs, the fewer the better the model is, so it takes more steps for about as many tokens. The tokens that each has
+fewer pairs, the fewer the better the model is, so it takes more steps, and may have fewer tokens. The tokens that each has
 trained on are in the figures. Success is the share of right greedy answers to HELD_OUT new items. A seed draws the items, the
 start, the pairs and the order; gains over SFT are by seed, with Student's t over three seeds.
 
@@ -57,7 +57,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "apo_zero": {"loss": "apo_zero", "learning_rate": 1e-4},
     "semi_online_dpo": {"loss": "dpo", "learning_rate": 5e-5},
 }
-"""Each at the best rate of `--search`; that of semi-online DPO for its smaller steps."""
+"""Each at the best rate of `--search`, but for semi-online DPO, whose steps are smaller than those of that search were."""
 PROJECT = Path(__file__).parents[1]
 
 
