@@ -25,6 +25,12 @@ def chat(number, answer, question="add two numbers"):
 ANSWERS = [chat(i, "return " + "a + b " * (1 + 2 * i)) for i in range(4)] + [chat(9, "print('hello')", "say hello")]
 
 
+@pytest.fixture(autouse=True)
+def exact_products(monkeypatch):
+    """A grader computes in the faster precision of the machine; what is compared here is float32."""
+    monkeypatch.setattr("model_ops.rewards.reward_model.decided", lambda precision, device: "float32")
+
+
 def write_reward_model(folder, record=GOOD, **target):
     """A reward model of random weights."""
     tokenizer = write_target(folder / "base", layers=2, **target)
