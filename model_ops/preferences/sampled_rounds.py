@@ -91,7 +91,7 @@ class SampledRounds:
         if outcomes.keys() == {UNGRADED}:
             remedy = "the grader gave hardly any answer a grade, so choose another grader, or prompts that bring what it reads"
         if round:
-            remedy += f"; `steps: {round * self.settings.sync_steps}` keeps what was learnt before"
+            remedy += f"; `steps: {round * self.settings.sync_steps}` ends before that"
         raise ModelError(f"none of {outcomes.total()} prompts gave a better and a worse answer ({said}): {remedy}")
 
     def counts(self) -> dict[str, float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +165,7 @@ def _close(console: Console, lake: Path, summary: Summary, outcome: Outcome, siz
     release = Registry(opened, summary.workload).current("release", "release")
     place = lake / "releases" / summary.workload / release.version
     aliases = Endpoint(opened, summary.workload).read()
-    option = f"--lake {shlex.quote(opened.typed)}"
+    option = opened.typed_option
     console.print(f"\n[bold]The release[/]        {os.path.relpath(place)}", soft_wrap=True)
     console.print(f"  endpoint alias     champion {aliases.champion or 'none yet'}, candidate {aliases.candidate or 'none'}")
     console.print(f"  its report         {os.path.relpath(place / 'report.html')}", soft_wrap=True)

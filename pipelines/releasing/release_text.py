@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -50,7 +49,7 @@ def say_approved(
     else:
         _ok(console, f"{aliases.workload}: champion moved from {seen.champion or 'none'} to {aliases.champion}; {approved}")
     if seen.champion and aliases.champion != seen.champion:
-        _print(console, f"  undo: millrace rollback {aliases.workload} {_option(lake)}")
+        _print(console, f"  undo: millrace rollback {aliases.workload} {lake.typed_option}")
     _advise(console, by)
 
 
@@ -75,7 +74,7 @@ def say_rolled_back(console: Console, lake: LakeLayout, seen: Aliases, aliases: 
     moved = f"champion moved from {seen.champion} back to {aliases.champion}"
     _ok(console, f"{aliases.workload}: {moved}; rolled back by {_who(by)}")
     _print(console, f"  release {seen.champion} counts as withdrawn: no run and no rollback serves it again by itself")
-    _print(console, f"  undo: millrace rollback {aliases.workload} --to {seen.champion} {_option(lake)}")
+    _print(console, f"  undo: millrace rollback {aliases.workload} --to {seen.champion} {lake.typed_option}")
     _advise(console, by)
 
 
@@ -85,7 +84,7 @@ def say_withdrawn(console: Console, lake: LakeLayout, directory: Path, by: Actor
     served = Endpoint(lake, workload).was_champion(directory.name)
     again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
     if served or not superseded(lake, directory):
-        _print(console, f"  undo: millrace {again} {_option(lake)}, which makes it the champion")
+        _print(console, f"  undo: millrace {again} {lake.typed_option}, which makes it the champion")
     _advise(console, by)
 
 
@@ -107,10 +106,6 @@ def _who(by: Actor) -> str:
 def _advise(console: Console, by: Actor) -> None:
     if by.identity_from == "system account":
         _print(console, f"  {by.name} is the system's account: set MILLRACE_USER to put your own name on record")
-
-
-def _option(lake: LakeLayout) -> str:
-    return f"--lake {shlex.quote(lake.typed)}"
 
 
 def _ok(console: Console, text: str) -> None:

@@ -102,7 +102,7 @@ def _next(
     lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]
 ) -> Iterator[ClosingLine]:
     """Where the release stands, the page to read, and the commands that a person gives now."""
-    version, option = release.name, f"--lake {shlex.quote(lake.typed)}"
+    version, option = release.name, lake.typed_option
     serves = f"millrace serve {recipe.workload} {option}"
     page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
     yield ClosingLine("release", f"{version}: {_state(status, version, lost)}")
@@ -141,7 +141,7 @@ def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) 
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
             yield ClosingLine("", "the recipe makes no release (release.enabled)")
             return
-    goes_on = f"millrace run {shlex.quote(_typed(path))} --lake {shlex.quote(lake.typed)}"
+    goes_on = f"millrace run {shlex.quote(_typed(path))} {lake.typed_option}"
     how = "goes on to a release" if outcome.exit_code == 0 else "goes on from what is finished"
     if outcome.exit_code not in (0, INTERRUPTED):
         how = f"{how}, once that is mended"

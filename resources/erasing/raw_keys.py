@@ -33,14 +33,16 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
     unread = unread_in(tables)
     if not (unread or (everywhere and tables.files("objects"))):
         return
-    columns = ["source", "uri", "etag", "bytes", "unread_keys"]
-    listed = tables.open("objects").to_pyarrow_table(columns=columns).to_pylist()
+    table = tables.open("objects")
+    there = table.schema().to_arrow().names  # an older table has no unread_keys
+    columns = [name for name in ("source", "uri", "etag", "bytes", "unread_keys") if name in there]
+    listed = table.to_pyarrow_table(columns=columns).to_pylist()
     found: Counter[tuple[str, str, bool]] = Counter()
     first: dict[tuple[str, str], str] = {}
     searched = 0
     paths: dict[str, set[str]] = {}
     for row in listed:  # two workloads may share an object
-        paths.setdefault(row["uri"], set()).update(path for path, _, _ in json.loads(row["unread_keys"] or "[]"))
+        paths.setdefault(row["uri"], set()).update(path for path, _, _ in json.loads(row.get("unread_keys") or "[]"))
     for item in {row["uri"]: SimpleNamespace(**row) for row in listed if everywhere or paths[row["uri"]]}.values():
         searched += item.bytes
         if searched > MOST_BYTES:

@@ -95,9 +95,10 @@ class LakeLayout:
         return f"--lake {shlex.quote(self.place)}"
 
     @property
-    def typed(self) -> str:
-        """Where the lake is, as a person in the current folder would type it."""
-        return self.mirror.place if isinstance(self.mirror, Mirror) else os.path.relpath(self.root)
+    def typed_option(self) -> str:
+        """The same, as a person in the current folder would type it."""
+        place = self.mirror.place if isinstance(self.mirror, Mirror) else os.path.relpath(self.root)
+        return f"--lake {shlex.quote(place)}"
 
     def table(self, name: str) -> Path:
         return self.root / "tables" / name

@@ -180,7 +180,7 @@ def test_graders_that_say_nothing_stop_the_training(start, tmp_path):
             "none of 48 prompts gave a better and a worse answer .ties 48, mean grade 1.: choose prompts that the model answers well "
             "sometimes, or raise on_policy.answers, temperature or max_new_tokens$",
         ),
-        ("later", "none of .* .ties .*, mean grade 0.2.*; `steps: [24]` keeps what was learnt before$"),
+        ("later", "none of .* .ties .*, mean grade 0.2.*; `steps: [24]` ends before that$"),
         ("nothing", "none of 48 prompts gave a better and a worse answer .ungraded_prompts 48.: the grader gave hardly any"),
         ("fails", r"the grader failed on \d+ of \d+ answers: \d+ times fails: raised ValueError in line 15 .rows p\d"),
     ):

@@ -1,12 +1,15 @@
 """`millrace forget` as a person calls it: dry run, apply, old files later, and wrong requests."""
 
 import json
+import shutil
 from datetime import date
 
 import pyarrow as pa
+from deltalake import write_deltalake
 from filled_lake import LakeLayout, Tables, rebuild
 
 from resources.digests.user_hash import keyed_hash
+from resources.erasing.raw_keys import named_in_logs
 from resources.lake.lake_use import at_work
 from resources.lake.tables import SCHEMAS
 from tests.command import millrace
@@ -67,3 +70,14 @@ def test_a_user_inside_a_request_is_found_in_logs_whose_keys_are_all_read(tmp_pa
     assert "this user stands under request.customer_ref in 1 record" in said
     assert "fields: {user: request.customer_ref}" in " ".join(said.split())
     assert "customer_ref" not in millrace("forget", "--user", "U8", "--lake", tmp_path / "lake", check=1).stdout
+
+
+def test_logs_are_searched_for_a_lake_whose_ledger_has_no_unread_keys_yet(tmp_path):
+    asked = {"messages": [{"role": "user", "content": "what is it"}], "customer_ref": "U7"}
+    read(tmp_path, [{"request": asked, "response": {"choices": [{"message": {"role": "assistant", "content": "a lamp"}}]}}])
+    lake = LakeLayout.open(tmp_path / "lake")
+    older = Tables(lake).open("objects").to_pyarrow_table().drop_columns(["unread_keys"])
+    shutil.rmtree(lake.table("objects"))
+    write_deltalake(lake.table("objects"), older)
+    [said] = named_in_logs(lake, "U7", True)
+    assert "under request.customer_ref in 1 record" in said

@@ -180,7 +180,9 @@ def test_a_user_is_found_in_the_logs_however_they_are_written(tmp_path, monkeypa
     )
     keys = json.dumps([["tags.actor", "", 2], ["crew", "", 1]])
     rows = [{"source": "app", "uri": str(log), "etag": "", "bytes": 9, "unread_keys": keys}] * 2  # of two workloads
-    table = SimpleNamespace(to_pyarrow_table=lambda columns: pa.Table.from_pylist(rows))
+    objects = pa.Table.from_pylist(rows)
+    schema = SimpleNamespace(to_arrow=lambda: objects.schema)
+    table = SimpleNamespace(to_pyarrow_table=lambda columns: objects.select(columns), schema=lambda: schema)
     monkeypatch.setattr(raw_keys, "Tables", lambda lake: SimpleNamespace(open=lambda name: table))
     monkeypatch.setattr(raw_keys, "unread_in", lambda tables: {("shop", "app"): []})
     said = list(named_in_logs(None, "Jörg", False))
