@@ -1,6 +1,6 @@
 """Reward models on real preferences: held-out accuracy against trivial rules, and the time of a training against TRL's.
 
-    python -m benchmarks.reward_model --shared ../shared --peers VENV      # about 35 minutes on 2 idle cores
+    python -m benchmarks.reward_model --shared ../shared --peers VENV      # about 40 minutes on 2 idle cores
     python -m benchmarks.reward_model --shared ../shared                   # without TRL, and it says so
     python -m benchmarks.reward_model --shared ../shared --quick           # one seed, few steps, no TRL
 

@@ -1,6 +1,6 @@
 """How much faster rollouts in process are with a drafter, and whether their answers keep the model's distribution.
 
-    python -m benchmarks.rollout_speed --shared ../shared               # about 45 minutes on 2 idle cores
+    python -m benchmarks.rollout_speed --shared ../shared               # about 35 minutes on 2 idle cores
     python -m benchmarks.rollout_speed --shared ../shared --quick       # few answers, 30 steps of training; nothing is recorded
     python -m benchmarks.rollout_speed --drafter DIR                    # a drafter of models/house that exists already
 
@@ -43,7 +43,7 @@ from model_ops.reinforcement import RftSettings
 from model_ops.rollouts import InProcessEngine, Sampled
 
 THREADS, REPEATS = 2, 3
-PROMPTS, ANSWERS, NEW_TOKENS, BATCHES = 48, 8, 128, (128, 16)
+PROMPTS, ANSWERS, NEW_TOKENS, BATCHES = 32, 8, 128, (128, 16)
 LONGEST_PROMPT = 400
 SHORT_ROWS, SHORT_BATCH, CUTS = 6_000, 8, 4
 SHORT_PROMPT = 12

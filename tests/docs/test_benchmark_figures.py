@@ -84,6 +84,28 @@ def gain_figures(r: Result) -> list[str]:
     return [hundredth(x) for x in (r("start")[0], r("success", "sft")[0], *chain.from_iterable(gains))]
 
 
+def reward_figures(source: str, r: Result) -> list[str]:
+    names = ("longer_wins", "most_training_pairs", "ece", "calibrated_ece")
+    accuracy = [r(source, "accuracy", key) for key in ("mean", "low", "high")]
+    return [hundredth(x) for x in (*accuracy, *(r(source, name, "mean") for name in names))]
+
+
+def async_figures(r: Result) -> list[str]:
+    ratios = [hundredth(x) for name in ("speed_ratio", "judge_speed_ratio", "reward_gap") for x in r(name)]
+    counts = [str(r(name)) for name in ("largest_staleness", "kills", "lost", "duplicated")]
+    return [*ratios, hundredth(r("staleness")), *counts]
+
+
+def rollout_figures(r: Result) -> list[str]:
+    ratios = [r("by_batch", batch, drafter, "ratio")[0] for drafter in ("ngram", "suffix", "eagle3") for batch in ("128", "16")]
+    return [*(hundredth(x) for x in ratios), hundredth(r("exact"))]
+
+
+def learnt_figures(task: str, r: Result) -> list[str]:
+    sides = [hundredth(r(task, side)[0]) for side in ("start", "end", "ceiling")]
+    return [*sides, hundredth(r(task, "share")), hundredth(r(task, "worst_share"))]
+
+
 def largest_gaps(losses: dict[str, dict[str, float]]) -> list[str]:
     return [f"{max(each[gap] for each in losses.values()):.0e}".replace("e-0", "e-") for gap in ("value_gap", "gradient_gap")]
 
@@ -712,6 +734,17 @@ CLAIMS: list[Claim] = [
         lambda r: largest_gaps(r.figures),
     ),
     (PAGE, "A counting task that a model of 10M knows halfway", "preference_gain", gain_figures),
+    (PAGE, "Reward model, 10M parameters", "reward_model", partial(reward_figures, "oasst")),
+    (PAGE, "The same on outcomes of runs", "reward_model", partial(reward_figures, "airline")),
+    (
+        PAGE,
+        "Seconds that 1,000 pairs of it take",
+        "reward_model",
+        lambda r: [
+            *(tenth(r("seconds_per_1000_pairs", source, "ours")) for source in ("oasst", "airline")),
+            *(hundredth(r("speed_ratio", source)) for source in ("oasst", "airline")),
+        ],
+    ),
     (
         PAGE,
         "Hostile programs",
