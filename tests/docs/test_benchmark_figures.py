@@ -745,6 +745,7 @@ CLAIMS: list[Claim] = [
             *(hundredth(r("speed_ratio", source)) for source in ("oasst", "airline")),
         ],
     ),
+    (PAGE, "[Asynchronous](reinforcement.md#asynchronous) reinforcement", "async_rl", async_figures),
     (
         PAGE,
         "Hostile programs",
