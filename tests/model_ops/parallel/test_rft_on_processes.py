@@ -8,6 +8,7 @@ import pytest
 import torch
 from asked_prompts import write_asked
 from forked_script import forked_script
+from policy_server import policy_server
 from safetensors.torch import load_file
 from tiny_models import write_target
 
@@ -103,3 +104,39 @@ def test_each_process_samples_its_share_with_the_weights_in_training(output, lay
         for name in ("sampled", "one")
     )
     assert [row["text"] for row in rows] == [row["text"] for row in of_one]
+
+
+SERVED = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from benchmarks.parallel import on_processes
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.operations import rft
+
+folder, settings = Path(sys.argv[1]), {"grader": f"{sys.argv[1]}/rewards.py:grade", "engine": sys.argv[2], "method": "lora",
+    "steps": 2, "learning_rate": 3e-2, "prompts_per_step": 2, "answers": 4, "max_new_tokens": 5, "max_length": 64,
+    "precision": "float32", "overlong": "none", "held_out_prompts": 2, "held_out_answers": 2, "mesh": {"dp_shard": 2}}
+
+def work():
+    job = Job(operation="rft", inputs={"model": folder / "model", "prompts": folder / "prompts"}, output=folder / "out",
+        settings=settings)
+    job.output.mkdir(exist_ok=True)
+    rft.run(job, Progress())
+
+on_processes(2, work)
+"""
+
+
+@pytest.mark.slow
+def test_a_server_gets_the_whole_weights_of_a_mesh(tmp_path):
+    write_target(tmp_path / "model", layers=2, vocab_size=300, tied=False)
+    write_asked(tmp_path)
+    with policy_server(tmp_path / "model") as server:
+        forked_script(SERVED, [tmp_path, server.url], tmp_path / "script")
+    steps = steps_of(tmp_path / "out")
+    assert len(steps) == 2 and all(step["canary_gap"] < 1e-4 for step in steps)
+    paths = [each["path"] for each in server.requests]
+    assert paths.count("/collective_rpc") == 2 + 3 and "/v1/load_lora_adapter" not in paths
