@@ -1,6 +1,7 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 60 minutes on one idle core
+    python -m benchmarks.rft_learns --shared ../shared               # about 90 minutes on one idle core
+    python -m benchmarks.rft_learns --shared ../shared --processes 2 # that many seeds at once
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
@@ -26,7 +27,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -200,21 +203,34 @@ class Trial:
         return fmean(text == each["answer"] for text, each in zip(texts, self.held_out, strict=True))
 
 
+def trial(house: Path, folder: Path, task: str, seed: int, quick: bool) -> dict[str, Any]:
+    found = Trial(house, folder, task, seed, quick).run()
+    print(json.dumps({"task": task, "seed": seed, **found}), flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rft_learns", description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="folder with models/house")
     parser.add_argument("--quick", action="store_true", help="one seed and few steps; nothing is recorded")
+    parser.add_argument("--processes", type=int, default=1, help="seeds that are learnt at once, one thread each")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="some tasks; nothing is recorded")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="other seeds; nothing is recorded")
     given = parser.parse_args()
-    torch.set_num_threads(THREADS)
     house, figures = given.shared.resolve() / "models/house", {}
-    with tempfile.TemporaryDirectory(prefix="millrace-rft-learns-") as name:
-        for task in given.tasks:
-            runs = []
-            for seed in given.seeds[:1] if given.quick else given.seeds:
-                runs.append(Trial(house, Path(name) / f"{task}-{seed}", task, seed, given.quick).run())
-                print(json.dumps({"task": task, "seed": seed, **runs[-1]}), flush=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="millrace-rft-learns-") as name,
+        ProcessPoolExecutor(given.processes, get_context("spawn"), torch.set_num_threads, (THREADS,)) as pool,
+    ):
+        learnt = {
+            task: [
+                pool.submit(trial, house, Path(name) / f"{task}-{seed}", task, seed, given.quick)
+                for seed in (given.seeds[:1] if given.quick else given.seeds)
+            ]
+            for task in given.tasks
+        }
+        for task, of_task in learnt.items():
+            runs = [each.result() for each in of_task]
             shares = [run["end"] / run["ceiling"] if run["ceiling"] else 0.0 for run in runs]
             figures[task] = {
                 **{side: interval([run[side] for run in runs]) for side in ("start", "end", "ceiling")},

@@ -36,6 +36,7 @@ from model_ops.adapters.lora_parameters import (
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
+from model_ops.parallel import whole_tensor
 from model_ops.tensors import torch_internals
 
 SHOWN = 8
@@ -284,11 +285,12 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]:
-    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters."""
+    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters. Those of
+    a sharded model are whole, so every process reads them."""
     for name, layer in adapted_layers(model).items():
-        yield f"{name}.weight", layer.frozen(torch.float32) + layer.update()
+        yield f"{name}.weight", whole_tensor(layer.frozen(torch.float32)) + whole_tensor(layer.update())
     for name, adapter in adapted_parameters(model).items():
-        yield name, frozen_parameter(model, name).float() + adapter.update()
+        yield name, whole_tensor(frozen_parameter(model, name).float()) + whole_tensor(adapter.update())
 
 
 @torch.no_grad()

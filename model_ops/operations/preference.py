@@ -43,7 +43,7 @@ from model_ops.preferences import (
 )
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import InProcessEngine, read_sampled_prompts
+from model_ops.rollouts import InProcessEngine, MeshEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train
 
@@ -86,7 +86,7 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     use_memory_efficient_layers(model)  # as the trainer does: the reference computes with the same layers
     loss = PreferenceLoss(settings.losses, settings.given)
     if learnt is None:
-        rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress)
+        rounds = sampled_rounds(job, settings, model, tokenizer, shares, graders, progress, world)
         source = plan = SampledPairPlan(rounds, model, settings, world, shares, loss.needs_reference)
     else:
         source = plan = PreferencePlan(learnt, settings, world)
@@ -118,6 +118,8 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     if learnt is not None:
         return result.metrics({**learnt.counts, **numbers})
+    if not world.leads:
+        return {}
     with renamed_when_complete(job.output / SAMPLED) as temporary:
         pq.write_table(rounds.table(), temporary, compression="zstd")
     return result.metrics({**rounds.counts(), **numbers})
@@ -131,18 +133,22 @@ def sampled_rounds(
     shares: bool,
     graders: ExitStack,
     progress: Progress,
+    world: World,
 ) -> SampledRounds:
-    """The rounds of `on_policy`. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
+    """The rounds of `on_policy`, of which the first process grades and keeps the answers. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
     sampling, base = settings.on_policy, job.input("model")
     room = settings.max_length - sampling.max_new_tokens if shares else settings.max_length // 2
     room = min(room, context_of(read_config(base)) or room) - sampling.max_new_tokens
     prompts, counts = read_sampled_prompts(job.inputs.get("prompts") or job.input("dataset"), tokenizer, room)
-    scorer = job.inputs.get("reward_model")
+    scorer = job.inputs.get("reward_model") if world.leads else None
     reward_model = RewardModel.load(scorer, model.device) if scorer else None
-    grader = graders.enter_context(Grader(sampling.grader, "preference.on_policy.grader", reward_model))
+    grader = Grader(sampling.grader, "preference.on_policy.grader", reward_model)
+    if world.leads:
+        graders.enter_context(grader)
     ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
-    log = AnswerLog(job.output / ".work" / "sampled.jsonl")
-    sampler = InProcessEngine(model, ends, sampling)
+    log = AnswerLog(job.output / ".work" / ("sampled.jsonl" if world.leads else f"sampled-{world.rank}.jsonl"))
+    engine = InProcessEngine(model, ends, sampling)
+    sampler = engine if world.mesh is None else MeshEngine(engine, world)
     return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, settings.seed, log, progress)
 
 

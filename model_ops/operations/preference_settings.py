@@ -150,8 +150,6 @@ class PreferenceTuningSettings(TuningSettings):
                 yield "on_policy makes pairs as it goes, and kto needs all rows before: choose apo_zero_unpaired or dpo"
             if self.rows is not None:
                 yield "on_policy learns from the model's own answers, so nothing reads rows: leave it out"
-            if not self.mesh.alone:
-                yield "on_policy samples in one process: leave mesh out"
 
     @property
     def losses(self) -> dict[str, float]:

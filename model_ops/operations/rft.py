@@ -5,6 +5,8 @@ as that of `sft`: the model with its tokenizer and chat template, and metrics.js
 
 With `environment` or `agent` an answer is an attempt of several turns, which that grades.
 
+On a mesh the first process asks, grades, keeps and measures; the others sample their share and learn theirs.
+
 Held-out prompts (the validation split, or the test split where that is empty) are answered before the first step, during the
 training and after the last step; the metrics name the first ones `before_`.
 """
@@ -15,6 +17,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -107,31 +110,32 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     use_memory_efficient_layers(model)
-    reward_model = RewardModel.load(job.input("reward_model"), model.device) if "reward_model" in job.inputs else None
+    grades = world.leads and "reward_model" in job.inputs
+    reward_model = RewardModel.load(job.input("reward_model"), model.device) if grades else None
 
-    acts = acting_makers(settings, tokenizer, room, opened, progress)
+    acts = acting_makers(settings, tokenizer, room, opened, progress) if world.leads else None
 
     def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
         if acts is not None:
             return acts(FinishedAttempts(kept), answers)
-        ready = opened.enter_context(Grader(grader, f"rft.{key}", reward_model))
-        return GradedAnswers(ready, tokenizer, answers)
+        ready = Grader(grader, f"rft.{key}", reward_model)
+        return GradedAnswers(opened.enter_context(ready) if world.leads else ready, tokenizer, answers)
 
     eos_ids, work = end_of_turn_ids(tokenizer) or end_of_text_ids(base), job.output / ".work"
-    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress)
+    engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress, world)
     loss = PolicyLoss(
         settings.loss, settings.given, settings.corrected_by, settings.kl, settings.temperature, settings.max_staleness
     )
     lanes = LANES if settings.max_staleness and acts is None else 1
     makers = [maker(settings.grader, "grader", settings.answers, work / "attempts.jsonl") for _ in range(lanes)]
     shared = {
-        "log": RolloutLog(work / "rollouts.jsonl"),
+        "log": RolloutLog(work / ("rollouts.jsonl" if world.leads else f"rollouts-{world.rank}.jsonl")),  # others stay empty
         "model": model,
         "loss": loss,
         "settings": settings,
         "world": world,
         "shares": joined_tokens(base, settings) > 0,
-        "longest": settings.max_new_tokens if acts is None else room,
+        "longest": room if settings.grader is None else settings.max_new_tokens,
         "progress": progress,
     }
     if settings.max_staleness:
@@ -148,11 +152,14 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
         grader, key = held_out_grader(settings, held_out)
         made = maker(grader, key, settings.held_out_answers, None)
         validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
-    before = measured_before(validate, work / "before.json", model, progress)
+    before = world.conduct(lambda: measured_before(validate, work / "before.json", model, progress))
+    measured = None if validate is None else partial(world.conduct, validate)
     every = math.ceil(len(plan) / VALIDATIONS)
-    result = train(model, plan, loss, settings, work, progress, "rft", validate=validate, validate_every=every, world=world)
+    result = train(model, plan, loss, settings, work, progress, "rft", validate=measured, validate_every=every, world=world)
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
+    if not world.leads:
+        return {}
     with (
         renamed_when_complete(job.output / "rollouts.parquet") as temporary,
         pq.ParquetWriter(temporary, bare(ROLLOUT_ROWS), compression="zstd") as writer,

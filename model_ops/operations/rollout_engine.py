@@ -20,12 +20,14 @@ from model_ops.drafting import baselines
 from model_ops.files import read_directory
 from model_ops.jobs import ModelError, Progress
 from model_ops.models import read_config, save_model
+from model_ops.parallel import World
 from model_ops.reinforcement import CANARY_GAP, LOOKUP_DRAFTERS, RftSettings, RolloutServerSettings
 from model_ops.rollouts import (
     Engine,
     EngineProcesses,
     EngineStart,
     InProcessEngine,
+    MeshEngine,
     RolloutDrafting,
     Tokens,
     VllmEngine,
@@ -61,19 +63,27 @@ def open_engine(
     work: Path,
     opened: ExitStack,
     progress: Progress,
+    world: World,
 ) -> Engine:
     """base: the directory that `model` was loaded from. work: folder for the weights that servers read, and for the server's
-    log. Raises ModelError for a server that does not start or cannot be learnt from, and for a drafter of another model."""
+    log. On a mesh every process calls this, and the first one asks the engine inside `world.conduct`. Raises ModelError for a
+    server that does not start or cannot be learnt from, and for a drafter of another model."""
+    alone = world.mesh is None
     if settings.engine == "in_process":
-        return InProcessEngine(model, eos_ids, settings, rollout_drafting(settings.drafter, model, base))
-    adapters = settings.method == "lora"
+        own = InProcessEngine(model, eos_ids, settings, rollout_drafting(settings.drafter, model, base))
+        return own if alone else MeshEngine(own, world)
+    adapters = settings.method == "lora" and alone
     if adapters:
         write = partial(save_adapter, model, settings.lora, base=str(base))
-    else:  # also what qlora trains: its frozen weights are those of 4 bits
+    else:  # of a mesh, and of qlora, whose frozen weights are those of 4 bits
         twin = decoding_twin(model)
+        world.parts["gather"] = partial(copy_merged, model, twin)
+        if not world.leads:
+            twin.to("meta")
+            return InProcessEngine(model, eos_ids, settings)  # never asked: only the first process asks servers
 
         def write(directory: Path) -> None:
-            copy_merged(model, twin)
+            world.ask("gather")
             save_model(twin, tokenizer, directory, next(twin.parameters()).dtype)
 
     urls = settings.engine

@@ -11,7 +11,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.parallel.context_parallel import Context, pad
-    from model_ops.parallel.gather import gather_parameters, leads, wait_for_all, whole_tensors
+    from model_ops.parallel.gather import gather_parameters, leads, wait_for_all, whole_tensor, whole_tensors
     from model_ops.parallel.job_precision import run_precision
     from model_ops.parallel.mesh_settings import MeshSettings
     from model_ops.parallel.processes import local_threads, process_group, rank, report_failure, started_by_torchrun

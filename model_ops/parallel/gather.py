@@ -32,13 +32,16 @@ def wait_for_all() -> None:
         dist.barrier()
 
 
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor, on its device; another tensor as it is. Every process calls this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
     """The whole tensors on the CPU, floating-point ones in dtype `to`; {} if keep is False."""
     found = {}
     for name, value in tensors.items():
-        value = value.detach()
-        if isinstance(value, DTensor):
-            value = value.full_tensor()
+        value = whole_tensor(value.detach())
         if keep:
             found[name] = value.to("cpu", to if value.is_floating_point() else value.dtype)
     return found

@@ -7,6 +7,9 @@
     output = world.run(loss, model, batches[0])
     count = world.total(count)
 
+    world.parts["sync"] = engine.sync     # what the first process alone decides, and all do:
+    found = world.conduct(work)           # the first process calls work(), which calls world.ask("sync", 3)
+
 Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
 All processes make the same calls in the same order, also with rows without labels.
 """
@@ -17,7 +20,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -26,12 +30,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, Stopped
 from model_ops.parallel.context_parallel import AnyBatch, cut, pad
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.mesh_settings import MeshSettings
 from model_ops.parallel.place import Task, place, place_single_unit
 from model_ops.tensors import Batch, Loss, LossOutput, Mean, torch_internals
+
+Found = TypeVar("Found")
+DONE, STOPPED = "", " "
+"""What the first process tells in place of a part's name."""
+LONGEST_WORK = timedelta(days=7)
+"""Of `conduct` between two requests: a round of rollouts lasts as long as servers, judges and environments do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +54,10 @@ class World:
     data_rank: int = 0
     data_ranks: int = 1
     mesh: Mesh | None = None
+    told: dist.ProcessGroup | None = None
+    """By which the first process tells the others what it asks for."""
+    parts: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """What every process calls when the first one asks for it by name."""
     _tasks: WeakKeyDictionary[nn.Module, Task] = field(default_factory=WeakKeyDictionary)
 
     @classmethod
@@ -67,7 +81,9 @@ class World:
         if device.type == "cpu" or not cuda:
             device = torch.device("cpu")
         laid_out = Mesh.over(mesh, device.type)
-        return cls(device, dist.get_rank(), dist.get_world_size(), laid_out.data_rank, laid_out.data_ranks, laid_out)
+        told = dist.new_group(backend="gloo", timeout=LONGEST_WORK)
+        ranks = dist.get_rank(), dist.get_world_size(), laid_out.data_rank, laid_out.data_ranks
+        return cls(device, *ranks, laid_out, told)
 
     @property
     def leads(self) -> bool:
@@ -154,6 +170,43 @@ class World:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+    def conduct(self, work: Callable[[], Found]) -> Found:
+        """What work() returns in the first process, which must be something that pickle writes; the others take part in what it
+        asks for meanwhile. Not inside another `conduct`.
+
+        Every process raises Stopped where the first one does. Another error ends that, and the others as those that lost it."""
+        if self.mesh is None:
+            return work()
+        if not self.leads:
+            return self._take_part()
+        try:
+            found = work()
+        except Stopped:
+            self._tell(STOPPED)
+            raise
+        self._tell(DONE, found)
+        return found
+
+    def ask(self, part: str, *given: Any) -> Any:
+        """Inside `conduct`, in the first process: every process calls the part; returns what this one got."""
+        if self.mesh is not None:
+            self._tell(part, *given)
+        return self.parts[part](*given)
+
+    def _take_part(self) -> Any:
+        while True:
+            told: list[Any] = [None]
+            dist.broadcast_object_list(told, 0, self.told)
+            part, *given = told[0]
+            if part == STOPPED:
+                raise Stopped
+            if part == DONE:
+                return given[0]
+            self.parts[part](*given)
+
+    def _tell(self, part: str, *given: Any) -> None:
+        dist.broadcast_object_list([(part, *given)], 0, self.told)
 
     def norm(self, gradients: Sequence[Tensor]) -> Float[Tensor, ""]:
         """The norm of the whole gradient, of which this process has parts; equal on every process."""

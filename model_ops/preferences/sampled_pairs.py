@@ -6,7 +6,8 @@ Step i learns from its share of the pairs of round i // sync_steps. The first st
 others learn from the same answers, a few updates later (semi-online: Lanchantin et al., arXiv 2506.21495). The reference stays
 the model before the training, and reads each step's pairs once, in the micro-batches of the step.
 
-The state of the source is the log of `rounds`: a run that continues finds the answers of its round there.
+The state of the source is the log of `rounds`: a run that continues finds the answers of its round there. On a mesh the first
+process has it, and each samples and learns its share.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class SampledPairPlan:
         """The step's share of its round's pairs; where there are fewer pairs than steps, one of them again."""
         number, place = divmod(index, self.rounds.settings.sync_steps)
         if self._held[0] != number:
-            self._held = (number, [self._document(pair) for pair in self.rounds.pairs(number)])
+            pairs = self._world.conduct(lambda: self.rounds.pairs(number))
+            self._held = (number, [self._document(pair) for pair in pairs])
         pairs, steps = (
             self._held[1],
             min(self.rounds.settings.sync_steps, self._steps - number * self.rounds.settings.sync_steps),
@@ -97,5 +99,6 @@ class SampledPairPlan:
         if self._start is None or not reads:
             return list(batches())
         with self._start.in_place():
-            reference = log_probs_of(self._model, Asked(preferences, batches), self._precision, self._world)
+            asked = partial(log_probs_of, self._model, Asked(preferences, batches), self._precision, self._world)
+            reference = self._world.evaluate(self._model, asked)
         return list(batches(reference))

@@ -280,8 +280,10 @@ class RftSettings(TuningSettings):
             yield "engines sample while the model learns, and max_staleness is 0: set it, or leave engines out"
         if self.max_staleness and (self.engine != "in_process" or self.drafter is not None):
             yield "max_staleness samples in processes of its own, without server or drafter: leave engine and drafter out"
-        if not self.mesh.alone:
-            yield "rft samples in one process: leave mesh out"
+        if self.max_staleness and not self.mesh.alone:
+            yield "with max_staleness one process learns: leave mesh or max_staleness out"
+        if self.mesh.cp > 1:
+            yield "a rollout is learnt whole, and mesh.cp splits rows: take dp_shard or tp in its place"
 
     def at(self, place: float) -> RftSettings:
         """The settings of a round: temperature and longest answer on a line from the first step (place 0) to the last one

@@ -14,6 +14,9 @@ difference above CANARY_GAP is an error, because one of them has other weights, 
 rounding makes differences of about 0.01 by token, and a mean above FAR_GAP is the error.
 
 The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch saw (rollout_watch.py).
+
+On a mesh the first process has the log and plans each round; the others get what is learnt of it, and each process learns its
+share of the micro-batches.
 """
 
 from __future__ import annotations
@@ -116,6 +119,7 @@ class RolloutPlan:
         self.prompts, self.log, self.settings = prompts, log, settings
         self._maker, self._engine, self._model, self._loss = maker, engine, model, loss
         self._world, self._shares, self._longest, self._progress = world, shares, longest, progress
+        world.parts["canary"] = self._canary_gaps
         passes = math.ceil((settings.epochs or 0) * len(prompts) / settings.prompts_per_step)
         self._steps = settings.steps if settings.steps is not None else max(1, passes)
         self._micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
@@ -135,15 +139,15 @@ class RolloutPlan:
         number, place = divmod(index, self.settings.sync_steps)
         self._loss.temperature = self._sampling(number).temperature
         if self._held[0] != number:
-            self._held = (number, *self._round(number))
+            self._held = (number, *self._world.conduct(lambda: self._round(number)))
         _, groups, numbers = self._held
         steps = self._steps_of(number)
-        mine = [
+        of_step = [
             (row_id, [replace(each, step=index) for each in group])
             for row_id, group in groups[place * len(groups) // steps : (place + 1) * len(groups) // steps]
         ]
-        self._pending = [each.number for _, group in mine for each in group]
-        return self._batches(mine, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers)
+        self._pending = [each.number for _, group in of_step for each in group]
+        return self._batches(of_step, dict.fromkeys(numbers, (0.0, 0.0)) if place else numbers, rank, ranks)
 
     def heaviest(self, rank: int = 0, ranks: int = 1) -> RolloutBatch:
         """A step's groups of the longest prompt with the longest answers, or as many answers of one as a micro-batch holds."""
@@ -163,7 +167,7 @@ class RolloutPlan:
     def state(self) -> dict[str, Any]:
         """What the watch saw; the rest is in the log."""
         self._keep_outcomes()
-        return self._watch.state()
+        return self._world.conduct(self._watch.state)
 
     def resume(self, state: dict[str, Any]) -> None:
         self._watch.resume(state)
@@ -341,7 +345,8 @@ class RolloutPlan:
             (1 / tokens, 1 / tokens) if self.settings.mean_over == "rollout" else (1.0, self.settings.max_new_tokens / tokens)
         )
 
-    def _batches(self, groups: Sequence[LearntGroup], numbers: Numbers) -> list[RolloutBatch]:
+    def _batches(self, groups: Sequence[LearntGroup], numbers: Numbers, rank: int, ranks: int) -> list[RolloutBatch]:
+        """Those of data rank `rank` of `ranks`, of which each has as many."""
         nll = nll_weight([each for _, members in groups for each in members], self.settings.nll)
         documents = [
             document
@@ -351,17 +356,24 @@ class RolloutPlan:
         if not documents:
             shortest = min(self.prompts, key=lambda prompt: len(prompt.ids))
             documents = [nothing_learnt(shortest.row_id, shortest.tokens)]
-        batches = rollout_batches(documents, self._micro_batch_tokens, numbers)
+        most = self._micro_batch_tokens
+        if ranks > 1:  # no process waits while another one has the whole step
+            lengths = [len(document) for document in documents]
+            most = min(most, max(max(lengths), math.ceil(sum(lengths) / ranks)))
+        batches = rollout_batches(documents, most, numbers)
+        mine, silent = batches[rank::ranks], replace(batches[0].silenced(), numbers=dict.fromkeys(numbers, (0.0, 0.0)))
+        batches = mine + [silent] * (math.ceil(len(batches) / ranks) - len(mine))
         if self._start is None:
             return batches
         with self._start.in_place():
             return [replace(batch, reference=self._log_probs(batch)) for batch in batches]
 
+    @torch.no_grad()
     def _log_probs(self, batch: RolloutBatch) -> torch.Tensor:
         """The model's log-probability of each label; 0 elsewhere."""
         there = batch.to(self._world.device)
         with products_in(self.settings.precision, self._world.device):
-            nll, kept = token_nll(self._model, there, self._loss.temperature)
+            nll, kept = self._world.evaluate(self._model, lambda: token_nll(self._model, there, self._loss.temperature))
         return torch.zeros_like(there.sampler).index_copy(0, kept, -nll).cpu()
 
     def _canary(self, made: Sequence[Rollout], number: int) -> float:
@@ -372,11 +384,7 @@ class RolloutPlan:
         documents = [document for each in read for document in group_documents("canary", [each], True, 2**31)]
         if not documents:
             return math.nan
-        [batch] = rollout_batches(documents, 2**31, {})
-        self._model.eval()
-        log_probs, kept = self._log_probs(batch), batch.owners >= 0
-        self._model.train()
-        gaps = (log_probs - batch.sampler)[kept].abs()
+        gaps = self._world.ask("canary", rollout_batches(documents, 2**31, {})[0])
         exact = self._engine.exact and self.settings.precision == "float32"
         found, most = (float(gaps.max()), CANARY_GAP) if exact else (float(gaps.nanmean()), FAR_GAP)
         if not found <= most:
@@ -386,6 +394,13 @@ class RolloutPlan:
                 "other tokens; nothing was learnt from this round. Start the server again; without one this is a bug: report it"
             )
         return float(gaps.max())
+
+    def _canary_gaps(self, batch: RolloutBatch) -> torch.Tensor:
+        """|log-probability by the model less that by the engine| of each sampled token."""
+        self._model.eval()
+        log_probs, kept = self._log_probs(batch), batch.owners >= 0
+        self._model.train()
+        return (log_probs - batch.sampler)[kept].abs()
 
     def _refuse_no_grades(self, groups: Sequence[Group], number: int) -> None:
         """Raises ModelError where nothing has a grade from the start."""
@@ -425,7 +440,7 @@ class RolloutPlan:
 
     def _keep_outcomes(self) -> None:
         """Writes what became of the last step's rollouts."""
-        gaps = self._loss.taken_gaps()
-        if self._pending:
+        gaps = dict(each for of_process in self._world.gather(self._loss.taken_gaps()) for each in of_process.items())
+        if self._pending and self._world.leads:
             self.log.add_outcomes({number: RolloutOutcome(True, gaps.get(number)) for number in self._pending})
-            self._pending = []
+        self._pending = []

@@ -2,7 +2,8 @@
 log-probability of every sampled token.
 
 Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
-answers. `in_process.py` is the engine that decodes with the weights in training, `vllm_engine.py` the one that asks servers,
+answers. `in_process.py` is the engine that decodes with the weights in training, `mesh_engine.py` has one in each process of a
+mesh, `vllm_engine.py` is the one that asks servers,
 `prompts.py` reads the rows that are answered, `rollout_log.py` keeps what was sampled and graded. `engine_processes.py` has
 engines that sample while the model is in training, with weights that `in_flight.py` exchanges between two tokens. Tokens are
 never decoded and encoded again: what was sampled is what is learnt.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from model_ops.rollouts.engine_processes import EngineProcesses
     from model_ops.rollouts.graded_answers import AnswerReader, GradedAnswers, sampled_text
     from model_ops.rollouts.in_process import InProcessEngine, RolloutDrafting, Sampler, copy_merged, decoding_twin
+    from model_ops.rollouts.mesh_engine import MeshEngine
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
     from model_ops.rollouts.rollout import (
         NOT_SAMPLED,

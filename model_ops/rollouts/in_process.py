@@ -21,6 +21,7 @@ from torch import nn
 from model_ops.adapters import merged_weights
 from model_ops.decoding import Completion, Drafter, Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.families import attention_with_cache, stays_float32
+from model_ops.parallel import whole_tensor
 from model_ops.rollouts.rollout import Sampled, SamplingSettings, Tokens
 
 Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
@@ -128,9 +129,10 @@ def decoding_twin(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def copy_merged(model: nn.Module, twin: nn.Module) -> None:
-    """Copies a model's weights, its adapters merged, into a decoding_twin."""
+    """Copies a model's weights, its adapters merged, into a decoding_twin. Those of a sharded model are gathered, one at a
+    time, so every process calls this."""
     left, own = twin.state_dict(), model.state_dict()
     for name, weight in merged_weights(model):
         left.pop(name).copy_(weight)
     for name, tensor in left.items():
-        tensor.copy_(own[name])
+        tensor.copy_(whole_tensor(own[name]))

@@ -70,7 +70,7 @@ def norm(
 
     output = torch.empty_like(x, dtype=dtype, memory_format=torch.contiguous_format)
     scales = torch.empty(*x.shape[:-1], 1, dtype=torch.float32)
-    _over_rows(norm_rows, x, weight, np.float32(epsilon), output, scales.view(-1))
+    _over_rows(norm_rows, x, _own(weight), np.float32(epsilon), output, scales.view(-1))
     return output, scales
 
 
@@ -85,7 +85,7 @@ def norm_gradient(
 
     x_gradient = torch.empty_like(x, memory_format=torch.contiguous_format)
     sums = torch.zeros(torch.get_num_threads(), x.shape[-1])
-    _over_rows(norm_gradient_rows, gradient, x, weight, scales.view(-1), x_gradient, of_parts=sums)
+    _over_rows(norm_gradient_rows, gradient, x, _own(weight), scales.view(-1), x_gradient, of_parts=sums)
     return x_gradient, sums.sum(0)
 
 
@@ -149,6 +149,11 @@ def _over_rows(kernel: Callable, rows: Tensor, *others: object, of_parts: Tensor
     kernel(*calls[0])
     for one in waiting:
         one.result()
+
+
+def _own(weight: Tensor) -> Tensor:
+    """A copy: memory that numpy has seen cannot be freed by resizing, which FSDP does with gathered weights."""
+    return weight if isinstance(weight, FakeTensor) else weight.detach().clone()
 
 
 def _array(tensor: Tensor) -> np.ndarray:

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
+
+from model_ops.parallel import local_part
 
 
 class StartWeights:
@@ -34,6 +37,12 @@ class StartWeights:
             self._exchange()
             self._model.train()
 
+    @torch.no_grad()
     def _exchange(self) -> None:
         for parameter, kept in zip(self._trained, self._start, strict=True):
-            parameter.data, kept.data = kept.data, parameter.data
+            if (mine := local_part(parameter)) is parameter:
+                parameter.data, kept.data = kept.data, parameter.data
+            else:  # FSDP gathers from the memory that it shards, so the values move
+                own, start = mine.clone(), local_part(kept)
+                mine.copy_(start)
+                start.copy_(own)

@@ -22,6 +22,7 @@ from model_ops.losses.linear_cross_entropy import token_nll
 from model_ops.models import load_tokenizer
 from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
+from model_ops.parallel import World
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.policy_losses import SampledTokens, grpo
 from model_ops.reinforcement.prompt_pool import PromptPool
@@ -305,7 +306,7 @@ def plan_of(folder, teaches, prompts=12, **settings):
         torch.nn.Linear(1, 1),
         SimpleNamespace(taken_gaps=dict),
         RftSettings(**given),
-        None,
+        World.alone(torch.device("cpu")),
         shares=False,
         longest=8,
         progress=Progress(),

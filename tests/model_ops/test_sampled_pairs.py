@@ -266,7 +266,6 @@ def test_prompts_of_preference_rows_bring_their_chosen_answer(start, tmp_path):
     [
         ({"loss": "kto"}, "kto needs all rows before"),
         ({"rows": "pairs"}, "nothing reads rows"),
-        ({"mesh": {"dp_shard": 2}}, "samples in one process"),
         ({"on_policy": {**SAMPLING, "answers": 1}}, "greater than or equal to 2"),
         ({"on_policy": {**SAMPLING, "grader": "unknown"}}, "no grader is called so"),
     ],

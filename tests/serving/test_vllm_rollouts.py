@@ -10,6 +10,7 @@ from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_tokenizer
 from model_ops.operations.rollout_engine import open_engine
+from model_ops.parallel import World
 from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.training.tuning import load_to_tune
 from tests.model_ops.tiny_models import write_target
@@ -51,7 +52,8 @@ def test_each_sync_brings_the_present_weights(python, tmp_path, monkeypatch, met
     ends, names = end_of_text_ids(tmp_path / "model"), list("abcd")
     with ExitStack() as opened:
         tokenizer = load_tokenizer(tmp_path / "model")
-        engine = open_engine(settings, model.eval(), tokenizer, tmp_path / "model", ends, tmp_path / "work", opened, Progress())
+        given = settings, model.eval(), tokenizer, tmp_path / "model", ends, tmp_path / "work"
+        engine = open_engine(*given, opened, Progress(), World.alone(torch.device("cpu")))
         assert engine.exact
         for version in range(4):
             engine.sync(version)

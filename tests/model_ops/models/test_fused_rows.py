@@ -158,3 +158,11 @@ def test_other_tensors_take_torchs_operations():
     assert fused_rows.takes(large) and fused_rows.takes(nn.Parameter(large), large.bfloat16())
     for refused in (torch.zeros(4, 4), large.double(), large.half(), large.to("meta"), large.flatten()):
         assert not fused_rows.takes(refused)
+
+
+def test_the_memory_of_a_weight_can_still_be_freed():
+    """FSDP frees gathered weights by resizing them, which memory that numpy has seen does not allow."""
+    x, weight = some(4, 24), some(24, seed=1)
+    _, scales = fused_rows.norm(x, weight, 1e-6, torch.float32)
+    fused_rows.norm_gradient(x, x, weight, scales)
+    weight.untyped_storage().resize_(0)

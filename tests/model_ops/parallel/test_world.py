@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from benchmarks.parallel import documents, on_processes, tiny
 from model_ops.parallel.world import World
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.progress import Progress, Stopped
 
 from model_ops.tensors.loss import LossOutput
 from model_ops.objectives.sft import next_token_loss
@@ -42,6 +42,19 @@ def draws(mesh):
           "x", world=world)
     return [drawn[0], drawn[-1]]
 
+def conducted():
+    world, called = World.start(MeshSettings(dp_shard=2), torch.device("cpu")), []
+    world.parts["add"] = lambda number: called.append(number) or 10 * world.rank + number
+    returned = world.conduct(lambda: [world.ask("add", 1), world.ask("add", 2)])
+    def stopped():
+        world.ask("add", 3)
+        raise Stopped
+    try:
+        world.conduct(stopped)
+    except Stopped:
+        called.append("stopped")
+    return [returned, called]
+
 def noted(name, made):
     def work():
         found = [None, None]
@@ -51,7 +64,7 @@ def noted(name, made):
     on_processes(2, work)
     return json.loads((folder / name).read_text())
 
-print(json.dumps({"norms": noted("norms", norms), "rows": noted("rows", lambda: draws(MeshSettings(dp_shard=2))),
+print(json.dumps({"norms": noted("norms", norms), "conducted": noted("conducted", conducted), "rows": noted("rows", lambda: draws(MeshSettings(dp_shard=2))),
                   "matrices": noted("matrices", lambda: draws(MeshSettings(tp=2)))}))
 """
 
@@ -74,3 +87,8 @@ def test_processes_with_other_rows_draw_other_numbers(found):
 def test_processes_of_one_matrix_draw_the_same_numbers(found):
     one, other = found["matrices"]
     assert one == other and one[0] != one[1]
+
+
+def test_the_first_process_decides_and_all_do_what_it_asks_for(found):
+    """Each knows what it returned, which is the first one's; a stop of it stops all."""
+    assert found["conducted"] == [[[1, 2], [1, 2, 3, "stopped"]]] * 2

@@ -43,7 +43,8 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
         ),
         ({"rft": {"grader": "verifier", "cap": 3}}, "cap is given, and only cispo reads it"),
         ({"rft": {"grader": "verifier", "overlong_tokens": 3}}, "overlong_tokens is given, and overlong is mask"),
-        ({"rft": {"grader": "verifier", "mesh": {"processes": 2}}}, "rft samples in one process: leave mesh out"),
+        ({"rft": {"grader": "verifier", "mesh": {"cp": 2}}}, "mesh.cp splits rows"),
+        ({"rft": {"grader": "verifier", "mesh": {"tp": 2}, "max_staleness": 1}}, "leave mesh or max_staleness out"),
         ({"merge": {"models": ["sft", "base"]}}, "rft is missing, so the model trained on rewards would not be used"),
     ],
 )
