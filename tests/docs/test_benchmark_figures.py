@@ -746,6 +746,7 @@ CLAIMS: list[Claim] = [
         ],
     ),
     (PAGE, "[Asynchronous](reinforcement.md#asynchronous) reinforcement", "async_rl", async_figures),
+    (PAGE, "Rollouts with a [drafter]", "rollout_speed", rollout_figures),
     (
         PAGE,
         "Hostile programs",
