@@ -285,8 +285,9 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]:
-    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters. Those of
-    a sharded model are whole, so every process reads them."""
+    """(name, W + scaling B A in float32) of each weight that has an adapter, one at a time; the model keeps its adapters.
+
+    Of a sharded model they are whole, so every process calls this."""
     for name, layer in adapted_layers(model).items():
         yield f"{name}.weight", whole_tensor(layer.frozen(torch.float32)) + whole_tensor(layer.update())
     for name, adapter in adapted_parameters(model).items():

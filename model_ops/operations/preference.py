@@ -135,7 +135,8 @@ def sampled_rounds(
     progress: Progress,
     world: World,
 ) -> SampledRounds:
-    """The rounds of `on_policy`, of which the first process grades and keeps the answers. graders: closes the grader. Raises ModelError for a grader or prompts that cannot be used."""
+    """The rounds of `on_policy`, of which the first process grades and keeps the answers. graders: closes the grader. Raises
+    ModelError for a grader or prompts that cannot be used."""
     sampling, base = settings.on_policy, job.input("model")
     room = settings.max_length - sampling.max_new_tokens if shares else settings.max_length // 2
     room = min(room, context_of(read_config(base)) or room) - sampling.max_new_tokens

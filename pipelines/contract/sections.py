@@ -655,6 +655,7 @@ TRAINING = """\
 {presets}
 
 {settings}
-`mesh` and its keys are for `sft`, `preference`, `reward_model`, `rft` (without `cp`) and `student`; `speculator` and `quantize`
-take `dp_replicate` and `dp_shard` only, and `tiny` takes one process. [training.md](training.md) explains schedules, checkpoints and meshes.
+`mesh` and its keys are for `sft`, `preference`, `reward_model`, `rft` (without `cp`) and `student`; `speculator` and
+`quantize` take `dp_replicate` and `dp_shard` only, and `tiny` takes one process. [training.md](training.md) explains
+schedules, checkpoints and meshes.
 """

@@ -79,7 +79,9 @@ def steps_of(folder):
 @pytest.mark.slow
 def test_two_processes_learn_from_rollouts_what_one_learns(output, layout):
     mine, one = (steps_of(output / name) for name in (layout, f"{layout}, one"))
-    compared = [name for name in one[0] if name not in ("tokens_per_second", "data_wait_share", "mfu", "canary_gap", "effective")]
+    compared = [
+        name for name in one[0] if name not in ("tokens_per_second", "data_wait_share", "mfu", "canary_gap", "effective")
+    ]
     for step, wanted in zip(mine, one, strict=True):
         kept = {name: wanted[name] for name in compared if isinstance(wanted[name], float) and "second" not in name}
         assert {name: step[name] for name in kept} == pytest.approx(kept, abs=2e-4, nan_ok=True)
