@@ -232,7 +232,8 @@ def _text(record: dict[str, Any], name: str, kind: str, place: str) -> str:
 def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
     texts = {name: value for name, value in record.items() if isinstance(value, str) and value.strip()}
     prompt = next((texts[name] for name in PROMPTS if name in texts), None)
-    answer = next((texts[name] for name in ANSWERS if name in texts), None)
+    numbers = {name: str(value) for name, value in record.items() if type(value) in (int, float)}
+    answer = next(((texts | numbers)[name] for name in ANSWERS if name in texts | numbers), None)
     if isinstance(record.get("instruction"), str) and isinstance(record.get("input"), str):
         prompt = f"{record['instruction']}\n{record['input']}".strip()
     if prompt is None and isinstance(record.get("messages"), list):

@@ -110,6 +110,13 @@ def tasks(output):
     return [json.loads(line) for line in (output / "tasks.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.parametrize(("answer", "read"), [(7, "7"), (0, "0"), (-2.5, "-2.5")])
+def test_an_answer_may_be_a_number_of_json(tmp_path, answer, read):
+    uri = lines(tmp_path / "n.jsonl", {"prompt": "3 + 4?", "answer": answer})
+    build_eval_suite({"n": EvalSettings(uri=uri, task="number"), "e": EvalSettings(uri=uri, task="exact")}, tmp_path / "out")
+    assert [task["answer"] for task in tasks(tmp_path / "out")] == [read, read]
+
+
 def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     human = {
         "task_id": "H/0",
