@@ -1,13 +1,14 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 90 minutes on one idle core
+    python -m benchmarks.rft_learns --shared ../shared               # about 50 minutes on one idle core
     python -m benchmarks.rft_learns --shared ../shared --processes 2 # that many seeds at once
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
-count: how often a stands among eight letters of a, b, c. sums: the sum of two numbers of one digit. maybe: a question
-to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters) learns the
-form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
+count: how often a stands among eight letters of a, b, c: 0 to 5 times. sums: the sum of two numbers of one digit. maybe: a
+question to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters)
+learns the form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right
+sometimes.
 
 start: share of right greedy answers to HELD_OUT new items then. end: after `rft` on PROMPTS prompts, PROMPTS_PER_STEP a step,
 so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the right answers of the same
@@ -59,9 +60,11 @@ Item = dict[str, Any]
 def letters(count: int, seed: int) -> list[Item]:
     drawn, found = random.Random(seed), []
     for number in range(count):
-        drawn_letters = [drawn.choice("abc") for _ in range(8)]
+        right = drawn.randrange(6)  # each as often: a model that is never right about a number learns nothing of it
+        drawn_letters = ["a"] * right + [drawn.choice("bc") for _ in range(8 - right)]
+        drawn.shuffle(drawn_letters)
         question = f"How many a are in: {' '.join(drawn_letters)}?"
-        found.append({"row_id": f"c{number}", "question": question, "answer": str(drawn_letters.count("a"))})
+        found.append({"row_id": f"c{number}", "question": question, "answer": str(right)})
     return found
 
 
@@ -100,8 +103,8 @@ class Task:
 
 
 TASKS = {
-    "count": Task(letters, 40, 240, 5e-5, 8, 80),
-    "sums": Task(sums, 120, 160, 5e-5, 16, 120),
+    "count": Task(letters, 40, 160, 5e-5, 8, 80),
+    "sums": Task(sums, 120, 240, 3e-5, 16, 120),
     "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
 }
 

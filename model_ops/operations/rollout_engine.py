@@ -80,26 +80,33 @@ def open_engine(
         world.parts["gather"] = partial(copy_merged, model, twin)
         if not world.leads:
             twin.to("meta")
+            world.conduct(list)  # until the servers are there, or a stop was asked for
             return InProcessEngine(model, eos_ids, settings)  # never asked: only the first process asks servers
 
         def write(directory: Path) -> None:
             world.ask("gather")
             save_model(twin, tokenizer, directory, next(twin.parameters()).dtype)
 
-    urls = settings.engine
-    if urls == "vllm":
-        progress.event("note", message="rft: vLLM starts, which takes a minute or two")
-        urls = [opened.enter_context(own_server(settings, base, work / "vllm.log", progress))]
-    servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
-    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    if tied and not adapters and any(server.on_cpu for server in servers):
-        raise ModelError(
-            f"rft.engine: the head of {base.name} is its embeddings, and on a CPU vLLM 0.32 goes on with the old head when it "
-            "reloads weights: train with method lora, or sample in_process"
-        )
-    engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
-    opened.callback(engine.close)
-    return engine
+    found: list[VllmEngine] = []
+
+    def ask_servers() -> None:
+        urls = settings.engine
+        if urls == "vllm":
+            progress.event("note", message="rft: vLLM starts, which takes a minute or two")
+            urls = [opened.enter_context(own_server(settings, base, adapters, work / "vllm.log", progress))]
+        servers = [VllmServer(url, adapters, settings.max_length) for url in urls]
+        tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+        if tied and not adapters and any(server.on_cpu for server in servers):
+            raise ModelError(
+                f"rft.engine: the head of {base.name} is its embeddings, and on a CPU vLLM 0.32 goes on with the old head when "
+                f"it reloads weights: {'train with method lora, or ' if alone else ''}sample in_process"
+            )
+        engine = VllmEngine(servers, write, work / "policy", eos_ids, settings, adapters)
+        opened.callback(engine.close)
+        found.append(engine)
+
+    world.conduct(ask_servers)
+    return found[0]
 
 
 def open_processes(
@@ -136,14 +143,15 @@ def open_processes(
 
 
 @contextmanager
-def own_server(settings: RftSettings, base: Path, log: Path, progress: Progress) -> Iterator[str]:
-    """The address of a vLLM server with the model in `base`, for as long as the block runs."""
+def own_server(settings: RftSettings, base: Path, adapters: bool, log: Path, progress: Progress) -> Iterator[str]:
+    """The address of a vLLM server with the model in `base`, for as long as the block runs. adapters: whether it is to take
+    them; one that does takes no whole weights."""
     asked = settings.server or RolloutServerSettings()
     words = list(asked.arguments)
     if settings.precision == "float32" and not any(word.partition("=")[0] == "--dtype" for word in words):
         words += ["--dtype", "float32"]
     words += dtype_words("vllm", base, words)
-    if settings.method == "lora":
+    if adapters:
         words += lora_flags.lora_words(settings.lora.rank, ADAPTERS)
     chosen = ["--served-model-name", NAME, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     if not any(word.partition("=")[0] == "--max-model-len" for word in words):

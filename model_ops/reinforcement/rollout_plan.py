@@ -347,19 +347,20 @@ class RolloutPlan:
 
     def _batches(self, groups: Sequence[LearntGroup], numbers: Numbers, rank: int, ranks: int) -> list[RolloutBatch]:
         """Those of data rank `rank` of `ranks`, of which each has as many."""
-        nll = nll_weight([each for _, members in groups for each in members], self.settings.nll)
+        learnt, most = [each for _, members in groups for each in members], self._micro_batch_tokens
+        nll = nll_weight(learnt, self.settings.nll)
+        if ranks > 1 and learnt:  # no process has the whole step, not even one of a single group
+            answers = sum(len(each.rollout.tokens) + 1 for each in learnt)
+            most = min(most, max(len(each.rollout.prompt) for each in learnt) + math.ceil(answers / ranks))
         documents = [
-            document
-            for row_id, members in groups
-            for document in group_documents(row_id, members, self._shares, self._micro_batch_tokens, nll)
+            document for row_id, members in groups for document in group_documents(row_id, members, self._shares, most, nll)
         ]
         if not documents:
             shortest = min(self.prompts, key=lambda prompt: len(prompt.ids))
             documents = [nothing_learnt(shortest.row_id, shortest.tokens)]
-        most = self._micro_batch_tokens
-        if ranks > 1:  # no process waits while another one has the whole step
+        if ranks > 1:
             lengths = [len(document) for document in documents]
-            most = min(most, max(max(lengths), math.ceil(sum(lengths) / ranks)))
+            most = min(self._micro_batch_tokens, max(max(lengths), math.ceil(sum(lengths) / ranks)))
         batches = rollout_batches(documents, most, numbers)
         mine, silent = batches[rank::ranks], replace(batches[0].silenced(), numbers=dict.fromkeys(numbers, (0.0, 0.0)))
         batches = mine + [silent] * (math.ceil(len(batches) / ranks) - len(mine))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,8 @@ LOOKS_FOR_S = 60.0
 NOT_PASSED_ON = ("PYTHONPATH", "PYTHONSAFEPATH", "VLLM_API_KEY")
 """Variables of this process that a server of another environment does not get: it would import this project's packages, or ask
 for a key that nobody sends."""
+OF_TORCHRUN = re.compile("TORCHELASTIC_.*|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)")
+"""Variables of a process that torchrun started, by which a server's own processes would wait for those of this run."""
 
 
 def program_of(server: ServerKind, python: str | None, section: str = "evaluation.server") -> list[str]:
@@ -162,7 +165,9 @@ def program_of(server: ServerKind, python: str | None, section: str = "evaluatio
 
 def server_environment() -> dict[str, str]:
     """This process's environment for a server: weights are on this machine, so nothing is fetched or reported."""
-    found = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
+    meshed = "TORCHELASTIC_RUN_ID" in os.environ
+    left_out = [name for name in os.environ if name in NOT_PASSED_ON or (meshed and OF_TORCHRUN.fullmatch(name))]
+    found = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**found, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 

@@ -655,7 +655,7 @@ TRAINING = """\
 {presets}
 
 {settings}
-`mesh` and its keys are for `sft`, `preference`, `reward_model`, `rft` (without `cp`) and `student`; `speculator` and
+`mesh` and its keys are for `sft`, `preference`, `student`, and without `cp` for `reward_model` and `rft`; `speculator` and
 `quantize` take `dp_replicate` and `dp_shard` only, and `tiny` takes one process. [training.md](training.md) explains
 schedules, checkpoints and meshes.
 """

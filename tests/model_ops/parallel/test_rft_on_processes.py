@@ -10,6 +10,8 @@ from asked_prompts import write_asked
 from forked_script import forked_script
 from policy_server import policy_server
 from safetensors.torch import load_file
+from test_rft import write_prompts
+from test_rft_environments import ENVS
 from tiny_models import write_target
 
 from tests.thorough_cases import asked_cases, thorough_except
@@ -37,7 +39,7 @@ from model_ops.operations import rft
 folder, layouts = Path(sys.argv[1]), json.loads(sys.argv[2])
 SETTINGS = {"grader": f"{folder}/rewards.py:grade", "steps": 4, "epsilon": 1e-5, "learning_rate": 1e-3, "prompts_per_step": 4,
     "answers": 4, "max_new_tokens": 6, "max_length": 96, "batch_size": 8, "micro_batch_tokens": 96, "precision": "float32",
-    "overlong": "none", "kl": 0.05, "nll": 0.1, "sync_steps": 2, "held_out_prompts": 3, "held_out_answers": 2,
+    "temperature_end": 0.8, "overlong": "none", "kl": 0.05, "nll": 0.1, "sync_steps": 2, "held_out_prompts": 3, "held_out_answers": 2,
     "checkpoint_every": 2, "passing_grade": 0.5, "schedule": "constant"}
 
 def work(name, mesh, changes):
@@ -79,11 +81,10 @@ def steps_of(folder):
 @pytest.mark.slow
 def test_two_processes_learn_from_rollouts_what_one_learns(output, layout):
     mine, one = (steps_of(output / name) for name in (layout, f"{layout}, one"))
-    compared = [
-        name for name in one[0] if name not in ("tokens_per_second", "data_wait_share", "mfu", "canary_gap", "effective")
-    ]
+    unlike = ("tokens_per_second", "data_wait_share", "mfu", "peak_memory_mb", "canary_gap", "effective")
+    compared = [name for name in one[0] if name not in unlike]
     for step, wanted in zip(mine, one, strict=True):
-        kept = {name: wanted[name] for name in compared if isinstance(wanted[name], float) and "second" not in name}
+        kept = {name: wanted[name] for name in compared if isinstance(wanted[name], float | int) and "second" not in name}
         assert {name: step[name] for name in kept} == pytest.approx(kept, abs=2e-4, nan_ok=True)
     weights, of_one = (load_file(output / name / "model.safetensors") for name in (layout, f"{layout}, one"))
     assert weights.keys() == of_one.keys()
@@ -106,6 +107,41 @@ def test_each_process_samples_its_share_with_the_weights_in_training(output, lay
         for name in ("sampled", "one")
     )
     assert [row["text"] for row in rows] == [row["text"] for row in of_one]
+
+
+ATTEMPTS = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from benchmarks.parallel import on_processes
+from model_ops.jobs.job import Job
+from model_ops.jobs.progress import Progress
+from model_ops.operations import rft
+from test_rft_environments import SETTINGS
+
+folder = Path(sys.argv[1])
+
+def work(name, mesh):
+    job = Job(operation="rft", inputs={"model": folder / "model", "prompts": folder / "prompts"}, output=folder / name,
+        settings={**SETTINGS, "environment": f"{folder}/envs.py:Talk", "steps": 2, "answers": 4, "mesh": mesh})
+    job.output.mkdir(exist_ok=True)
+    rft.run(job, Progress())
+
+work("one", {})
+on_processes(2, lambda: work("two", {"dp_shard": 2}))
+"""
+
+
+@pytest.mark.slow
+def test_attempts_in_an_environment_are_those_of_one_process(tmp_path):
+    write_target(tmp_path / "model", layers=2, vocab_size=300, tied=False)
+    write_prompts(tmp_path / "prompts", goal="say digits")
+    (tmp_path / "envs.py").write_text(ENVS)
+    forked_script(ATTEMPTS, [tmp_path], tmp_path / "script")
+    two, one = (pq.read_table(tmp_path / name / "rollouts.parquet").to_pylist() for name in ("two", "one"))
+    assert [(row["text"], row["grade"]) for row in two] == [(row["text"], row["grade"]) for row in one]
+    assert (tmp_path / "envs.py").with_name("resets").read_text() == "x" * 2 * (2 * 4 * 4 + 3 * 4 * 4)
 
 
 SERVED = """

@@ -39,3 +39,15 @@ def test_a_server_gets_neither_this_projects_path_nor_a_key_to_ask_for(monkeypat
     found = server_environment()
     assert not {"PYTHONPATH", "VLLM_API_KEY"} & set(found) and found["VLLM_CPU_KVCACHE_SPACE"] == "1"
     assert found["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_server_that_a_process_of_a_mesh_starts_is_no_process_of_the_mesh(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE", "ROLE_ARN"):
+        monkeypatch.setenv(name, "1")
+    assert server_environment()["MASTER_ADDR"] == "1", "another tool's"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    found = server_environment()
+    assert found["ROLE_ARN"] == "1"
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE"} & found.keys()
+    assert not [name for name in found if name.startswith("TORCHELASTIC")]
