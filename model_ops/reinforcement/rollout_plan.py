@@ -181,11 +181,17 @@ class RolloutPlan:
 
     def counts(self) -> dict[str, float]:
         """Numbers of the whole run, and mean grade and length of the first and the last round."""
-        groups = [group for chunk in self.log.chunks for group in chunk.kept]
+        by_prompt = [
+            (place, group) for chunk in self.log.chunks for place, group in zip(chunk.prompts, chunk.kept, strict=True)
+        ]
+        groups, asked = [group for _, group in by_prompt], {place for place, _ in by_prompt}
         each = [rollout for group in groups for rollout in group]
+        graded = [(place, kept.grade.value) for place, group in by_prompt for kept in group if kept.grade.value is not None]
+        passed = {place for place, value in graded if value >= self.settings.passing_grade}
         found: dict[str, float] = {
             "asked_prompts": len(groups),
-            "different_prompts": len({place for chunk in self.log.chunks for place in chunk.prompts}),
+            "different_prompts": len(asked),
+            "never_passed_prompts": len(asked - passed),
             "rollouts": len(each),
             "learnt_rollouts": sum(outcome.learnt for outcome in self.log.outcomes.values()),
             "sampled_tokens": sum(rollout.tokens for rollout in each),

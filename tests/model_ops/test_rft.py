@@ -104,6 +104,8 @@ def test_it_learns_what_the_verifier_likes(start, tmp_path, settings):
     rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
     assert len(rows) == found["rollouts"] == 12 * 4 * 8
     assert [row["version"] for row in rows] == [row["step"] for row in rows] == [s for s in range(12) for _ in range(32)]
+    passed = {row["row_id"] for row in rows if row["grade"] >= 1}
+    assert found["never_passed_prompts"] == len({row["row_id"] for row in rows} - passed)
     assert {row["parts"][0] for row in rows} == {("verifier", 0.0), ("verifier", 1.0)}
     learnt = [row for row in rows if row["learnt"]]
     assert len(learnt) == found["learnt_rollouts"] and all(0 <= row["gap"] < 1e-4 for row in learnt)
