@@ -218,7 +218,9 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="folder with models/house")
     parser.add_argument("--quick", action="store_true", help="one seed and few steps; nothing is recorded")
     parser.add_argument("--processes", type=int, default=1, help="seeds that are learnt at once, one thread each")
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="some tasks; the others keep their record")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), help="some of them; the others stay recorded"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), help="other seeds; nothing is recorded")
     given = parser.parse_args()
     house, figures = given.shared.resolve() / "models/house", {}
