@@ -3,10 +3,9 @@ log-probability of every sampled token.
 
 Start with `rollout.py`: `Engine` answers tokens with tokens, `RolloutMaker` makes the graded attempts at a prompt of its
 answers. `in_process.py` is the engine that decodes with the weights in training, `mesh_engine.py` has one in each process of a
-mesh, `vllm_engine.py` is the one that asks servers,
-`prompts.py` reads the rows that are answered, `rollout_log.py` keeps what was sampled and graded. `engine_processes.py` has
-engines that sample while the model is in training, with weights that `in_flight.py` exchanges between two tokens. Tokens are
-never decoded and encoded again: what was sampled is what is learnt.
+mesh, `vllm_engine.py` is the one that asks servers. `prompts.py` reads the rows that are answered, `rollout_log.py` keeps what
+was sampled and graded. `engine_processes.py` has engines that sample while the model is in training, with weights that
+`in_flight.py` exchanges between two tokens. Tokens are never decoded and encoded again: what was sampled is what is learnt.
 """
 
 from typing import TYPE_CHECKING
