@@ -1,6 +1,6 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 50 minutes on one idle core
+    python -m benchmarks.rft_learns --shared ../shared               # about 60 minutes on one idle core
     python -m benchmarks.rft_learns --shared ../shared --processes 2 # that many seeds at once
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks

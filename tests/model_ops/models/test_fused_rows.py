@@ -166,3 +166,4 @@ def test_the_memory_of_a_weight_can_still_be_freed():
     _, scales = fused_rows.norm(x, weight, 1e-6, torch.float32)
     fused_rows.norm_gradient(x, x, weight, scales)
     weight.untyped_storage().resize_(0)
+    assert weight.untyped_storage().nbytes() == 0
