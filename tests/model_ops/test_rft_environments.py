@@ -147,15 +147,11 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
     }
     plan = object.__new__(RolloutPlan)
     plan.log, plan._seen, plan._pool = RolloutLog(tmp_path / "log.jsonl"), 0, PromptPool(1, 1.0, 0)
+    plan.settings = RftSettings(environment="envs.py:Talk")
     plan.log.add(0, [0], groups)
     assert (plan.counts()["first_grade"], plan.counts()["last_tokens"], plan.counts()["rollouts"]) == (0.5, 2.0, 3)
     plan._steps, plan._loss = 1, SimpleNamespace()
-    plan.prompts, plan._maker, plan._engine, plan.settings = (
-        [None],
-        maker,
-        SimpleNamespace(settings=None),
-        RftSettings(environment="envs.py:Talk"),
-    )
+    plan.prompts, plan._maker, plan._engine = [None], maker, SimpleNamespace(settings=None)
     plan._asked(0, 1, reads_canary=False)
     assert plan._pool.rates.tolist() == [0.5]
 
