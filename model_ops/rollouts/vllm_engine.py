@@ -55,7 +55,8 @@ class VllmServer:
             self.model = name if isinstance(name, str) else name[0]
             self.on_cpu = "cpu" in str(config["device_config"])
             self.exact = self.on_cpu and "float32" in str(model["dtype"])
-            takes = config.get("lora_config") is not None and bool(environment.get(LOADS_ADAPTERS))
+            has_adapters = config.get("lora_config") is not None
+            takes = has_adapters and bool(environment.get(LOADS_ADAPTERS))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ModelError(f"rft.engine: {url} does not describe itself as vLLM 0.32 does: start that version") from error
         if mode != "processed_logprobs":
@@ -67,6 +68,11 @@ class VllmServer:
             raise ModelError(
                 f"rft.engine: {url} loads no adapters while it runs, and method lora learns one: start it with "
                 f"{LOADS_ADAPTERS}=1, --enable-lora, --max-loras 3 and --max-lora-rank, or train with method full"
+            )
+        if has_adapters and not adapters:  # vLLM renames the layers under adapters, so whole weights find no place there
+            raise ModelError(
+                f"rft.engine: {url} has adapters, and gets whole weights here: start it without --enable-lora, or train with "
+                "method lora in one process"
             )
         if self.longest < longest:
             raise ModelError(

@@ -31,7 +31,7 @@ class PolicyServer:
     dtype: str = "torch.float32"
     mode: str = "processed_logprobs"
     develops: bool = True
-    takes_adapters: bool = True
+    takes_adapters: bool = False
     keeps_weights: bool = False
     """It says that it took new weights, and answers with those that it started with."""
     loads_half: bool = False

@@ -58,7 +58,7 @@ def asked(server, path):
 
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_a_server_answers_with_each_step_s_weights(start, tmp_path, method):
-    with policy_server(start / "model") as server:
+    with policy_server(start / "model", takes_adapters=method == "lora") as server:
         run(start, tmp_path / "out", engine=server.url, temperature=0.7, **(LORA if method == "lora" else {}))
         known = list(server.known)
     assert all(step["canary_gap"] < 1e-4 for step in steps_of(tmp_path / "out"))
@@ -93,6 +93,7 @@ def test_a_server_answers_with_each_step_s_weights(start, tmp_path, method):
         ({"reads": 3}, {}, r"did not answer the \d+ tokens that it was asked \(it read 3, end 'length'\)"),
         ({"develops": False}, {}, r"/server_info refuses with HTTP 404: start vLLM 0.32 or newer with VLLM_SERVER_DEV_MODE=1"),
         ({"mode": "raw_logprobs"}, {}, r"before the temperature \(raw_logprobs\): start it with --logprobs-mode processed"),
+        ({"takes_adapters": True}, {}, r"has adapters, and gets whole weights here: start it without --enable-lora"),
         ({"takes_adapters": False}, LORA, r"loads no adapters while it runs, .* VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"),
         ({"longest": 32}, {}, r"takes 32 tokens, and rft.max_length is 64: start it with --max-model-len 64"),
         ({"fails_at": 2}, {}, r"/collective_rpc refuses with HTTP 500: it must serve a model of the same shape, and see /"),
@@ -103,7 +104,7 @@ def test_a_server_answers_with_each_step_s_weights(start, tmp_path, method):
 def test_a_server_s_fault_stops_the_training_with_a_sentence(start, tmp_path, monkeypatch, faults, settings, said):
     monkeypatch.setattr("model_ops.rollouts.vllm_engine.RETRIES", 0)
     with (
-        policy_server(**{**faults, "base": start / faults.get("base", "model")}) as server,
+        policy_server(**{"takes_adapters": settings is LORA, **faults, "base": start / faults.get("base", "model")}) as server,
         pytest.raises(ModelError, match=said),
     ):
         run(start, tmp_path / "out", engine=server.url, **{"learning_rate": 3e-2, **settings})
@@ -117,9 +118,12 @@ def test_outside_float32_a_small_gap_is_stored_and_no_error(start, tmp_path):
 
 def test_a_server_on_a_cpu_keeps_the_head_of_tied_embeddings(start, tmp_path):
     """Seen in vLLM 0.32: after a reload its log-probabilities are 0.9 nats off."""
-    with policy_server(start / "tied") as server:
-        with pytest.raises(ModelError, match="goes on with the old head when it reloads weights: train with method lora"):
-            run(start, tmp_path / "full", model="tied", engine=server.url)
+    with (
+        policy_server(start / "tied") as server,
+        pytest.raises(ModelError, match="goes on with the old head when it reloads weights: train with method lora"),
+    ):
+        run(start, tmp_path / "full", model="tied", engine=server.url)
+    with policy_server(start / "tied", takes_adapters=True) as server:
         run(start, tmp_path / "lora", model="tied", engine=server.url, **LORA)
 
 
