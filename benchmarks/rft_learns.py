@@ -1,6 +1,6 @@
 """What reinforcement fine-tuning makes of a model that knows a task halfway, beside fine-tuning on the right answers.
 
-    python -m benchmarks.rft_learns --shared ../shared               # about 60 minutes on one idle core
+    python -m benchmarks.rft_learns --shared ../shared               # about 70 minutes on one idle core
     python -m benchmarks.rft_learns --shared ../shared --processes 2 # that many seeds at once
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
@@ -105,7 +105,7 @@ class Task:
 
 TASKS = {
     "count": Task(letters, 40, 240, 3e-5, 8, 80),
-    "sums": Task(sums, 120, 240, 3e-5, 16, 120),
+    "sums": Task(sums, 120, 360, 3e-5, 16, 120),
     "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
 }
 
