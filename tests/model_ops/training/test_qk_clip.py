@@ -163,6 +163,13 @@ def test_measuring_alone_changes_no_weight_and_without_the_key_nothing_is_logged
     assert all(line["attention_logit"] > 0 and line["clipped_heads"] == 0 for line in numbers)
 
 
+def test_the_micro_batch_of_the_dry_run_does_not_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(PackedPlan, "heaviest", lambda *_: to_batch(ROWS))
+    _, tried = trained(tmp_path / "tried", qk_clip=2.0, steps=1)
+    _, lines = trained(tmp_path / "untried", qk_clip=2.0, steps=1, dry_run=False)
+    assert [line["attention_logit"] for line in tried] == [line["attention_logit"] for line in lines]
+
+
 @pytest.mark.parametrize("checkpointing", ["selective", "full"])
 def test_recomputed_blocks_are_clipped_alike(checkpointing, tmp_path):
     bound = {"qk_clip": 2.0, "optimizer": "muon"}
