@@ -38,7 +38,7 @@ from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.attention import SDPBackend, current_flash_attention_impl, sdpa_kernel
 from transformers import AttentionInterface
 
-from model_ops.models.block_attention import block_attention
+from model_ops.models.block_attention import block_attention, largest_scores
 from model_ops.models.cudnn_attention import cudnn_attention, takes_cudnn
 from model_ops.parallel import Context
 from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, torch_internals, varlen_kernel
@@ -290,6 +290,30 @@ class _Scatter(torch.autograd.Function):
 
 
 AttentionInterface.register("packed", packed_attention)
+
+
+@torch.no_grad()
+def largest_logits(
+    query: Float[Tensor, "batch heads tokens head_dim"],
+    key: Float[Tensor, "batch kv_heads tokens head_dim"],
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    document_lengths: list[int] | None = None,
+    document_prefixes: list[tuple[int, int]] | None = None,
+    **_: object,
+) -> Float[Tensor, " heads"]:
+    """The largest logit of each head over the pairs of tokens that `packed_attention` compares, without sinks.
+
+    Computed in blocks. Padding repeats tokens of the same document, so it adds no other logit."""
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if document_lengths is None or len(document_lengths) == 1:
+        return largest_scores(query, key, scaling, sliding_window)
+    prefixes = document_prefixes and tuple(document_prefixes)
+    found = []
+    for group in document_groups(tuple(document_lengths), query.device, prefixes):
+        queries, keys = (stream[0][:, group.where].transpose(0, 1) for stream in (query, key))
+        found.append(largest_scores(queries, keys, scaling, sliding_window))
+    return torch.stack(found).amax(0)
 
 
 def varlen_attention(

@@ -35,10 +35,32 @@ def block_attention(
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "documents heads longest value_dim"]:
     """Each document attends to itself; consecutive query heads share a key head. Differentiable in all four tensors."""
-    kind = query.device.type
-    if torch.is_autocast_enabled(kind):
-        query, key, value = (stream.to(torch.get_autocast_dtype(kind)) for stream in (query, key, value))
-    return _BlockAttention.apply(query, key, value, sinks, scaling, window, softcap)
+    return _BlockAttention.apply(*_as_products(query, key, value), sinks, scaling, window, softcap)
+
+
+def largest_scores(
+    query: Float[Tensor, "documents heads longest head_dim"],
+    key: Float[Tensor, "documents kv_heads longest head_dim"],
+    scaling: float,
+    window: int | None = None,
+) -> Float[Tensor, " heads"]:
+    """The largest score of each head, without soft cap and sinks. Not differentiable."""
+    query, key = _as_products(query, key)
+    streams = _Streams(query, key, key, scaling, window, None)
+    found = query.new_full((streams.heads,), float("-inf"), dtype=torch.float32)
+    with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
+        for block in streams.blocks():
+            of_queries = streams.unfolded(streams.scores(block)[0].amax(-1, keepdim=True), block)
+            found = torch.maximum(found, of_queries.amax((0, 2, 3)))
+    return found
+
+
+def _as_products(*streams: Tensor) -> tuple[Tensor, ...]:
+    """The streams in the dtype of matrix products."""
+    kind = streams[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return streams
+    return tuple(stream.to(torch.get_autocast_dtype(kind)) for stream in streams)
 
 
 class _BlockAttention(torch.autograd.Function):

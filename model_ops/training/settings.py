@@ -96,6 +96,13 @@ class TrainingSettings(Settings):
     optimizer: OptimizerName = Field(
         "adamw", description="muon: Muon for the matrices of the blocks, AdamW for the rest. adamw_8bit needs bitsandbytes"
     )
+    qk_clip: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="Largest attention logit: after a step, query and key weights of heads above it are scaled down "
+        "(QK-Clip; Kimi K2 uses 100). Left out: no bound",
+    )
     beta1: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of gradients. Left out: 0.9")
     beta2: float | None = Field(None, ge=0, lt=1, description="AdamW: decay of the mean of squared gradients. Left out: 0.95")
     epsilon: float | None = Field(
@@ -165,6 +172,7 @@ class TrainingSettings(Settings):
         "epochs": "steps say how long",
         "micro_batch_tokens": "chosen by the longest row",
         "validation_tokens": "chosen by the length of the run",
+        "qk_clip": "attention logits have no bound",
     }
     """Fields that may be None in resolved settings."""
 
@@ -176,6 +184,12 @@ class TrainingSettings(Settings):
                 f"warmup_share {filled.warmup_share} and decay_share {filled.decay_share} are more than the whole "
                 "run; their sum must be at most 1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _clips_whole_heads(self):
+        if self.qk_clip is not None and max(self.mesh.tp, self.mesh.cp) > 1:
+            raise ValueError("qk_clip needs all heads on every process: set tp and cp of the mesh to 1, or leave qk_clip out")
         return self
 
     def resolved(self):

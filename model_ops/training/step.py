@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float, Float64
@@ -26,20 +27,21 @@ def optimizer_step(
     world: World,
     name: str,
     recovery: Recovery | None = None,
+    watch: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, float]:
     """One update from all micro-batches; returns the step's loss, grad_norm and metrics, and loss_<term> if there are several.
 
     The objective is the sum over terms of (sum of all sums) / (sum of all counts); its gradient is clipped to
     `settings.gradient_clip`. If loss or gradient are not finite, or a spike, `recovery` decides before any weight changes: it
     skips the step, whose numbers then have "skipped", or raises ModelError with `name` and the rows. Without `recovery`, a loss
-    or gradient that is not finite raises ModelError.
+    or gradient that is not finite raises ModelError. Each forward pass runs inside `watch()`.
     """
     device = micro_batches[0].input_ids.device
     optimizer.zero_grad(set_to_none=True)
     known = _counts_of_terms(loss, micro_batches, world)
     minimised, terms, metrics = [], Totals(), Totals()
     for place, batch in enumerate(micro_batches, 1):
-        with products_in(settings.precision, device):
+        with products_in(settings.precision, device), watch():
             output = world.run(loss, model, batch, last=place == len(micro_batches))
         objective = _objective(output, known)
         objective.backward()

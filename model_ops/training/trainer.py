@@ -42,6 +42,7 @@ from model_ops.training.dry_run import dry_run
 from model_ops.training.early_end import EarlyEnd
 from model_ops.training.early_end_settings import EarlyEndSettings
 from model_ops.training.optimizers import build_optimizer, reserve_state
+from model_ops.training.qk_clip import QkClip
 from model_ops.training.recovery import Recovery
 from model_ops.training.schedules import RunSchedule
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
@@ -120,13 +121,14 @@ def train(
     for said in (idle, "this machine multiplies bfloat16 slower than float32: leave precision out" if slow else None):
         if said is not None:
             progress.event("note", message=f"{phase}: {said}")
-    optimizer = build_optimizer(model, settings)
+    optimizer, qk_clip = build_optimizer(model, settings), QkClip(model, settings, world)
     run = {"phase": phase, "settings": _fixed(settings, early_end), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
-        with sparse_lookup_gradients(model, world), deterministic_kernels(settings.deterministic, device):
+        with sparse_lookup_gradients(model, world), deterministic_kernels(settings.deterministic, device), qk_clip.watch():
             dry_run(model, batches, loss, optimizer, settings, world)
+        qk_clip.after_step(changed=False)
     give_back_memory()
     reserve_state(optimizer)
     recovery = Recovery(settings, world, progress, state)
@@ -156,8 +158,9 @@ def train(
                 group["lr"] = learning_rate
             with sparse_lookup_gradients(model, world):
                 numbers = optimizer_step(
-                    model, data.batches, loss, optimizer, settings, world, name=f"{phase} step {index}", recovery=recovery
+                    model, data.batches, loss, optimizer, settings, world, f"{phase} step {index}", recovery, qk_clip.watch
                 )
+            numbers.update(qk_clip.after_step(changed="skipped" not in numbers))
             measured = meter.numbers(data, time.monotonic() - step_started_s)
             tokens += measured["tokens"]
             shown = {}

@@ -31,6 +31,15 @@ class TuningSettings(TrainingSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _clips_trained_weights(self):
+        if self.method != "full" and self.qk_clip is not None:
+            raise ValueError(
+                f"qk_clip scales query and key weights, which are frozen with method {self.method}: set method to full, "
+                "or leave qk_clip out"
+            )
+        return self
+
     def resolved(self):
         """Missing values from the preset; with adapters its learning rate times ten and the defaults of LoraSettings."""
         filled = super().resolved()
