@@ -80,6 +80,8 @@ def _training(manifest: Manifest) -> Iterator[str]:
     if "validation_expected_tau" in found:
         tau = f"{found['validation_expected_tau']:.2f} tokens per forward pass"
         yield f"{tau} expected on validation rows; evaluation_report measures it"
+    if "closed_answers" in found:
+        yield f"reasoning closed at the budget in {found['closed_answers']:,} of {found['reasoning_answers']:,} answers"
     for name, what in LEFT_OUT.items():
         if found.get(name):
             yield f"{counted(found[name], 'step' if name == 'skipped_steps' else 'row')} {what}"

@@ -30,6 +30,7 @@ from transformers import PreTrainedTokenizerBase
 from model_ops.documents.documents import Branch, Document, Documents
 from model_ops.jobs import ModelError
 from model_ops.rendering import (
+    ReasoningBudget,
     RenderingSettings,
     Row,
     ServedTokens,
@@ -81,10 +82,18 @@ def read_documents(
     overflow: Overflow = "truncate",
     served: ServedTokens | ToldTokens | None = None,
     joined_tokens: int = 0,
+    budget: ReasoningBudget | None = None,
 ) -> tuple[Documents, dict[str, int]]:
     """`tokenize` over a split of a dataset, with the dataset's own settings of rendering; the counts as a dict."""
     documents, counts = tokenize(
-        iterate_rows(dataset, split), tokenizer, max_length, overflow, RenderingSettings.read(dataset), served, joined_tokens
+        iterate_rows(dataset, split),
+        tokenizer,
+        max_length,
+        overflow,
+        RenderingSettings.read(dataset),
+        served,
+        joined_tokens,
+        budget,
     )
     return documents, asdict(counts)
 
@@ -97,19 +106,21 @@ def tokenize(
     rendering: RenderingSettings | None = None,
     served: ServedTokens | ToldTokens | None = None,
     joined_tokens: int = 0,
+    budget: ReasoningBudget | None = None,
 ) -> tuple[Documents, TokenizeCounts]:
     """Documents with the answers' tokens as targets; documents without a target are dropped and counted.
 
     overflow, for a document of more than max_length tokens: "truncate" cuts off its end; "split" makes several documents with
     the row's id; "drop" leaves it out. joined_tokens: contexts of a row that begin alike become one document of at most so many
     tokens (model_ops.documents.conversations); 0 leaves them separate. served: token ids from the log, which are learnt
-    instead of rendered ones. Rows are processed a few hundred at a time; documents take five bytes per token.
-    Raises ModelError as `rendered_rows` does, and if the template refuses more than rendering.most_unrenderable of the rows.
+    instead of rendered ones. budget: of answers with longer reasoning only its end is learnt, and nothing of other rows.
+    Rows are processed a few hundred at a time; documents take five bytes per token. Raises ModelError as
+    `rendered_rows` does, and if the template refuses more than rendering.most_unrenderable of the rows.
     """
     rendering = rendering or RenderingSettings()
     counts: Counter[str] = Counter()
     refused = RefusedRows()
-    contexts = _contexts(rows, tokenizer, rendering, served, counts, refused)
+    contexts = _contexts(rows, tokenizer, rendering, served, counts, refused, budget)
     documents = Documents.gather(_joined(_documents(contexts, max_length, overflow, counts), joined_tokens, counts))
     refused.check(counts["rows"], rendering.most_unrenderable)
     return documents, TokenizeCounts(
@@ -202,9 +213,10 @@ def _contexts(
     served: ServedTokens | ToldTokens | None,
     counts: Counter[str],
     refused: RefusedRows,
+    budget: ReasoningBudget | None,
 ) -> Iterator[Document]:
     """Every context as a document; updates `counts` and `refused`."""
-    for rendered in rendered_rows(rows, tokenizer, rendering, served):
+    for rendered in rendered_rows(rows, tokenizer, rendering, served, budget):
         counts["rows"] += 1
         counts["text_arguments"] += server_messages.unreadable_arguments(rendered.row.messages)
         counts["served_answers"] += rendered.served_answers

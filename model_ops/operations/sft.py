@@ -29,7 +29,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     world = World.start(settings.mesh)
     settings = concrete(settings, world.device)
     dataset, counts = rows_to_learn(job, settings.replay, settings.seed, world)
-    chats = read_chats(dataset, base, settings, job.inputs.get("served"))
+    chats = read_chats(dataset, base, settings, job.inputs.get("served"), reasoning_budget=settings.reasoning_budget)
     model, numbers = load_to_tune(base, settings, world.loading_device)
     world.place(model, settings.precision)
     loss = partial(next_token_loss, z_loss=settings.z_loss)

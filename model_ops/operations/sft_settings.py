@@ -27,6 +27,13 @@ class SftSettings(TuningSettings):
     replay: float = Field(
         0.5, ge=0, le=100, description="Rows that were learnt before, for each new one; needs `continue_from`"
     )
+    reasoning_budget: int | None = Field(
+        None,
+        ge=1,
+        le=2**24,
+        description="Tokens after which reasoning ends. Longer reasoning is cut there and closed, and only the closing mark "
+        "and the end of turn are learnt; every other answer is left out. Left out: answers are learnt whole",
+    )
     early_end: EarlyEndOfModel = Field(
         default_factory=EarlyEndOfModel,
         description="Whether the training ends when a further interval lowers the held-out "
@@ -43,7 +50,25 @@ class SftSettings(TuningSettings):
         **TuningSettings.STAY_OPEN,
         "continue_from": "the base model",
         "dataset": "`datasets.sft`, or the teacher's answers",
+        "reasoning_budget": "answers are learnt whole",
     }
+
+    @model_validator(mode="after")
+    def _budget_can_be_learnt(self):
+        if self.reasoning_budget is None:
+            return self
+        if self.early_end.enabled:
+            raise ValueError(
+                "early_end ends a training by the held-out loss of whole answers, which reasoning_budget does not lower: leave "
+                "one of them out"
+            )
+        longest = self.resolved().max_length
+        if self.reasoning_budget >= longest:
+            raise ValueError(
+                f"reasoning_budget {self.reasoning_budget} and the closing mark do not fit into max_length {longest}: raise "
+                "max_length to the budget and what prompt and answer need, or lower reasoning_budget"
+            )
+        return self
 
 
 class SecondSftSettings(SftSettings):

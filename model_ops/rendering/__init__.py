@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from model_ops.rendering.contexts import RenderedRow, rendered_rows
     from model_ops.rendering.end_of_turn import special_tokens
     from model_ops.rendering.picture import Picture
+    from model_ops.rendering.reasoning_budget import ReasoningBudget
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
     from model_ops.rendering.settings import RenderingSettings
     from model_ops.rendering.token_bytes import TokenBytes, matched_ids

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.jobs import ModelError
 from model_ops.rendering.chat_template import ChatTemplate, Unrenderable
+from model_ops.rendering.reasoning_budget import ReasoningBudget, unfinished_reasoning
 from model_ops.rendering.row import ROWS_AT_ONCE, Row
 from model_ops.rendering.settings import RenderingSettings
 from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, joined
@@ -43,15 +44,18 @@ def rendered_rows(
     tokenizer: PreTrainedTokenizerBase,
     rendering: RenderingSettings,
     served: ServedTokens | ToldTokens | None = None,
+    budget: ReasoningBudget | None = None,
 ) -> Iterator[RenderedRow]:
     """The contexts of every row, in order, processing a few hundred rows at a time.
 
-    served: token ids from the log or a teacher's endpoint, which are learnt instead of rendered ones. Raises ModelError if the
-    tokenizer has no chat template or no tokenizer.json, or if a row's token ids are outside its vocabulary.
+    served: token ids from the log or a teacher's endpoint, which are learnt instead of rendered ones. budget: of answers with
+    longer reasoning only its end is learnt, and nothing of other rows. Raises ModelError if the tokenizer has no chat template
+    or no tokenizer.json, or if a row's token ids are outside its vocabulary.
     """
     encoder, rest = TurnEncoder(tokenizer), iter(rows)
     served = served if rendering.thinking == "keep" else None  # served ids hold the reasoning
     while part := list(islice(rest, ROWS_AT_ONCE)):
+        part = part if budget is None else [unfinished_reasoning(row) for row in part]
         turns = [_turns(row, tokenizer, rendering) for row in part]
         tokens = encoder.turns([[] if isinstance(found, Unrenderable) else found for found in turns])
         texts = iter(encoder.texts([row.text for row in part if row.token_ids is None and row.text is not None]))
@@ -59,13 +63,15 @@ def rendered_rows(
             if isinstance(found, Unrenderable):
                 yield RenderedRow(row, [], found)
             elif row.token_ids is not None:
-                yield RenderedRow(row, [_given(row, tokenizer)])
+                yield RenderedRow(row, [_given(row, tokenizer)] if budget is None else [])
             elif row.text is not None:
                 input_ids = next(texts)
-                yield RenderedRow(row, [(input_ids, np.ones(len(input_ids), dtype=bool))])
+                yield RenderedRow(row, [(input_ids, np.full(len(input_ids), budget is None))])
             else:
                 exact = [_exact(row, turn, of_turn, tokenizer, served) for turn, of_turn in zip(found, rendered, strict=True)]
                 used = [exact_turn or of_turn for exact_turn, of_turn in zip(exact, rendered, strict=True)]
+                if budget is not None:
+                    used = [budget.closed(row, turn, tokens, encoder) for turn, tokens in zip(found, used, strict=True)]
                 yield RenderedRow(row, joined(used), served_answers=sum(each is not None for each in exact))
 
 

@@ -46,10 +46,11 @@ TAIL_TOKENS = 64
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """Tokens of a server's prompt and of the answer."""
+    """Tokens of a server's prompt and of the answer. learnt: which tokens of the answer are learnt; None for all."""
 
     prompt: Ids
     answer: Ids
+    learnt: Bool[np.ndarray, " tokens"] | None = None
 
 
 class TurnEncoder:
@@ -168,7 +169,7 @@ def joined_with_places(turns: Sequence[TurnTokens]) -> tuple[list[Context], list
     for turn in turns:
         ids = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
         targets = np.zeros(len(ids), dtype=bool)
-        targets[len(turn.prompt) :] = True
+        targets[len(turn.prompt) :] = True if turn.learnt is None else turn.learnt
         if found:
             before, learnt = found[-1]
             if len(before) <= len(turn.prompt) and np.array_equal(before, turn.prompt[: len(before)]):

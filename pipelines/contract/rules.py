@@ -230,6 +230,9 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
             "second_sft",
             ("it goes on from the fine-tuned model, and sft.enabled is false; move these settings to sft, or enable sft"),
         )
+    for section, tuned in (("sft", recipe.sft), ("second_sft", recipe.second_sft)):
+        if tuned and tuned.enabled and tuned.reasoning_budget and recipe.datasets.sft.thinking == "strip":
+            yield f"{section}.reasoning_budget", "datasets.sft.thinking is strip, which leaves no reasoning; set it to keep"
     for found in STAGES:
         rows = recipe.policy.rows_of(found.name) if found.section else ""
         if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:

@@ -43,6 +43,11 @@ def length_limits(
     """Limits of the stages that the recipe has and that learn conversations. trained: settings by section, of those that
     train."""
     filled = {name: settings.resolved() for name, settings in trained.items()}
+    filled |= {  # reasoning is closed before a row counts as too long
+        name: settings.model_copy(update={"overflow": "truncate"})
+        for name, settings in filled.items()
+        if getattr(settings, "reasoning_budget", None)
+    }
     drafter = filled.get("speculator")
     return measure_lengths_settings.LengthSettings(
         training={

@@ -68,11 +68,25 @@ def test_a_teacher_of_both_teaches_the_first_stage_and_the_student(tmp_path):
     [
         ({"second_sft": {"dataset": "bst"}}, "there is no dataset bst under datasets.named; there is best"),
         ({"second_sft": {}, "sft": {"enabled": False}}, "move these settings to sft, or enable sft"),
+        (
+            {"second_sft": {"reasoning_budget": 9}, "datasets": {"sft": {"thinking": "strip"}, "named": {"best": {}}}},
+            "datasets.sft.thinking is strip, which leaves no reasoning",
+        ),
     ],
 )
 def test_a_second_stage_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
     [sentence] = refusals(tmp_path, content)
     assert said in sentence
+
+
+def test_a_reasoning_budget_closes_reasoning_before_the_length_report_calls_a_row_too_long(tmp_path):
+    from model_ops.evaluation.settings import EvaluateSettings
+    from resources.releases import ReleaseSettings
+    from resources.workshop.training_job import length_limits
+
+    content = {**BARE, "sft": {"overflow": "drop"}, "second_sft": {"overflow": "drop", "reasoning_budget": 100}}
+    limits = length_limits(read_recipe(content, tmp_path).trained, EvaluateSettings(), ReleaseSettings()).training
+    assert (limits["sft"].overflow, limits["second_sft"].overflow) == ("drop", "truncate")
 
 
 def test_the_graph_reads_the_dataset_that_the_stage_names(tmp_path):
