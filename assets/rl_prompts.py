@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
+from assets.shortages import tell_shortages
 from resources.composing import DatasetSettings, RlPromptSettings, build_rl_prompts, lent_by
 from resources.curating import CurationSettings
 from resources.digests import source_digest
@@ -20,6 +21,7 @@ SOURCES = ("resources/composing/rl_prompts.py",)
     code_version=source_digest(*SOURCES)[:12],
 )
 def rl_prompts(
+    context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],
     rl_prompts_dataset_settings: dg.ResourceParam[RlPromptSettings],
     sft_dataset_settings: dg.ResourceParam[DatasetSettings],
@@ -27,8 +29,8 @@ def rl_prompts(
 ) -> dg.MaterializeResult:
     """Prompts with data to verify an answer: logged lines of reinforcement fine-tuning, and files of tasks.
 
-    Prompts with evaluation items are left out. Made from `cleaned_interactions` and `eval_suite`,
-    with the splits of `sft_dataset`. Lies in
+    Prompts with evaluation items, and tasks that contradict each other, are left out. Made from `cleaned_interactions` and
+    `eval_suite`, with the splits of `sft_dataset`. Lies in
     `datasets/<workload>/rl_prompts/<version>/{train,validation,test}.parquet`, with a card in README.md.
     """
     suite, tasks = workshop.current("dataset", "eval_suite"), rl_prompts_dataset_settings.tasks
@@ -70,4 +72,5 @@ def rl_prompts(
             lent,
         ),
     )
+    tell_shortages(context, manifest)
     return shown(manifest, workshop, **changes(manifest, workshop))

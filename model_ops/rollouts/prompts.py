@@ -4,7 +4,8 @@
     prompts[0].ids, prompts[0].columns["answer"]
 
 Rows are those of `preference_dataset` (prompt, chosen, rejected) or `rl_prompts` (messages, verifier). A prompt that several
-rows have is asked once. Prompts that the template refuses, or that leave no room for answers, are left out and counted.
+rows have is asked once, unless each has a record of its own. Prompts that the template refuses, or that leave no room for
+answers, are left out and counted.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def read_sampled_prompts(
     template, encoder, found = ChatTemplate.of(tokenizer), TurnEncoder(tokenizer), {}
     for record in rows:
         row, columns = _parsed(record, path)
-        key = json.dumps([row.messages, row.tools], sort_keys=True)
+        key = json.dumps([row.messages, row.tools, columns.get("record")], sort_keys=True)
         if key in found:
             counts["repeated_prompts"] += 1
             continue

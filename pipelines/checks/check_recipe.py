@@ -85,7 +85,9 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
         for name, seed in recipe.seeds.items()
         if seed.uri is not None
     ]
-    inputs += [CheckStep(f"eval {name}", partial(check_suite, name, suite)) for name, suite in recipe.evals.items()]
+    tasks = recipe.datasets.rl_prompts.tasks if recipe.datasets.rl_prompts is not None else {}
+    for kind, suites in (("eval", recipe.evals), ("tasks", tasks)):
+        inputs += [CheckStep(f"{kind} {name}", partial(check_suite, kind, name, suite)) for name, suite in suites.items()]
     around = [
         CheckStep("lake", partial(check_lake, place)),
         CheckStep("packages", partial(check_packages, recipe)),

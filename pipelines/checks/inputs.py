@@ -82,9 +82,9 @@ def _said(sentence: str) -> str:
     return f" {sentence}" if sentence.startswith(("is ", "its ", "cannot ", "holds ")) else f": {sentence}"
 
 
-def check_suite(name: str, settings: EvalSettings) -> list[CheckFinding]:
-    """Checks one evaluation suite; small suites are read completely, as in a run."""
-    check = f"eval {name}"
+def check_suite(kind: str, name: str, settings: EvalSettings) -> list[CheckFinding]:
+    """Checks one evaluation suite, or file of tasks; small ones are read completely, as in a run. kind: eval or tasks."""
+    check = f"{kind} {name}"
     try:
         size = sum(item.bytes for item in list_objects(name, SourceSettings(uri=settings.uri), limit=1_000))
         if size > SUITE_BYTES:

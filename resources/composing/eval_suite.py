@@ -37,6 +37,8 @@ from resources.sources import Uri
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
 ANSWERS = ("answer", "output", "response", "solution", "target", "reference", "canonical_solution")
+NO_COLUMNS = {"messages", "prompt", "tools", "function", "chosen", "rejected", "request", "verifier"}
+"""Keys of a record that are its prompt, or that a row has in a form of its own."""
 IDS = ("item_id", "id", "task_id", "question_id")
 
 
@@ -68,14 +70,15 @@ class EvalSettings(BaseModel):
         return self
 
 
-def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, int]:
-    """Writes `output`/items.parquet and returns the items of each suite.
+def build_eval_suite(evals: dict[str, EvalSettings], output: Path, keep_keys: bool = False) -> dict[str, int]:
+    """Writes `output`/items.parquet and returns the items of each suite. keep_keys: tasks have their record's other keys, as
+    `keys`.
 
     Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
     task.
     """
     items: list[dict[str, str | None]] = []
-    tasks: list[Item] = []
+    tasks: list[dict[str, Any]] = []
     counts = {}
     for suite, settings in sorted(evals.items()):
         before = len(items)
@@ -87,13 +90,15 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path) -> dict[str, 
             of_record = _items(suite, kind, record, number, place)
             items.extend(of_record)
             if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
-                tasks.extend(_tasks(suite, settings.task, kind, record, of_record[0], place, accepted))
+                keys = {"keys": {key: value for key, value in record.items() if key not in NO_COLUMNS}} if keep_keys else {}
+                asked = _tasks(suite, settings.task, kind, record, of_record[0], place, accepted)
+                tasks.extend({**task.model_dump(mode="json"), **keys} for task in asked)
         counts[suite] = len(items) - before
         if not counts[suite]:
-            raise EvalSuiteError(f"evaluation suite {suite}: {settings.uri} holds no items")
+            raise EvalSuiteError(f"{suite}: {settings.uri} holds no items")
     output.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(items, schema=EVAL_ITEMS), output / "items.parquet", compression="zstd")
-    write_text(output / "tasks.jsonl", "".join(f"{task.model_dump_json()}\n" for task in tasks))
+    write_text(output / "tasks.jsonl", "".join(f"{json_text(task)}\n" for task in tasks))
     return counts
 
 
@@ -150,7 +155,7 @@ def _tasks(
             accepted.get(item["item_id"]),
         )
     except EvalTaskError as error:
-        raise EvalSuiteError(f"evaluation suite {suite}: {error}") from error
+        raise EvalSuiteError(f"{suite}: {error}") from error
     return [] if found is None else [found]
 
 

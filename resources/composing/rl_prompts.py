@@ -7,11 +7,12 @@ Writes train.parquet, validation.parquet and test.parquet, each with
     row_id, origin ('interaction' or 'task'), source, session_id, workload, ts, language, interaction_ids
     messages, tools          JSON text: the prompt
     verifier                 JSON text: what verifies an answer: the item of a logged RFT line for its grader, or a task's
-                             `kind` (model_ops/tasks/) and what it needs, such as the number
+                             `kind` (model_ops/tasks/) and what it needs, such as the number, and the other keys of its line
     split, weight, reason, content_sha256, synthetic
 
 Splits are drawn as those of `datasets.sft`, and what strata lend to a held-out split there is held out here. A prompt that
-stands in several places is taken once. Prompts that contain an item of the evaluation suites are left out.
+stands in several places is taken once; records for an environment or an agent are all taken, unless they are the same. Tasks
+that give one prompt different right answers, and prompts that contain an item of the evaluation suites, are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from model_ops.jobs import counted
+from model_ops.tasks import final_number
 from resources.composing.dataset_card import write_plain_card
 from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, RlPromptSettings
 from resources.composing.eval_suite import EvalSettings, build_eval_suite
@@ -42,6 +45,8 @@ _TASKS = pa.schema(
         ("verifier", pa.string()),
         ("interaction_ids", pa.list_(pa.string())),
         ("split_group", pa.string()),
+        ("state", pa.string()),
+        ("right_answer", pa.string()),
     ]
 )
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
@@ -72,6 +77,7 @@ def build_rl_prompts(
         for macro in MACROS:
             run(connection, macro)
         run(connection, "composing/rl_prompts/logged_prompts", split_by=split_settings.split_by)
+        run(connection, "composing/rl_prompts/all_prompts")
         run(
             connection,
             "composing/rl_prompts/prompt_rows",
@@ -86,6 +92,7 @@ def build_rl_prompts(
         else:
             connection.register("contaminated", _CONTAMINATED.empty_table())
         left_out = run(connection, "composing/rl_prompts/count_contaminated").fetchall()[0][0]
+        repeated, contradictory, examples = run(connection, "composing/rl_prompts/left_out_tasks").fetchall()[0]
         counts = {
             split: write_rows(
                 stream(
@@ -101,29 +108,45 @@ def build_rl_prompts(
         }
     if not counts["train"]:
         raise DatasetError(
-            f"no prompt with data to verify an answer for training ({left_out} hold evaluation items): log RFT lines, name "
-            "files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out"
+            f"no prompt with data to verify an answer for training: {left_out} hold evaluation items, {contradictory} are "
+            "contradictory; log RFT lines, name files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out"
         )
+    notes = [f"{counted(repeated, 'prompt')} left out, because they stand elsewhere too"] if repeated else []
+    if contradictory:
+        named = ", ".join(examples) + (", ..." if contradictory > len(examples) else "")
+        notes.append(f"{counted(contradictory, 'task')} left out, because others give the same prompt another answer: {named}")
     return {
         "rows": counts,
         "contaminated": left_out,
+        "repeated": repeated,
+        "contradictory": contradictory,
+        "notes": notes,
         **write_plain_card(
             output,
             "Prompts with data to verify an answer, for reinforcement fine-tuning. Verifier data is as it was given.",
             about or {},
+            [f"- {note}" for note in notes],
         ),
     }
 
 
 def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) -> pa.Table:
-    """The tasks of files as prompts."""
+    """The tasks of files as prompts. A function that grades gets the other keys of a line as columns."""
     found = []
     if tasks:
-        build_eval_suite(tasks, scratch)
+        build_eval_suite(tasks, scratch, keep_keys=True)
         text = (scratch / "tasks.jsonl").read_text(encoding="utf-8")
         for line in filter(None, text.split("\n")):  # splitlines() would end lines at U+2028, too
             task = json.loads(line)
-            suite, item, messages, tools = (task.pop(name, None) for name in ("suite", "item_id", "messages", "tools"))
+            suite, item, messages, tools, keys = (
+                task.pop(name, None) for name in ("suite", "item_id", "messages", "tools", "keys")
+            )
+            record, right = task.get("record"), {key: value for key, value in task.items() if key != "record"}
+            if record is not None:
+                keys = {}  # it has them all
+            if task["kind"] == "number":
+                right = f"{final_number(task['answer']).normalize():f}"
+                keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
             found.append(
                 {
                     "row_id": f"task:{suite}:{item}",
@@ -133,7 +156,9 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) 
                     "messages": json.dumps(messages, ensure_ascii=False),
                     "interaction_ids": [],
                     "tools": json.dumps(tools, ensure_ascii=False) if tools else None,
-                    "verifier": json.dumps(task, ensure_ascii=False),
+                    "verifier": json.dumps({**keys, **task}, ensure_ascii=False),
+                    "state": None if record is None else json.dumps(record, ensure_ascii=False, sort_keys=True),
+                    "right_answer": json.dumps(right, ensure_ascii=False, sort_keys=True),
                 }
             )
     return pa.Table.from_pylist(found, schema=_TASKS)

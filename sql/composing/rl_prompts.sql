@@ -9,19 +9,29 @@ from cleaned_interactions as rows
 join interactions as raw using (interaction_id)
 where rows.status = 'prompt_only' and raw.params ->> '$.item' is not null
 
+-- name: all_prompts
+-- Prompts of logs and files together. Records for an environment or an agent are told apart by their state, too; tasks contradict
+-- each other where they say different answers to one prompt are right.
+create or replace temp table together as
+with named as (
+    select *, sha256(concat_ws(chr(1), messages, coalesce(tools, ''), state)) as content_sha256
+    from (
+        select * from logged_prompts
+        union all by name
+        select * from task_prompts
+    )
+),
+compared as (
+    select *, count(distinct right_answer) over (partition by content_sha256, verifier ->> '$.kind') > 1 as contradicts from named
+)
+select *, row_number() over (partition by content_sha256, contradicts order by origin, row_id) as place from compared
+
 -- name: prompt_rows
--- Prompts of logs and files together, each once, with the split that the hash of their user, session or text draws, or that
+-- Prompts without contradiction, each once, with the split that the hash of their user, session or text draws, or that
 -- sft_dataset lends the user or session to (composing/splits/split_groups).
 create or replace temp table prompt_rows as
-with together as (
-    select * from logged_prompts
-    union all by name
-    select * from task_prompts
-),
-once as (
-    select *, sha256(messages || chr(1) || coalesce(tools, '')) as content_sha256
-    from together
-    qualify row_number() over (partition by content_sha256 order by origin, row_id) = 1
+with once as (
+    select * from together where not contradicts and place = 1
 ),
 drawn as (
     select
@@ -46,6 +56,14 @@ select
     row_id, origin, source, session_id, workload, ts, messages, tools, verifier, interaction_ids, content_sha256,
     split, 1.0::double as weight, if(split = 'train', 'all', 'held_out') as reason, false as synthetic, language
 from placed
+
+-- name: left_out_tasks
+-- Prompts that stand elsewhere too, and those of tasks that contradict each other, with the first of these.
+select
+    count(*) filter (not contradicts and place > 1) as repeated,
+    count(*) filter (contradicts) as contradictory,
+    coalesce(list(row_id order by row_id) filter (contradicts), [])[:3] as examples
+from together
 
 -- name: searched_rows
 -- Prompts as the rows that resources/curating/decontamination.py searches.

@@ -95,6 +95,7 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
 def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     (tmp_path / "broken.jsonl").write_text("not json\n")
     put(tmp_path / "no-suite.jsonl", {"x": 1})
+    put(tmp_path / "sums.jsonl", {"prompt": "2 + 2", "answer": "four"})
     told = found(
         tmp_path,
         sources={
@@ -104,9 +105,11 @@ def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
             "good": {"uri": "thumbs.jsonl"},
         },
         evals={"suite": {"uri": "no-suite.jsonl"}, "lost": {"uri": "lost.jsonl"}},
+        datasets={"rl_prompts": {"tasks": {"sums": {"uri": "sums.jsonl", "task": "number"}}}},
     )
     wrong = bad(told)
-    assert set(wrong) == {"source gone", "source broken", "source other", "sources", "eval suite", "eval lost"}
+    assert set(wrong) == {"source gone", "source broken", "source other", "sources", "eval suite", "eval lost", "tasks sums"}
+    assert "sums.jsonl line 1: task number needs an answer that holds a number" in wrong["tasks sums"]
     assert "nothing lies under" in wrong["source gone"]
     assert "no line of the file is a JSON object" in wrong["source broken"]
     assert "leave format: litellm out" in wrong["source other"]

@@ -70,7 +70,10 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     found = {each["row_id"]: each for each in pq.read_table(tmp_path / "r" / "train.parquet").to_pylist()}
     assert set(found) == {"i1", "task:sums:1"} and counts["contaminated"] == 1
     assert json.loads(found["i1"]["verifier"]) == {"reference_answer": "42"} and found["i1"]["interaction_ids"] == ["i1"]
-    assert json.loads(found["task:sums:1"]["verifier"]) == {"kind": "number", "answer": "#### 4"}
+    task = {"id": 1, "question": "add two\u2028and two", "kind": "number", "answer": "#### 4", "ground_truth": "4"}
+    assert json.loads(found["task:sums:1"]["verifier"]) == task
+    assert (counts["repeated"], counts["contradictory"]) == (1, 0)
+    assert counts["notes"] == ["1 prompt left out, because they stand elsewhere too"]
     assert json.loads(found["task:sums:1"]["messages"])[-1]["content"] == "add two\u2028and two"
     assert not (tmp_path / "r" / "tasks.jsonl").exists()
     line = {"messages": [{"role": "user", "content": "play"}], "env": {"taskset": {"id": "x"}}, "task": {"answer": None}}
@@ -85,6 +88,30 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
         build_rl_prompts(
             tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination()
         )
+
+
+def test_tasks_that_contradict_each_other_are_left_out_and_records_of_one_prompt_are_not(tables, tmp_path):
+    build_eval_suite({}, tmp_path / "suite")
+
+    def made(name, lines, **settings):
+        put = "".join(json.dumps(line) + "\n" for line in lines)
+        (tmp_path / f"{name}.jsonl").write_text(put)
+        asked = RlPromptSettings(tasks={name: EvalSettings(uri=str(tmp_path / f"{name}.jsonl"), **settings)})
+        items = tmp_path / "suite" / "items.parquet"
+        counts = build_rl_prompts(tables, "tutor", tmp_path / f"of-{name}", asked, ALL, items, Decontamination())
+        return counts, pq.read_table(tmp_path / f"of-{name}" / "train.parquet").to_pylist()
+
+    answers = ["#### 4", "two and two\n#### 4.0", "7", "8", "9"]
+    questions = ["2 + 2", "2 + 2", "3 + 4", "3 + 4", "4 + 5"]
+    lines = [{"id": n, "question": q, "answer": a, "level": n} for n, (q, a) in enumerate(zip(questions, answers, strict=True))]
+    counts, rows = made("sums", lines, task="number")
+    assert {each["row_id"] for each in rows} == {"task:sums:0", "task:sums:4"}
+    assert (counts["repeated"], counts["contradictory"]) == (1, 2)
+    assert counts["notes"][1].endswith("another answer: task:sums:2, task:sums:3")
+    assert "task:sums:2" in (tmp_path / "of-sums/README.md").read_text()
+    assert {json.loads(each["verifier"])["level"] for each in rows} == {0, 4}
+    counts, rows = made("games", [{"prompt": "play", "seed": seed % 3} for seed in range(4)], task="record")
+    assert sorted(json.loads(each["verifier"])["record"]["seed"] for each in rows) == [0, 1, 2] and counts["repeated"] == 1
 
 
 def test_a_session_that_strata_lend_to_a_held_out_split_gives_no_prompt_to_train_on(tables, tmp_path):
