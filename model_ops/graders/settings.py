@@ -90,6 +90,10 @@ class GraderPart(Settings):
             raise ValueError(f"`by: {self.by}` {wants} `judge: {{base_url, model}}`")
         if (self.by == "rubric") != bool(self.criteria):
             raise ValueError("criteria belong to `by: rubric`; give both or neither")
+        if self.pattern is not None and self.by not in ("regex", "verifier"):
+            raise ValueError("pattern belongs to `by: regex`; leave it out, or choose that grader")
+        if self.language is not None and self.by != "language":
+            raise ValueError("language belongs to `by: language`; leave it out, or choose that grader")
         return self
 
 

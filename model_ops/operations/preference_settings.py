@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -150,6 +151,11 @@ class PreferenceTuningSettings(TuningSettings):
                 yield "on_policy makes pairs as it goes, and kto needs all rows before: choose apo_zero_unpaired or dpo"
             if self.rows is not None:
                 yield "on_policy learns from the model's own answers, so nothing reads rows: leave it out"
+            if self.on_policy.max_new_tokens >= (self.max_length or math.inf):
+                yield (
+                    f"on_policy.max_new_tokens {self.on_policy.max_new_tokens} leaves no room for a prompt in max_length "
+                    f"{self.max_length}: raise max_length, or lower max_new_tokens"
+                )
 
     @property
     def losses(self) -> dict[str, float]:

@@ -103,7 +103,7 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     if room < 1:
         raise ModelError(
             f"max_new_tokens {settings.max_new_tokens} leaves no room for a prompt in {room + settings.max_new_tokens} tokens: "
-            "lower it, or raise max_length"
+            "lower it, or raise max_length up to the positions of the model"
         )
     prompts, counts = read_sampled_prompts(dataset, tokenizer, room)
     held_out = held_out_prompts(dataset, tokenizer, room, settings.held_out_prompts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
@@ -268,6 +269,11 @@ class RftSettings(TuningSettings):
             yield "server says how `engine: vllm` is started, and engine is another one: leave server out"
         if self.drafter is not None and self.engine != "in_process":
             yield "drafter drafts for `engine: in_process`, and engine is another one: leave drafter out"
+        if self.max_new_tokens >= (self.max_length or math.inf):
+            yield (
+                f"max_new_tokens {self.max_new_tokens} leaves no room for a prompt in max_length {self.max_length}: raise "
+                "max_length, or lower max_new_tokens"
+            )
         if (self.max_new_tokens_start or 0) > self.max_new_tokens:
             yield (
                 f"max_new_tokens_start {self.max_new_tokens_start} is more than max_new_tokens {self.max_new_tokens}: give less"

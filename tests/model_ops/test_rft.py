@@ -138,7 +138,7 @@ def test_a_killed_run_grades_nothing_twice_and_ends_with_the_same_weights(start,
     ("settings", "verifier", "said"),
     [
         ({}, {"kind": "number"}, "none of the 32 first answers has a grade: its rows bring nothing"),
-        ({"max_new_tokens": 64}, {}, "max_new_tokens 64 leaves no room for a prompt in 64 tokens"),
+        ({"max_new_tokens": 256, "max_length": 512}, {}, "max_new_tokens 256 leaves no room for a prompt in 256 tokens"),
     ],
 )
 def test_what_cannot_teach_is_refused_in_one_sentence(start, tmp_path, settings, verifier, said):

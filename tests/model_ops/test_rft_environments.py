@@ -165,6 +165,7 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
         ({"environment": "envs.py:Talk", "overlong": "penalty"}, "an attempt of several turns has more"),
         ({"environment": "envs.py:Talk", "held_out_grader": "verifier"}, "held_out_grader grades single answers"),
         ({"environment": "Talk"}, "String should match"),
+        ({"grader": "verifier", "max_length": 256}, "max_new_tokens 256 leaves no room for a prompt in max_length 256"),
     ],
 )
 def test_settings_that_contradict_each_other(settings, said):

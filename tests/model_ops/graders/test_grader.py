@@ -248,6 +248,8 @@ def test_settings_say_what_is_wrong():
         ({"parts": {"a": {"by": "ranking"}}}, "`by: ranking` asks a model: name it beside it"),
         ({"parts": {"a": {"by": "number", "criteria": ["x"]}}}, "criteria belong to"),
         ({"parts": {"a": {"by": "number", "weight": math.nan}}}, "weight"),
+        ({"parts": {"a": {"by": "length", "pattern": "x"}}}, "pattern belongs to `by: regex`"),
+        ({"parts": {"a": {"by": "number", "language": "de"}}}, "language belongs to `by: language`"),
     ):
         with pytest.raises(ValueError, match=said):
             GraderSettings.model_validate(given)
