@@ -135,7 +135,7 @@ def test_an_installed_wheel_makes_the_same_graph_and_the_same_versions_as_the_ch
 
 
 def test_the_command_works_from_a_wheel(python, tmp_path):
-    millrace = ("-m", "pipelines.cli")
+    millrace = ("-m", "millrace")
     logs = tmp_path / "logs" / "dt=2026-06-01"
     logs.mkdir(parents=True)
     (logs / "a.jsonl").write_text(json.dumps(PAIR) + "\n")

@@ -1,0 +1,5 @@
+"""The command line, as `python -m millrace`."""
+
+from pipelines.cli import main
+
+main()
