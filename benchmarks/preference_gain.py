@@ -1,19 +1,20 @@
 """What preferences add to a model that knows a task halfway: held-out success of each loss over fine-tuning on the chosen side.
 
-    python -m benchmarks.preference_gain --shared ../shared               # about 30 minutes on one idle core
+    python -m benchmarks.preference_gain --shared ../shared               # about 40 minutes on one idle core
     python -m benchmarks.preference_gain --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.preference_gain --shared ../shared --search      # learning rates, on a seed of its own
 
-Task: how often a stands among eight letters of a, b, c; the answer is a number. The house model (10M parameters) learns the
-form of answers on START_ROWS right ones, and then answers some four in ten new items. It answers PROMPTS prompts ANSWERS
-times at temperature 1; best against worst by the operation's own grader are the pairs that DPO, KTO and APO-zero learn, and
-the chosen sides of the same pairs are what SFT learns. Semi-online DPO makes its pairs while it trains, of the same prompts.
-All methods have the same number of steps and, within a pair, the same tokens a step, but for semi-online DPO: a step of it has
-fewer pairs, the fewer the better the model is, so it takes more steps, and may have fewer tokens. The tokens that each has
-trained on are in the figures. Success is the share of right greedy answers to HELD_OUT new items. A seed draws the items, the
-start, the pairs and the order; gains over SFT are by seed, with Student's t over three seeds.
+Task: sort six letters of a to f. An answer's grade is the share of letters in their right place, so most answers are better or
+worse than others and few are right. The house model (10M parameters) learns the form of answers on START_ROWS right ones. It
+answers PROMPTS prompts ANSWERS times at temperature 1; best against worst are the pairs that DPO, KTO and APO-zero learn, and
+the chosen sides of the same pairs are what SFT learns; `chosen_right` is the share of them that is wholly right. Semi-online
+methods make their pairs while they train, of the same prompts; they sample no more answers than those before. dpo_sft adds the
+negative log-likelihood of the chosen side to DPO, as RPO does; semi_online_sft is that term alone, to tell which of both helps.
+All have about the same number of tokens in training; what each had is in the figures. Success is the share of right greedy
+answers to HELD_OUT new items. A seed draws the items, the start, the pairs and the order; gains over SFT are by seed, with
+Student's t over three seeds.
 
-Last line: {start, success: {method: mean}, gain_over_sft: {method: [mean, low, high]}, tokens: {method: mean}, ...}.
+Last line: {start, chosen_right, success: {method: [mean, low, high]}, gain_over_sft: {...}, tokens: {method: mean}, ...}.
 """
 
 from __future__ import annotations
@@ -43,21 +44,30 @@ from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.operations import preference, sft
 from model_ops.preferences.sampled_rounds import best_and_worst
 from model_ops.rendering import Row
-from model_ops.tasks import SCORERS, NumberItem
 
 SEEDS, SEARCH_SEED, THREADS = (0, 1, 2), 9, 1
-START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 40, 1_024, 4, 512
+START_ROWS, START_STEPS, PROMPTS, ANSWERS, HELD_OUT = 960, 40, 1_920, 4, 512
+LETTERS, LENGTH = "abcdef", 6
 STEPS, TOKENS_PER_STEP = 48, 1_536
-MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP, ONLINE_STEPS = 6, 4, 32, 110
-RATES = (1e-5, 3e-5, 1e-4, 3e-4)
+MAX_NEW_TOKENS, SYNC_STEPS, PROMPTS_PER_STEP, ONLINE_STEPS = 14, 4, 32, 60
+RATES = (3e-5, 1e-4, 3e-4)
+BOTH = [{"dpo": 0.2}, {"sft": 1.0}]
 METHODS: dict[str, dict[str, Any]] = {
     "sft": {"learning_rate": 3e-4},
     "dpo": {"loss": "dpo", "learning_rate": 1e-4},
     "kto": {"loss": "kto", "learning_rate": 1e-4},
     "apo_zero": {"loss": "apo_zero", "learning_rate": 1e-4},
-    "semi_online_dpo": {"loss": "dpo", "learning_rate": 5e-5},
+    "dpo_sft": {"loss": BOTH, "learning_rate": 3e-4},
+    "semi_online_dpo": {"loss": "dpo", "learning_rate": 3e-5},
+    "semi_online_dpo_sft": {"loss": BOTH, "learning_rate": 3e-4},
+    "semi_online_sft": {"loss": [{"dpo": 1e-9}, {"sft": 1.0}], "learning_rate": 3e-4},
 }
-"""Each at the best rate of `--search`, but for semi-online DPO, whose steps are smaller than those of that search were."""
+"""Each at the best rate of `--search`."""
+GRADES = """
+def places(prompt, answer, columns):
+    right, said = sorted(prompt[-1]["content"].partition(": ")[2].split()), answer.split()
+    return sum(one == other for one, other in zip(right, said)) / max(len(right), len(said))
+"""
 PROJECT = Path(__file__).parents[1]
 
 
@@ -65,9 +75,14 @@ def items(count: int, seed: int) -> list[dict[str, Any]]:
     """Questions with their answer."""
     drawn, found = random.Random(seed), []
     for number in range(count):
-        letters = [drawn.choice("abc") for _ in range(8)]
-        question = f"How many a are in: {' '.join(letters)}?"
-        found.append({"row_id": f"i{number}", "question": question, "answer": str(letters.count("a"))})
+        letters = [drawn.choice(LETTERS) for _ in range(LENGTH)]
+        found.append(
+            {
+                "row_id": f"i{number}",
+                "question": f"Sort these letters: {' '.join(letters)}",
+                "answer": " ".join(sorted(letters)),
+            }
+        )
     return found
 
 
@@ -87,23 +102,18 @@ class Trial:
         ]
         write(rows, folder / "chats")
         self.start = self.trained("sft", house, folder / "start", "chats", {"steps": START_STEPS, "learning_rate": 1e-4})[0]
-        self.pairs = self.sampled_pairs()
-        prompts = [
-            {
-                "row_id": each["row_id"],
-                "messages": json.dumps(asked(each)),
-                "verifier": json.dumps({"kind": "number", "answer": each["answer"]}),
-            }
-            for each in self.prompts
-        ]
-        write(prompts, folder / "prompts")
+        self.chosen_right: list[bool] = []
+        """Of each pair."""
+        self.sample_pairs()
+        write([{"row_id": each["row_id"], "messages": json.dumps(asked(each))} for each in self.prompts], folder / "prompts")
+        (folder / "rewards.py").write_text(GRADES)
 
-    def sampled_pairs(self) -> int:
-        """Writes the start's own answers as pairs, and their chosen sides as conversations; returns the number of pairs."""
+    def sample_pairs(self) -> None:
+        """Writes the start's own answers as pairs, and their chosen sides as conversations."""
         answers = self.answers(self.start, self.prompts, ANSWERS, 1.0)
         pairs, chosen = [], []
         for each, texts in zip(self.prompts, answers, strict=True):
-            grades = [Grade(right(each, text)) for text in texts]
+            grades = [Grade(in_place(each, text)) for text in texts]
             graded = [GradedAnswer(text, {"content": text}) for text in texts]
             sides = best_and_worst(grades, graded, [True] * len(texts), 0.0)
             if isinstance(sides, str):
@@ -111,19 +121,20 @@ class Trial:
             best, worst = (json.dumps([said(texts[side])]) for side in sides)
             pairs.append({"row_id": each["row_id"], "prompt": json.dumps(asked(each)), "chosen": best, "rejected": worst})
             chosen.append({"row_id": each["row_id"], "messages": json.dumps([*asked(each), said(texts[sides[0]])])})
+            self.chosen_right.append(right(each, texts[sides[0]]))
         write(pairs, self.folder / "pairs")
         write(chosen, self.folder / "chosen")
-        return len(pairs)
 
     def result(self, method: str, learning_rate: float | None = None) -> dict[str, float]:
         """Held-out success of a method, and what it cost."""
-        steps = ONLINE_STEPS if method == "semi_online_dpo" else STEPS
+        is_online = method.startswith("semi_online")
+        steps = ONLINE_STEPS if is_online else STEPS
         settings = {**METHODS[method], "steps": 3 if self.quick else steps}
         if learning_rate is not None:
             settings["learning_rate"] = learning_rate
         operation = "sft" if method == "sft" else "preference"
-        rows = {"sft": "chosen", "semi_online_dpo": "prompts"}.get(method, "pairs")
-        if method == "semi_online_dpo":
+        rows = "chosen" if method == "sft" else "prompts" if is_online else "pairs"
+        if is_online:
             settings["on_policy"] = {
                 "prompts": "rl_prompts",
                 "prompts_per_step": PROMPTS_PER_STEP,
@@ -131,7 +142,7 @@ class Trial:
                 "sync_steps": SYNC_STEPS,
                 "max_new_tokens": MAX_NEW_TOKENS,
                 "batch_size": 256,
-                "grader": "verifier",
+                "grader": f"{self.folder}/rewards.py:places",
             }
         began_s, output = time.monotonic(), self.folder / "out"
         model, numbers = self.trained(operation, self.start, output, rows, settings)
@@ -184,8 +195,14 @@ def said(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 
-def right(item: dict[str, Any], text: str) -> float:
-    return SCORERS["number"](NumberItem(suite="letters", item_id=item["row_id"], messages=[], answer=item["answer"]), text)
+def right(item: dict[str, Any], text: str) -> bool:
+    return text.strip() == item["answer"]
+
+
+def in_place(item: dict[str, Any], text: str) -> float:
+    """The share of letters in their right place, as GRADES has it."""
+    wanted, said = item["answer"].split(), text.split()
+    return sum(one == other for one, other in zip(wanted, said, strict=False)) / max(len(wanted), len(said))
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> None:
@@ -212,17 +229,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         if given.search:
             trial = Trial(house, Path(name), SEARCH_SEED, given.quick)
-            print(f"start {trial.success(trial.start):.3f}, {trial.pairs} pairs", flush=True)
+            print(
+                f"start {trial.success(trial.start):.3f}, {fmean(trial.chosen_right):.3f} of the chosen are right", flush=True
+            )
             for method in METHODS:
                 for rate in RATES:
                     print(f"{method} {rate:g} {trial.result(method, rate)}", flush=True)
             return
-        starts, pairs, runs = [], [], {method: [] for method in METHODS}
+        starts, pairs, chosen_right, runs = [], [], [], {method: [] for method in METHODS}
         for seed in SEEDS[:1] if given.quick else SEEDS:
             trial = Trial(house, Path(name) / str(seed), seed, given.quick)
             starts.append(trial.success(trial.start))
-            pairs.append(trial.pairs)
-            print(f"seed {seed}: start {starts[-1]:.3f}, {trial.pairs} pairs", flush=True)
+            pairs.append(len(trial.chosen_right))
+            chosen_right.append(fmean(trial.chosen_right))
+            print(f"seed {seed}: start {starts[-1]:.3f}, {pairs[-1]} pairs, {chosen_right[-1]:.3f} right", flush=True)
             for method, found in runs.items():
                 found.append(trial.result(method))
                 print(f"seed {seed}: {method} {found[-1]}", flush=True)
@@ -230,6 +250,7 @@ def main() -> None:
     figures = {
         "start": interval(starts),
         "pairs": pairs,
+        "chosen_right": interval(chosen_right),
         "success": {method: interval(values) for method, values in sides.items()},
         "gain_over_sft": {
             method: interval([one - other for one, other in zip(values, sides["sft"], strict=True)])

@@ -1,6 +1,6 @@
 """Reinforcement fine-tuning whose answers a quantized copy of the model samples, with and without a correction.
 
-    python -m benchmarks.quantized_sampler --shared ../shared               # about 30 minutes on two idle cores
+    python -m benchmarks.quantized_sampler --shared ../shared               # about 20 minutes on two idle cores
     python -m benchmarks.quantized_sampler --shared ../shared --quick       # one seed, few steps; nothing is recorded
 
 The task count of benchmarks.rft_learns, STEPS steps from one start for each seed. The model learns in float32; after each step
@@ -40,7 +40,7 @@ from model_ops.decoding import Runner, new_runner
 from model_ops.operations import rft
 from model_ops.quantization import SCHEMES, block_layers, served_layer
 
-THREADS, STEPS = 1, 80
+THREADS, STEPS = 1, 50
 FLOAT, AGAIN = "float32", "float32_again"
 ARMS = (
     (FLOAT, "none"), (AGAIN, "none"), ("w8a8", "none"), ("w8a8", "icepop"), ("w4a16", "none"), ("w4a16", "icepop"),
