@@ -3,7 +3,7 @@
     print_preferences(preferences_of(recipe, lake, "train", count=3, row_id=None), console)
 
 Of a pair the end of the prompt and both answers from shortly before their first difference, which » marks. After the pairs come
-answers with a verdict.
+answers with a verdict, then the number of rows and of the pairs that each rule left out.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class PreferenceRows:
     pairs: int
     answers: int
     rows: list[dict[str, Any]]
+    left_out: dict[str, int]
+    """Pairs of all splits by the rule that left them out."""
 
 
 def preferences_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, row_id: str | None = None) -> PreferenceRows:
@@ -54,13 +56,14 @@ def preferences_of(recipe: Recipe, lake: LakeLayout, split: Split, count: int, r
             f"the lake has no preference_dataset of {recipe.workload} yet: give the recipe `datasets: {{preference: {{}}}}` "
             "and run `millrace run RECIPE --select +preference_dataset`"
         )
-    directory = registry.directory(registry.current("dataset", "preference_dataset"))
+    manifest = registry.current("dataset", "preference_dataset")
+    directory = registry.directory(manifest)
     paths = [directory / f"{prefix}{split}.parquet" for prefix in ("", "unpaired_")]
     pairs, answers = (pq.read_metadata(path).num_rows for path in paths)
     rows = [row for path in paths for row in _first(path, count, row_id)]
     if row_id is not None and not rows:
         raise NothingToShow(f"the split {split} of preference_dataset has no row {row_id}")
-    return PreferenceRows(split, pairs, answers, rows[:count])
+    return PreferenceRows(split, pairs, answers, rows[:count], manifest.metrics.get("dropped", {}).get("pairs", {}))
 
 
 def _first(path: Path, count: int, row_id: str | None) -> list[dict[str, Any]]:
@@ -94,6 +97,9 @@ def print_preferences(found: PreferenceRows, console: Console) -> None:
         f"{counted(found.pairs, 'pair')} and {counted(found.answers, 'answer')} with a verdict in {found.split}"
         + ("; » marks the first difference" if found.pairs else ""),
     )
+    if found.left_out:
+        told = ", ".join(f"{rule} {pairs:,}" for rule, pairs in found.left_out.items())
+        say(console, f"pairs left out: {told}; README.md of the dataset says why")
 
 
 def _said(message: dict[str, Any]) -> str:

@@ -48,6 +48,10 @@ from resources.curating import MACROS, CurationSettings, attach_row_feedback, fi
 from resources.lake import Tables, attach_parquet, attach_slice, rows, run, stream, workbench, write_rows
 
 SPLITS = ("train", "validation", "test")
+RULE_MACROS = (
+    *("answer_message", "bare_message", "content_of", "beside_content", "one_space", "sentences_of"),
+    *("left_marks", "with_marks", "without_digits", "is_cut", "after_piece", "is_masked"),
+)
 _LENT = pa.schema([("split", pa.string()), ("drawn", pa.string())])
 _CONTAMINATED = pa.schema([("interaction_id", pa.string())])
 _CONFIDENCES = pa.schema([("reason", pa.string()), ("confidence", pa.float64()), ("turn", pa.int64())])
@@ -108,7 +112,7 @@ def build_preferences(
         connection.register("confidences", pa.Table.from_pylist(sure, schema=_CONFIDENCES))
         for macro in MACROS:
             run(connection, macro)
-        for macro in ("answer_message", "bare_message", "content_of", "beside_content", "one_space", "sentences_of"):
+        for macro in RULE_MACROS:
             run(connection, f"composing/preference_rules/{macro}")
         run(connection, "curating/clean/cleaned_with_ids")
         attach_row_feedback(connection, curation.feedback.least)

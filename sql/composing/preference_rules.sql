@@ -37,11 +37,67 @@ create or replace temp macro sentences_of(text) as
         lambda sentence: sentence <> ''
     )
 
+-- name: left_marks
+-- The pattern of the marks that a client leaves for what it took out of an answer: an ellipsis, alone or in brackets; '[truncated]'
+-- and the like; [REDACTED], <EMAIL> and {{NAME}}, but not the numbered <EMAIL_1> of cleaning; a row of signs such as ***.
+create or replace temp macro left_marks() as concat(
+    '[\[(<{]+[^\[\]()<>{}]{0,80}(?:\.{3}|…)[^\[\]()<>{}]{0,80}[\])>}]+|(?:\.{3,}|…)(?:\s?[\[(<{]+[^\[\]()<>{}]{1,80}[\])>}]+)?',
+    '|[\[<{]+[^\[\]()<>{}]{0,80}\b(?i:truncated|omitted|removed|redacted|masked|hidden|shortened|trimmed|elided|snip)\b[^\[\]()<>{}]{0,80}[\]>}]+',
+    '|[\[{]+[A-Z][A-Z0-9 _-]{2,}[\]}]+|<[A-Z][A-Z _-]{2,}>|\*{2,}|X{2,}|#{2,}|•{2,}|[█■▇]+'
+)
+
+-- name: with_marks
+-- A text with single spaces in which each mark is chr(2).
+create or replace temp macro with_marks(text) as regexp_replace(one_space(text), left_marks(), chr(2), 'g')
+
+-- name: without_digits
+-- A text in which each number, and each row of the signs that clients write over digits, is one X.
+create or replace temp macro without_digits(text) as regexp_replace(one_space(text), '[0-9X#*•_]([.,]?[0-9X#*•_])*', 'X', 'g')
+
+-- name: is_cut
+-- Whether a text is the beginning of an answer and a mark, but not the end of words in bold.
+create or replace temp macro is_cut(text, answer) as
+    regexp_matches(with_marks(text), '[^\x02]\x02$') and not regexp_matches(text, '[*#]\s*$')
+    and starts_with(with_marks(answer), regexp_replace(with_marks(text), '\s*\x02$', ''))
+
+-- name: after_piece
+-- What follows the first occurrence of a piece in a text after its first letter, digit or mark; null where there is none.
+create or replace temp macro after_piece(text, piece) as
+    substr(text, nullif(instr(
+        substr(text, nullif(length(regexp_extract(text, '^[^\pL\pN\x02]*[\pL\pN\x02]')), 0) + 1), piece
+    ), 0) + length(piece) + length(regexp_extract(text, '^[^\pL\pN\x02]*[\pL\pN\x02]')))
+
+-- name: is_masked
+-- Whether a text is an answer without its digits, or pieces of the answer, in order, with a mark that is more frequent than in the
+-- answer. Each mark stands for a letter or digit at least, so that an answer with words in bold is no masked one.
+create or replace temp macro is_masked(text, answer) as
+    regexp_matches(answer, '\d') and not regexp_matches(text, '\d') and without_digits(text) = without_digits(answer)
+    or len(list_filter(
+        list_distinct(regexp_extract_all(text, left_marks())),
+        lambda mark: len(string_split(text, mark)) > len(string_split(answer, mark))
+    )) > 0 and list_reduce(
+        string_split(chr(3) || with_marks(text) || chr(1), chr(2)),
+        lambda rest, piece: after_piece(rest, piece),
+        'x' || chr(3) || with_marks(answer) || chr(1)
+    ) is not null
+
 -- name: pairs
 -- Candidates with their texts, those of a teacher too: a kept and a rejected answer (reason $taught), and a kept answer beside the
--- logged one (strong). rule: why a pair is left out, by the first rule that applies.
+-- logged one (strong). rule: why a pair is left out, by the first rule that applies. placeholders: edited texts that stand for the
+-- answers to three last messages or more, since two may well have the same right answer, and to more than the log answers with the
+-- text: a label is no placeholder.
 create or replace temp table pairs as
-with logged as (
+with placeholders as (
+    select chosen_said
+    from candidates
+    join cleaned_interactions on interaction_id = rejected_id
+    where reason = 'edited'
+    group by chosen_said
+    having count(distinct lower(one_space(messages ->> '$[#-1].content'))) >= greatest(
+        3, 1 + (select count(distinct prompt) from answered where answered.answer = candidates.chosen_said)
+    )
+),
+logged as (
     select
         'pair:' || left(md5(candidates.rendered || chosen_said || rejected_said), 24) as row_id, 'interaction' as origin, reason,
         candidates.rendered, rejected_said, chosen_said, chosen_id, rejected_id, margin, votes,
@@ -123,6 +179,9 @@ select
             -- a client that repeats a part of an answer did not edit it
             or reason = 'edited' and contains(longer, shorter)
         ) then 'only_length'
+        when reason = 'edited' and chosen_said in (select chosen_said from placeholders) then 'placeholder'
+        when reason = 'edited' and is_cut(chosen_text, rejected_text) then 'only_cut'
+        when reason = 'edited' and is_masked(chosen_text, rejected_text) then 'only_masked'
         when refused_in_words(chosen_text) and chosen_beside = '' then 'chosen_refuses'
         when refused_in_words(rejected_text) and rejected_beside = '' then 'rejected_refuses'
         when is_low_quality then 'chosen_low_quality'

@@ -59,7 +59,7 @@ def lake(tmp_path_factory):
             made = Made(folder / name, tables=Tables(lake), splits=SPLIT.model_copy(update={"seed": seed}))
             for file in made.folder.iterdir():
                 file.rename(draft.directory / file.name)
-        inputs[name] = registry.finish(draft, {})
+        inputs[name] = registry.finish(draft, {"dropped": {"pairs": {"placeholder": 2, "only_cut": 1}}})
     rebuild(lake)
     return lake, inputs
 
@@ -129,6 +129,7 @@ def test_pairs_are_shown_with_their_first_difference_in_80_columns(show, lake):
     shown = show("--count", "50").stdout
     assert max(map(len, shown.splitlines())) <= 80 and shown.count("»") >= 2 * 7 and "  thumb  confidence 0.8" in shown
     assert "with a verdict in train; » marks the first difference" in shown
+    assert "pairs left out: placeholder 2, only_cut 1; README.md of the dataset says why" in shown
     assert "has no row pair:0" in show("--row", "pair:0", check=2).stderr
     assert "leave --preference out" in show("--html", "x.html", check=2).stderr
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from feedback_rows import Made, line, said
+from feedback_rows import Made, asked, line, said
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from interaction_rows import interaction, thumb
@@ -57,6 +57,60 @@ def test_a_pair_that_differs_in_form_only_is_left_out_by_name(tmp_path):
     counts = Counter(rule for _, _, rule in CASES if rule)
     assert made.dropped == counts
     assert all(f"| pairs | {rule} | {count} | {RULES[rule]} |" in made.card for rule, count in counts.items())
+
+
+LATE = "**Order 4711:** the parcel left on Monday, 12 May. It arrives... on Friday. Ask Ana."
+BOLD = "The parcel left on Monday. It arrives on Friday, so wait."
+EDITS = [
+    (LATE, "**Order 4711:** the parcel left on Mon…", "only_cut"),
+    (LATE, "**Order 4711:** the parcel left on Monday, 12 May. It arrives... on Fri... [20 more]", "only_cut"),
+    (LATE, "**Order 4711:** the [… 50 characters …] Friday. Ask Ana.", "only_masked"),
+    (LATE, LATE.replace("4711", "****").replace("12", "**"), "only_masked"),
+    (LATE, LATE.replace("4711", "X").replace("12", "X"), "only_masked"),
+    (LATE, LATE.replace("Ana", "<PERSON>"), "only_masked"),
+    ("Write to <EMAIL_1> today.", "Write to <EMAIL> today.", "only_masked"),
+    (LATE, "[earlier answer removed]", "only_masked"),
+    ("Write to us today.", "Write to <EMAIL_1> today.", None),  # the user named an address, and cleaning hides it
+    (LATE, "**Order 4711:** it arrives... on Saturday.", None),
+    (LATE, "**Order 4711:** It arrives... on Friday.", None),  # a sentence is deleted, and the answer's own marks stay
+    (LATE, LATE.replace("12", "13"), None),
+    (LATE, f"Dear customer... {BOLD}", None),
+    (BOLD, BOLD.replace("Monday", "**Monday**"), None),
+    ("Call `f(x)` of `a[i]` <b>now</b>.", "Call `f(y)` of `a[j]` <i>now</i>.", None),
+    ("- one\n- two", "* one\n* two", None),
+    ("It is **42 apples**, since 40 + 2 are 42.", "It is **42**", None),
+]
+"""An answer, what the next request repeats of it, and the rule that leaves the pair out."""
+
+
+def edit(number, question, answer, repeated):
+    """The two rows of a session that repeats another text than its first answer."""
+    history = [asked(question), said(repeated), asked("more")]
+    about = {"session_id": f"e{number}"}
+    return [
+        interaction(f"{number}a", question, answer, **about),
+        interaction(f"{number}b", history, "fine", minutes=1, **about),
+    ]
+
+
+def test_what_a_client_cuts_or_masks_is_no_edit_and_what_a_person_changes_is(tmp_path):
+    rows = [row for n, (answer, repeated, _) in enumerate(EDITS) for row in edit(n, f"question {n}", answer, repeated)]
+    made = Made(tmp_path, rows)
+    assert made.texts == sorted(("edited", repeated, answer) for answer, repeated, rule in EDITS if rule is None)
+    assert made.dropped == Counter(rule for *_, rule in EDITS if rule)
+
+
+def test_one_text_for_old_answers_to_three_prompts_is_a_placeholder_unless_the_log_answers_with_it(tmp_path):
+    three = [("who?", "Old answer."), ("when?", " old  Answer."), ("where?", "Old answer.")]
+    two = [("why?", "Ask us."), ("how?", "Ask us."), ("How? ", "Ask us.")]  # one question, asked twice
+    label = [(f"good {n}?", "negative") for n in range(3)]
+    edits = [*three, *two, *label]
+    rows = [row for n, (question, text) in enumerate(edits) for row in edit(n, question, f"positive, case {n}", text)]
+    labelled = [interaction(f"l{n}", f"bad {n}?", "Negative") for n in range(3)]
+    made = Made(tmp_path / "labels", [dict(row) for row in rows] + labelled)
+    assert Counter(text for _, text, _ in made.texts) == {"Ask us.": 3, "negative": 3} and made.dropped == {"placeholder": 3}
+    assert f"| pairs | placeholder | 3 | {RULES['placeholder']} |" in made.card
+    assert Made(tmp_path / "no_labels", rows + labelled[:2]).dropped == {"placeholder": 6}
 
 
 def test_answers_to_prompts_that_are_rendered_differently_are_no_pair(tmp_path):
