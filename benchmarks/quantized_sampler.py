@@ -8,7 +8,7 @@ the sampler's linear layers are encoded anew, by channel or group without calibr
 int8 weights and activations (W8A8), or int4 weights. float32 is the sampler of the product. `gap` is the mean difference of the
 log-probability of a token between model and sampler over the run, `outside` the share of tokens whose ratio icepop masks.
 `end` is the share of right greedy answers of the float32 model to new items, `gain` that less the one of the float32 sampler on
-the same seed, with Student's t over the seeds. float32_again samples with other random numbers: what noise alone does.
+the same seed, with Student's t over the seeds.
 
 Last line: {start: [mean, low, high], SAMPLER: {CORRECTION: {end: [...], gain: [...], gap, outside, seconds, by_seed}}}.
 """
@@ -40,11 +40,9 @@ from model_ops.decoding import Runner, new_runner
 from model_ops.operations import rft
 from model_ops.quantization import SCHEMES, block_layers, served_layer
 
-THREADS, STEPS = 1, 50
-FLOAT, AGAIN = "float32", "float32_again"
-ARMS = (
-    (FLOAT, "none"), (AGAIN, "none"), ("w8a8", "none"), ("w8a8", "icepop"), ("w4a16", "none"), ("w4a16", "icepop"),
-)  # fmt: skip
+THREADS, STEPS = 1, 40
+FLOAT = "float32"
+ARMS = ((FLOAT, "none"), ("w8a8", "none"), ("w8a8", "icepop"), ("w4a16", "none"), ("w4a16", "icepop"))
 
 
 def quantized_runner(twin: nn.Module, scheme: str) -> Runner:
@@ -75,7 +73,7 @@ class Arms(Trial):
     def learnt(self, inputs: dict[str, Path], sampler: str, correction: str) -> dict[str, float]:
         began_s, engine = time.monotonic(), "model_ops.rollouts.in_process"
         settings = {**self.rewards_settings(), "correction": correction, "schedule": "linear"}
-        settings |= {"steps": 2 if self.quick else STEPS, "seed": self.seed + 1_000 * (sampler == AGAIN)}
+        settings["steps"] = 2 if self.quick else STEPS
         with ExitStack() as patches:
             if sampler in SCHEMES:
                 patches.enter_context(patch(f"{engine}.new_runner", partial(quantized_runner, scheme=sampler)))
