@@ -118,7 +118,8 @@ class Failures:
         reasons, newest = Counter(problem for problem in self._newest if problem), len(self._newest)
         if newest >= FEWEST and reasons.total() >= MOSTLY * newest:
             said = "; ".join(f"{times:,} times {reason}" for reason, times in reasons.most_common(3))
+            mend = "mend it, or raise its `seconds`," if "took longer" in said else "mend it"
             raise ModelError(
-                f"{self.who} failed on {reasons.total():,} of {newest:,} answers: {said} (rows {', '.join(self.rows)}); mend "
-                "it and run again"
+                f"{self.who} failed on {reasons.total():,} of {newest:,} answers: {said} (rows {', '.join(self.rows)}); {mend} "
+                "and run again"
             )
