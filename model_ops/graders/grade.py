@@ -89,7 +89,7 @@ def _number(value: Any) -> float | None:
 
 def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
     """One grade of the parts of `settings`. Parts that do not apply are left out; a part that failed leaves no grade."""
-    failed = next((f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem), "")
+    failed = " and ".join(f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem)
     applied = {name: grade.value for name, grade in grades.items() if grade.value is not None}
     parts = applied | {f"{name}.{part}": each for name, grade in grades.items() for part, each in grade.parts.items()}
     if failed or not applied:
