@@ -86,11 +86,13 @@ limit cast($count as integer)
 
 -- name: rescored_by_part
 -- Answers that were graded again (attached: rescored): old and new mean of the grade and of each part over the answers that
--- have both (over those that have one, where none has both), how many lack the new one (ungraded), and how many reach $passing
--- now that did not (passes), or no longer do (fails).
+-- have both (over those that have one, where none has both), how many lack the new one (ungraded), and of the grade how many
+-- reach $passing now that did not (passes), or no longer do (fails). Each of $parts has a row, also one that never graded.
 with named as (
-    select distinct unnest(list_concat(map_keys(parts), map_keys(old_parts))) as name
+    select unnest(list_concat(map_keys(parts), map_keys(old_parts))) as name
     from rescored
+    union
+    select unnest($parts)
 ),
 graded as (
     select '(all)' as part, 0 as place, old_grade as old, grade as new from rescored
@@ -103,8 +105,8 @@ select
     count(*) - count(new) as ungraded,
     round(coalesce(avg(old) filter (where new is not null), avg(old)), 4) as old,
     round(coalesce(avg(new) filter (where old is not null), avg(new)), 4) as new,
-    count(*) filter (where new >= $passing and old < $passing) as passes,
-    count(*) filter (where new < $passing and old >= $passing) as fails
+    case when place = 0 then count(*) filter (where new >= $passing and old < $passing) end as passes,
+    case when place = 0 then count(*) filter (where new < $passing and old >= $passing) end as fails
 from graded
 group by part, place
 order by place, part

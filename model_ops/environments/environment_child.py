@@ -3,9 +3,10 @@ the file imports it uses pydantic. Any interpreter from Python 3.11 on runs it.
 
     python -P environment_child.py FILE NAME         # standard input is a socket: for each socket that it brings, a process
 
-This process loads the file once and says {"ready": true} or {"refused": "why"}. A forked process says {"ready": its id}, makes
-an object with NAME() at its first request, and answers requests, each a line of JSON, until its socket ends:
+This process loads the file once and says {"ready": true} or {"refused": "why"}. A forked process says {"ready": its id}, and
+answers requests, each a line of JSON, until its socket ends:
 
+    {"make": {}}                                      nothing: NAME() makes the object at the first request, this one
     {"about": {}}                                     the tools, as OpenAI's API describes them; what else the object has
     {"reset": row}                                    what `reset` returns; a `reset` without a parameter `row` gets the columns
     {"calls": [{"name": ..., "arguments": {...}}]}    for each call the text that the model reads
@@ -126,6 +127,9 @@ class Held:
         self.tool = functools.cache(lambda name: Tool(name, methods[name]))
         self.replies, self.reward_name = "reply" in methods, "reward" if "reward" in methods else "get_reward"
         self.rewards = self.reward_name in methods
+
+    def make(self, _):
+        """Nothing: the object is there now."""
 
     def about(self, _):
         tools = [self.tool(name).schema for name in self.names]

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ from model_ops.graders import Child, heard
 from model_ops.jobs import ModelError
 
 CHILD = Path(__file__).with_name("environment_child.py")
+MAKING_SECONDS = 60.0
+"""Most seconds in which an object is made and described, or `seconds` where that is more: it may import on a busy machine."""
 AT_ONCE = 16
 """Requests at a time. Tools often wait for a server, so the number of cores is no bound."""
 
@@ -63,6 +66,7 @@ class ForkedEnvironment(Child):
             socket.send_fds(control, [b"f"], [other.fileno()])
         super().__init__(self._channel.fileno())
         self.process_id: int | None = None
+        self.is_made = False
 
     def write(self, line: bytes) -> None:
         self._channel.sendall(line)
@@ -100,6 +104,8 @@ class EnvironmentProcesses:
                 self._command, stdin=other, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
             )
         loaded = Child(self._control.fileno())
+        loaded.limit_s = max(loaded.limit_s, self.seconds)
+        loaded.until_s = time.monotonic() + loaded.limit_s
         self._first_line(loaded)
         return self
 
@@ -127,7 +133,7 @@ class EnvironmentProcesses:
         (told,) = self.ask_all([(probe, {"about": {}})])
         self.end(probe)
         if told.problem:
-            raise ModelError(f"the {self.name} cannot be made: it {told.problem}")
+            raise ModelError(f"the {self.name} cannot be made: it {told.problem}{_remedy(told.problem)}")
         return AboutEnvironment(**told.said)
 
     def end(self, environment: ForkedEnvironment) -> None:
@@ -147,28 +153,47 @@ class EnvironmentProcesses:
         lines = [json.dumps(request, default=str).encode() + b"\n" for _, request in asked]
         found: dict[int, Told] = {}
         waiting, busy = deque(range(len(asked))), list[Child]()
+
+        def ask(place: int) -> None:
+            environment, request = asked[place]
+            if not environment.is_made and "run" not in request:
+                seed = {"seed": request["seed"]} if "seed" in request else {}
+                environment.ask(place, json.dumps({"make": {}, **seed}).encode() + b"\n", max(MAKING_SECONDS, self.seconds))
+                return
+            bound = max(MAKING_SECONDS, self.seconds) if "about" in request else self.seconds
+            environment.ask(place, lines[place], bound * max(1, len(request.get("calls", ()))))
+            environment.limit_s = bound
+
         while len(found) < len(asked):
             while waiting and len(busy) < at_once:
-                environment, request = asked[place := waiting.popleft()]
-                environment.ask(place, lines[place], self.seconds * max(1, len(request.get("calls", ()))))
-                busy.append(environment)
-            for child, reply in heard(busy, self.seconds):
+                ask(place := waiting.popleft())
+                busy.append(asked[place][0])
+            for child, reply in heard(busy):
                 if "refused" in reply:
                     raise ModelError(f"the {self.name} {reply['refused']}")
                 place = child.request
+                environment, request = asked[place]
+                if "said" in reply and not environment.is_made and "run" not in request:
+                    environment.is_made = True
+                    ask(place)
+                    continue
                 found[place] = Told(reply.get("said"), reply.get("problem", ""))
                 busy.remove(child)
                 if "problem" in reply:
-                    self.end(asked[place][0])
+                    self.end(environment)
                 on_told(place, found[place])
         return [found[place] for place in range(len(asked))]
 
     def _first_line(self, child: Child) -> Any:
-        while not (replies := heard([child], self.seconds)):
+        while not (replies := heard([child])):
             pass
         ((_, reply),) = replies
         if "refused" in reply:
-            raise ModelError(f"the {self.name} {reply['refused']}")
+            raise ModelError(f"the {self.name} {reply['refused']}{_remedy(reply['refused'])}")
         if "ready" not in reply:
             raise ModelError(f"the {self.name} has no process: {self._command[0]} must be Python 3.11 or newer, with pydantic")
         return reply["ready"]
+
+
+def _remedy(problem: str) -> str:
+    return "; import or do less there, or raise rft.seconds above that" if "took longer" in problem else ""

@@ -41,8 +41,8 @@ class Child:
     def __init__(self, output: int):
         self.output, self._read = output, b""
         self.request: int | None = None
-        self.ready, self.until_s = False, time.monotonic() + STARTING_SECONDS
-        """until_s: when it is late."""
+        self.ready, self.until_s, self.limit_s = False, time.monotonic() + STARTING_SECONDS, STARTING_SECONDS
+        """until_s: when it is late. limit_s: most seconds, for messages."""
 
     def write(self, line: bytes) -> None:
         raise NotImplementedError
@@ -52,7 +52,7 @@ class Child:
         raise NotImplementedError
 
     def ask(self, request: int, line: bytes, seconds: float) -> None:
-        self.request, self.until_s = request, time.monotonic() + seconds
+        self.request, self.until_s, self.limit_s = request, time.monotonic() + seconds, seconds
         with suppress(ConnectionError):  # it has ended, which its output says
             self.write(line)
 
@@ -68,14 +68,13 @@ class Child:
         return json.loads(line)
 
 
-def heard(children: Sequence[Child], seconds: float) -> list[tuple[Child, dict[str, Any]]]:
-    """The next replies of some children, also in the name of processes that have ended or are late; none after LOOK_SECONDS.
-    seconds: of a request, for messages."""
+def heard(children: Sequence[Child]) -> list[tuple[Child, dict[str, Any]]]:
+    """The next replies of some children, also in the name of processes that have ended or are late; none after LOOK_SECONDS."""
     pause = min(child.until_s for child in children) - time.monotonic()
     readable = select.select([child.output for child in children], [], [], min(max(0.0, pause), LOOK_SECONDS))[0]
     found: list[tuple[Child, dict[str, Any]]] = []
     for child in children:
-        problem = f"took longer than {seconds:g} s" if time.monotonic() > child.until_s else ""
+        problem = f"took longer than {child.limit_s:g} s" if time.monotonic() > child.until_s else ""
         if child.output in readable:
             try:
                 reply, problem = child.reply(), ""
@@ -156,7 +155,7 @@ class FunctionWorkers:
             for child in self._children:
                 if child.ready and child.request is None and waiting:
                     child.ask(request := waiting.popleft(), lines[request], self.seconds)
-            for child, reply in heard(self._children, self.seconds):
+            for child, reply in heard(self._children):
                 if "refused" in reply:
                     raise ModelError(f"the grader {self.name} {reply['refused']}")
                 if child.request is not None:

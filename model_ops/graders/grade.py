@@ -89,7 +89,7 @@ def _number(value: Any) -> float | None:
 
 def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:
     """One grade of the parts of `settings`. Parts that do not apply are left out; a part that failed leaves no grade."""
-    failed = next((f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem), "")
+    failed = " and ".join(f"{name}: {grade.problem}" for name, grade in grades.items() if grade.problem)
     applied = {name: grade.value for name, grade in grades.items() if grade.value is not None}
     parts = applied | {f"{name}.{part}": each for name, grade in grades.items() for part, each in grade.parts.items()}
     if failed or not applied:
@@ -118,7 +118,8 @@ class Failures:
         reasons, newest = Counter(problem for problem in self._newest if problem), len(self._newest)
         if newest >= FEWEST and reasons.total() >= MOSTLY * newest:
             said = "; ".join(f"{times:,} times {reason}" for reason, times in reasons.most_common(3))
+            mend = "mend it, or raise its `seconds`," if "took longer" in said else "mend it"
             raise ModelError(
-                f"{self.who} failed on {reasons.total():,} of {newest:,} answers: {said} (rows {', '.join(self.rows)}); mend "
-                "it and run again"
+                f"{self.who} failed on {reasons.total():,} of {newest:,} answers: {said} (rows {', '.join(self.rows)}); {mend} "
+                "and run again"
             )

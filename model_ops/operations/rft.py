@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -78,6 +78,10 @@ NOTHING = (
     "no answer was learnt, so the weights are those it began with: of {rollouts} answers {cut_rollouts} were cut at "
     "max_new_tokens, {ungraded_rollouts} had no grade, and in {equal_groups} of {asked_prompts} groups all grades were equal; "
     "raise max_new_tokens, or choose prompts that the model answers well sometimes"
+)
+ONE_GRADE = (
+    "no answer was learnt, so the weights are those it began with: {who} gave {grade:g} to all {graded} answers, and equal "
+    "grades teach nothing; see whether it tells good answers from bad ones, or choose {prompts}"
 )
 MOST_OF_THE_VARIANCE = 0.8
 """Share above which one part of a grader rules what is learnt."""
@@ -168,13 +172,29 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
             writer.write_table(table)
     whole, shares = plan.counts(), variance_shares(plan.last_grades(), settings.grader) if settings.grader else {}
     if not whole["learnt_rollouts"]:
-        progress.event("warning", message=f"rft: {NOTHING.format_map(whole)}")
+        progress.event("warning", message=f"rft: {nothing_learnt(whole, plan.values(), settings)}")
     if pleases_its_grader(whole, before, result.validation):
         progress.event("warning", message=f"rft: {PLEASES}")
     if (part := ruling_part(shares, before, result.validation)) is not None:
         progress.event("warning", message=f"rft: {RULED.format(part=part, share=shares[part])}")
     whole |= {f"variance_of_{name}": share for name, share in shares.items()}
     return result.metrics({**counts, **before, **whole, **numbers, "prompts": len(prompts)})
+
+
+def nothing_learnt(counts: Mapping[str, float], values: Sequence[float], settings: RftSettings) -> str:
+    """Why no answer was learnt. values: all grades that were given."""
+    if len(set(values)) != 1:
+        return NOTHING.format_map(counts)
+    if settings.grader is None:
+        who = (
+            f"`{'environment' if settings.environment else 'agent'}` {Path(settings.environment or settings.agent or '').name}"
+        )
+    else:
+        who = f"`grader` {' and '.join(Path(part.by).name for part in settings.grader.parts.values())}"
+    prompts = "harder prompts" if values[0] >= settings.passing_grade else "prompts that the model answers well sometimes"
+    if values[0] < settings.passing_grade and counts["cut_rollouts"]:
+        prompts += f"; {counts['cut_rollouts']} answers were cut: raise max_new_tokens if they lack their end"
+    return ONE_GRADE.format(who=who, grade=values[0], graded=len(values), prompts=prompts)
 
 
 def pleases_its_grader(counts: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> bool:

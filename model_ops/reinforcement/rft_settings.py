@@ -71,8 +71,8 @@ class RftSettings(TuningSettings):
         None,
         gt=0,
         le=86_400,
-        description="environment: most seconds of one call of its methods. agent: most seconds of an attempt, beside those in "
-        "which the model answers. Left out: 10, and 300 of an agent",
+        description="environment: most seconds of one call of its methods; making it has 60 of its own. agent: most seconds of "
+        "an attempt, beside those in which the model answers. Left out: 10, and 300 of an agent",
     )
     engine: EngineName = Field(
         "in_process",

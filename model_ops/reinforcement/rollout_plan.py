@@ -209,6 +209,11 @@ class RolloutPlan:
             found[f"{when}_tokens"] = sum(rollout.tokens for rollout in kept) / len(attempts)
         return found
 
+    def values(self) -> list[float]:
+        """Every grade that was given."""
+        each = (kept.grade.value for chunk in self.log.chunks for group in chunk.kept for kept in group)
+        return [value for value in each if value is not None]
+
     def last_grades(self) -> list[Grade]:
         """Grades of the last quarter of the chunks."""
         chunks = self.log.chunks[-max(1, len(self.log.chunks) // 4) :]

@@ -55,7 +55,8 @@ def rescored(recipe: Recipe, lake: LakeLayout, version: str | None) -> tuple[Man
             raise RescoreError(str(error)) from error
     with workbench() as connection:
         attach_parquet(connection, "rescored", registry.directory(made) / "rescored.parquet")
-        return made, rows(connection, "reporting/rescored_by_part", passing=recipe.rft.passing_grade)
+        named = {"parts": list(grader.parts), "passing": recipe.rft.passing_grade}
+        return made, rows(connection, "reporting/rescored_by_part", **named)
 
 
 def print_rescored(made: Manifest, by_part: pa.Table, format: str, console: Console) -> None:

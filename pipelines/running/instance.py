@@ -7,9 +7,13 @@ killed run would keep for ever.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -20,8 +24,11 @@ from resources.lake import LakeLayout
 from resources.launching import (
     HOST_TAG,
     PROCESS_TAG,
+    RUN_TAG,
+    SUBMITTED,
     devices,
     has_run_since,
+    is_copied,
     is_same_process,
     postgres,
 )
@@ -36,6 +43,7 @@ STARTED_AS = re.compile(r"Started process for run \(pid: (\d+)\)")
 """What Dagster writes into the history when a launched run's process begins."""
 CONTINUED = "The process of this run is gone; millrace run will continue its work."
 RETRIED = "The process of this run is gone; its finished steps are kept, and the daemon starts a new run from the others."
+SECONDS_BETWEEN_LOOKS = 10.0
 LOCK = ".opening"
 """File in the instance's folder that is locked while the instance is opened."""
 SHIPPED = Path(__file__).resolve().with_name("dagster.yaml")
@@ -106,15 +114,41 @@ def fail_dead_runs(instance: dg.DagsterInstance, launched: bool = False) -> list
         if was_launched and not (launched and _is_dead(instance, run)):
             continue
         process = run.tags.get(PROCESS_TAG)
-        if not was_launched and (
-            process is None or is_same_process(process) or run.tags.get(HOST_TAG, socket.gethostname()) != socket.gethostname()
-        ):
+        if not was_launched and (process is None or run.tags.get(HOST_TAG, socket.gethostname()) != socket.gethostname()):
+            continue
+        copied = RUN_TAG in run.tags and is_copied(Path(instance.root_directory) / SUBMITTED / run.tags[RUN_TAG])
+        if not was_launched and is_same_process(process) and not copied:
+            continue
+        if (now := instance.get_run_by_id(run.run_id)) is None or now.is_finished:  # it ended between the looks
             continue
         instance.report_run_failed(run, message=RETRIED if was_launched else CONTINUED)
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         dead.append(run.run_id)
     _free_slots_of_ended_runs(instance)
     return dead
+
+
+@contextmanager
+def failing_dead_runs(instance: dg.DagsterInstance, tell: Callable[[str], None]) -> Iterator[None]:
+    """Looks for dead runs again and again, and tells of each by its id: a step that waits for a run that is killed would wait
+    for ever."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            try:
+                for run_id in fail_dead_runs(instance):
+                    tell(run_id)
+            except Exception as error:  # a history that is locked or away is asked again
+                logging.getLogger(__name__).warning("dead runs cannot be looked for now (%s)", type(error).__name__)
+
+    thread = threading.Thread(target=look, name="dead-runs", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:

@@ -28,7 +28,7 @@ from model_ops.jobs import counted
 from model_ops.machine import end_process
 from pipelines.contract import Recipe, RecipeProblemsError, load_recipe
 from pipelines.graph import daily_partitions, definitions, first_day
-from pipelines.running.instance import fail_dead_runs, open_instance
+from pipelines.running.instance import fail_dead_runs, failing_dead_runs, open_instance
 from pipelines.running.openlineage.destination import OpenLineageError
 from pipelines.running.openlineage.run_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
@@ -136,7 +136,7 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     remember(lake, recipe.workload, request.recipe)
     instance = open_instance(lake)
     for run_id in fail_dead_runs(instance):
-        relay({"event": "note", "message": f"run {run_id[:8]} was killed; its finished steps are kept"})
+        _tell_dead(run_id)
     for other in others_running(request.folder):
         relay(
             {
@@ -150,6 +150,11 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
     chosen = _selected(graph, recipe, request.select)
     with lineage_events(os.environ, recipe, graph, lake) as events:
         return _run(request, recipe, lake, graph, chosen, instance, events)
+
+
+def _tell_dead(run_id: str) -> None:
+    message = f"run {run_id[:8]} is no longer at work on this lake (killed, or copied with it); its finished steps are kept"
+    relay({"event": "note", "message": message})
 
 
 def _at(other: Run) -> str:
@@ -259,20 +264,18 @@ def _execute(
     run_id = str(uuid.uuid4())
     listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / request.id)
     instance.add_event_listener(run_id, listener)
-    result = graph.resolve_job_def(job).execute_in_process(
-        instance=instance,
-        run_id=run_id,
-        asset_selection=keys,
-        tags={
-            **tags,
-            PROCESS_TAG: this_process(),
-            HOST_TAG: socket.gethostname(),
-            RUN_TAG: request.id,
-            **location_tags(request.recipe),
-            **NOT_RETRIED,
-        },
-        raise_on_error=False,
-    )
+    all_tags = {
+        **tags,
+        PROCESS_TAG: this_process(),
+        HOST_TAG: socket.gethostname(),
+        RUN_TAG: request.id,
+        **location_tags(request.recipe),
+        **NOT_RETRIED,
+    }
+    with failing_dead_runs(instance, _tell_dead):
+        result = graph.resolve_job_def(job).execute_in_process(
+            instance=instance, run_id=run_id, asset_selection=keys, tags=all_tags, raise_on_error=False
+        )
     if listener.interrupted:
         ended = instance.get_run_by_id(run_id)
         if ended is not None and ended.status == dg.DagsterRunStatus.FAILURE:  # of the step that a worker stopped in

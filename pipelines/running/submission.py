@@ -31,7 +31,7 @@ from pipelines.contract import Recipe, load_recipe
 from pipelines.running.outcome import Outcome, State
 from pipelines.storage import keep_submitted, lake_location, require_writable
 from resources.lake import LakeError, LakeLayout
-from resources.launching import child_environment, is_same_process, python_module
+from resources.launching import REQUEST, SUBMITTED, child_environment, is_copied, is_same_process, python_module
 
 SECONDS_BETWEEN_LOOKS = 0.2
 SECONDS_TO_START = 60
@@ -39,7 +39,7 @@ SECONDS_TO_START = 60
 process."""
 KEPT_RUNS = 50
 """Folders of ended runs that a lake keeps, newest first."""
-REQUEST, STARTED, EXIT, EVENTS, LOG = "request.json", "started.json", "exit.json", "events.jsonl", "run.log"
+STARTED, EXIT, EVENTS, LOG = "started.json", "exit.json", "events.jsonl", "run.log"
 
 
 class UnknownRunError(Misuse):
@@ -161,7 +161,7 @@ class Run:
         if began is None:
             waited = time.time() - self.folder.stat().st_mtime
             return None if waited < SECONDS_TO_START else -signal.SIGKILL
-        if is_same_process(began["process"]):
+        if is_same_process(began["process"]) and not is_copied(self.folder):
             return None
         ended = _content(self.folder / EXIT)  # it may have ended between the two checks
         return int(ended["exit_code"]) if ended else -signal.SIGKILL
@@ -204,7 +204,7 @@ class Run:
 def runs_of(lake: LakeLayout) -> Path:
     """The folder with one folder for each run that was submitted to a lake."""
     home = Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home).expanduser().absolute()
-    return home / "submitted"
+    return home / SUBMITTED
 
 
 def others_running(folder: Path) -> list[Run]:

@@ -132,6 +132,8 @@ class RunStatus:
     is_alive: bool | None
     """False if the process of a run in progress is gone; null if unknown."""
     steps: list[str]
+    is_copied: bool = False
+    """Whether its process works on the lake that this one is a copy of."""
 
 
 @dataclass
@@ -162,7 +164,7 @@ def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
 
 def _run(run: RunRecord, steps: list[str]) -> RunStatus:
     alive = run.is_alive if run.is_in_progress else False
-    return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps)
+    return RunStatus(run.run_id, run.job, run.status, run.started_at, run.ended_at, run.process, alive, steps, run.is_copied)
 
 
 def workloads_of(lake: LakeLayout) -> list[str]:

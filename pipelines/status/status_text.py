@@ -147,9 +147,10 @@ def _print_run(run: RunStatus, now: datetime, console: Console) -> None:
     at = f", at {', '.join(run.steps)}" if run.steps else ""
     process = run.process.partition("@")[0]
     if run.is_alive is False:
+        lost = "works on the lake that this one is a copy of" if run.is_copied else "is gone"
         say(
             console,
-            f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} is gone{since}{at}. "
+            f"! run {run.run_id[:8]} ({run.job}) ended without a word: its process {process} {lost}{since}{at}. "
             "millrace run continues its work.",
             "yellow",
         )

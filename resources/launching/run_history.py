@@ -10,11 +10,12 @@ takes seconds. Missing or unreadable files count as no runs.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,8 @@ PROCESS_TAG, HOST_TAG, JOB_TAG, RUN_TAG = "millrace/process", "millrace/host", "
 """Tags of a run: the stamp of its process, the machine that has it, WORKLOAD/JOB (dagster.yaml lets one run of each at a time),
 and the id of the `millrace run` it is a part of."""
 IN_PROGRESS = ("STARTED", "STARTING", "CANCELING", "QUEUED")
+SUBMITTED, REQUEST = "submitted", "request.json"
+"""In Dagster's folder: the folders of submitted runs, each with its request."""
 
 LOCATION_TAG = "dagster/code_location"
 """Dagster's own tag: the name of the code location that a run is of."""
@@ -48,6 +51,8 @@ class RunRecord:
     workload: str = ""
     submitted: str = ""
     """The `millrace run` that it is a part of; "" for none."""
+    is_copied: bool = False
+    """Whether its record came with a copy of a lake: its process works on the other lake."""
 
     @property
     def is_in_progress(self) -> bool:
@@ -57,7 +62,7 @@ class RunRecord:
     def is_alive(self) -> bool | None:
         if not self.process or self.host not in ("", socket.gethostname()):
             return None
-        return is_same_process(self.process)
+        return is_same_process(self.process) and not self.is_copied
 
 
 def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
@@ -78,6 +83,7 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
             host or "",
             (of or "").partition("/")[0],
             submitted or "",
+            bool(submitted) and is_copied(home_of(lake) / SUBMITTED / submitted),
         )
         for run_id, job, status, started, ended, process, host, of, submitted in found
     ]
@@ -110,6 +116,15 @@ def _steps(lake: LakeLayout, run_id: str) -> list[tuple[Any, ...]]:
 def home_of(lake: LakeLayout) -> Path:
     """Dagster's folder of a lake: DAGSTER_HOME."""
     return Path(os.environ.get("MILLRACE_HOME") or lake.dagster_home)
+
+
+def is_copied(folder: Path) -> bool:
+    """Whether the folder of a submitted run is a copy: its request names another folder, which exists. False with Postgres,
+    whose history does not lie in the lake."""
+    with suppress(OSError, ValueError, KeyError):
+        named = Path(json.loads((folder / REQUEST).read_text(encoding="utf-8"))["folder"])
+        return not postgres.url() and not named.samefile(folder)
+    return False
 
 
 def _rows(path: Path, query: str, **parameters: Any) -> list[tuple[Any, ...]]:

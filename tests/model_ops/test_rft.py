@@ -167,6 +167,23 @@ def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start
     assert "of 64 answers 64 were cut" in warning and "0 had no grade" in warning, "of a run too short for rounds in a row"
 
 
+def test_a_grader_that_gives_one_grade_to_all_answers_is_named(start, tmp_path):
+    (tmp_path / "rewards.py").write_text("def boolean(prompt, answer, columns):\n    return True\n")
+    grader, told = {"parts": {"boolean": {"by": f"{tmp_path / 'rewards.py'}:boolean"}}}, Told()
+    run(start, tmp_path / "out", told, grader=grader, steps=1, held_out_prompts=0)
+    [warning] = [text for text in told.said if "no answer was learnt" in text]
+    assert "`grader` rewards.py:boolean gave 1 to all 32 answers, and equal grades teach nothing" in warning
+    assert "harder prompts" in warning and "max_new_tokens" not in warning
+    two = rft.RftSettings(grader={"parts": {"a": {"by": "number"}, "b": {"by": "length"}}})
+    counts = {"rollouts": 8, "cut_rollouts": 3, "ungraded_rollouts": 2, "equal_groups": 2, "asked_prompts": 2}
+    said = rft.nothing_learnt(counts, [0.0] * 6, two)
+    assert "`grader` number and length gave 0 to all 6 answers" in said and "3 answers were cut: raise max_new_tokens" in said
+    assert "in 2 of 2 groups all grades were equal" in rft.nothing_learnt(counts, [0.0, 0.0, 1.0], two)
+    assert "`environment` envs.py:Shop gave 1" in rft.nothing_learnt(
+        counts, [1.0], rft.RftSettings(environment="/a/envs.py:Shop")
+    )
+
+
 def test_nine_prompts_of_ten_that_teach_nothing_are_a_silent_round():
     assert teach_nothing(1, 10) and teach_nothing(0, 1) and not teach_nothing(2, 10)
 

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from test_episode_conversation import CHATML, tokenizer_of
 
+import model_ops.environments.environment_processes as environment_processes
+import model_ops.graders.functions as functions
 from benchmarks.template_kinds import user
 from model_ops.environments import EnvironmentProcesses, EnvironmentRollouts, FinishedAttempts
 from model_ops.jobs.errors import ModelError
@@ -318,3 +320,26 @@ def test_a_template_without_tools_is_refused(envs, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "CHATML", CHATML.replace("m.tool_calls or []", "[]"))
     with pytest.raises(ModelError, match="has tools, and the model's chat template does not write calls"):
         play(envs, "Counter", {"a": [f"on{END}"]})
+
+
+SLOW = """
+import time
+time.sleep(1.5)
+class Slow:
+    def __init__(self): time.sleep(1.5)
+    def reset(self, row): ...
+    def reward(self): time.sleep(row_seconds)
+"""
+
+
+def test_loading_and_making_have_time_of_their_own_and_a_call_has_not(tmp_path, monkeypatch):
+    (tmp_path / "envs.py").write_text(SLOW.replace("row_seconds", "300"))
+    found, _ = play(tmp_path, "Slow", {"a": [f"on{END}"]}, seconds=1.0)
+    assert [each.grade.problem for each in found["a"]] == ["reward took longer than 1 s"]
+    monkeypatch.setattr(environment_processes, "MAKING_SECONDS", 0.5)
+    late = "envs.py:Slow cannot be made: it took longer than 1 s; import or do less there, or raise rft.seconds above that"
+    with pytest.raises(ModelError, match=late):
+        play(tmp_path, "Slow", {"a": [f"on{END}"]}, seconds=1.0)
+    monkeypatch.setattr(functions, "STARTING_SECONDS", 0.3)
+    with pytest.raises(ModelError, match=r"envs.py:Slow cannot be loaded: it took longer than 0.5 s; .* raise rft.seconds"):
+        play(tmp_path, "Slow", {"a": [f"on{END}"]}, seconds=0.5)

@@ -105,6 +105,8 @@ def test_a_part_that_does_not_apply_is_left_out_and_one_that_failed_leaves_no_gr
     assert combined({"a": Grade(0.5), "b": Grade()}, settings).value == 0.5
     failed = combined({"a": Grade(1.0), "b": Grade(problem="raised ValueError")}, settings)
     assert (failed.value, failed.parts, failed.problem) == (None, {"a": 1.0}, "b: raised ValueError")
+    both = combined({"a": Grade(problem="ended its process"), "b": Grade(problem="raised ValueError")}, settings)
+    assert both.problem == "a: ended its process and b: raised ValueError"
     assert combined({"a": Grade(), "b": Grade()}, settings) == Grade()
 
 
