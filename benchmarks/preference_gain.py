@@ -1,6 +1,6 @@
 """What preferences add to a model that knows a task halfway: held-out success of each loss over fine-tuning on the chosen side.
 
-    python -m benchmarks.preference_gain --shared ../shared               # about 40 minutes on one idle core
+    python -m benchmarks.preference_gain --shared ../shared               # about 60 minutes on one idle core
     python -m benchmarks.preference_gain --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.preference_gain --shared ../shared --search      # learning rates, on a seed of its own
 
@@ -27,6 +27,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -218,10 +220,23 @@ def interval(values: Sequence[float]) -> list[float | None]:
     return [round(each, 4) for each in (fmean(values), fmean(values) - reach, fmean(values) + reach)]
 
 
+def trial_of(house: Path, folder: Path, seed: int, quick: bool) -> dict[str, Any]:
+    """What a seed starts from, and what each method makes of it."""
+    trial = Trial(house, folder, seed, quick)
+    found = {"start": trial.success(trial.start), "pairs": len(trial.chosen_right), "chosen_right": fmean(trial.chosen_right)}
+    print(f"seed {seed}: {found}", flush=True)
+    runs = {}
+    for method in METHODS:
+        runs[method] = trial.result(method)
+        print(f"seed {seed}: {method} {runs[method]}", flush=True)
+    return {**found, "runs": runs}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shared", type=Path, default=PROJECT.parent / "shared", help="folder with models/house")
     parser.add_argument("--quick", action="store_true", help="one seed and few steps; nothing is recorded")
+    parser.add_argument("--processes", type=int, default=1, help="seeds that are learnt at once, one thread each")
     parser.add_argument("--search", action="store_true", help="prints the success of each method at each learning rate")
     given = parser.parse_args()
     torch.set_num_threads(THREADS)
@@ -236,21 +251,16 @@ def main() -> None:
                 for rate in RATES:
                     print(f"{method} {rate:g} {trial.result(method, rate)}", flush=True)
             return
-        starts, pairs, chosen_right, runs = [], [], [], {method: [] for method in METHODS}
-        for seed in SEEDS[:1] if given.quick else SEEDS:
-            trial = Trial(house, Path(name) / str(seed), seed, given.quick)
-            starts.append(trial.success(trial.start))
-            pairs.append(len(trial.chosen_right))
-            chosen_right.append(fmean(trial.chosen_right))
-            print(f"seed {seed}: start {starts[-1]:.3f}, {pairs[-1]} pairs, {chosen_right[-1]:.3f} right", flush=True)
-            for method, found in runs.items():
-                found.append(trial.result(method))
-                print(f"seed {seed}: {method} {found[-1]}", flush=True)
+        with ProcessPoolExecutor(given.processes, get_context("spawn"), torch.set_num_threads, (THREADS,)) as pool:
+            seeds = SEEDS[:1] if given.quick else SEEDS
+            waiting = [pool.submit(trial_of, house, Path(name) / str(seed), seed, given.quick) for seed in seeds]
+            found = [each.result() for each in waiting]
+    runs = {method: [of_seed["runs"][method] for of_seed in found] for method in METHODS}
     sides = {method: [run["success"] for run in found] for method, found in runs.items()}
     figures = {
-        "start": interval(starts),
-        "pairs": pairs,
-        "chosen_right": interval(chosen_right),
+        "start": interval([of_seed["start"] for of_seed in found]),
+        "pairs": [of_seed["pairs"] for of_seed in found],
+        "chosen_right": interval([of_seed["chosen_right"] for of_seed in found]),
         "success": {method: interval(values) for method, values in sides.items()},
         "gain_over_sft": {
             method: interval([one - other for one, other in zip(values, sides["sft"], strict=True)])
