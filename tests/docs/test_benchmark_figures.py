@@ -80,17 +80,8 @@ def policy_figures(r: Result) -> list[str]:
 
 
 def gain_figures(r: Result) -> list[str]:
-    methods = ("semi_online_dpo_sft", "semi_online_sft", "dpo_sft", "dpo", "kto", "apo_zero", "semi_online_dpo")
-    gains = [r("gain_over_sft", method) for method in methods]
-    shares = (r("chosen_right")[0], r("start")[0], r("success", "sft")[0])
-    return [hundredth(x) for x in (*shares, *chain.from_iterable(gains))]
-
-
-def sampler_figures(r: Result) -> list[str]:
-    arms = [r(sampler, correction) for sampler in ("w8a8", "w4a16") for correction in ("none", "icepop")]
-    ends = [r("float32", "none", "end")[0], *(arm["end"][0] for arm in arms)]
-    gains = [each for arm in arms for each in arm["gain"]]
-    return [*(f"{r(sampler, 'none', 'gap'):.3f}" for sampler in ("w8a8", "w4a16")), *(hundredth(x) for x in (*ends, *gains))]
+    gains = [r("gain_over_sft", method) for method in ("dpo", "kto", "apo_zero", "semi_online_dpo")]
+    return [hundredth(x) for x in (r("start")[0], r("success", "sft")[0], *chain.from_iterable(gains))]
 
 
 def reward_figures(source: str, r: Result) -> list[str]:
@@ -742,7 +733,7 @@ CLAIMS: list[Claim] = [
         "preference_losses",
         lambda r: largest_gaps(r.figures),
     ),
-    (PAGE, "Sorting six letters, pairs of better and worse", "preference_gain", gain_figures),
+    (PAGE, "A counting task that a model of 10M knows halfway", "preference_gain", gain_figures),
     (PAGE, "Reward model, 10M parameters", "reward_model", partial(reward_figures, "oasst")),
     (PAGE, "The same on outcomes of runs", "reward_model", partial(reward_figures, "airline")),
     (
@@ -758,7 +749,6 @@ CLAIMS: list[Claim] = [
     (PAGE, "The same with sums of two digits", "rft_learns", partial(learnt_figures, "sums")),
     (PAGE, "The same with yes, no or maybe", "rft_learns", partial(learnt_figures, "maybe")),
     (PAGE, "[Asynchronous](reinforcement.md#asynchronous) reinforcement", "async_rl", async_figures),
-    (PAGE, "The task count with answers of a quantized copy", "quantized_sampler", sampler_figures),
     (PAGE, "Rollouts with a [drafter]", "rollout_speed", rollout_figures),
     (
         PAGE,
