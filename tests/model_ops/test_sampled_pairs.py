@@ -268,7 +268,10 @@ def test_prompts_of_preference_rows_bring_their_chosen_answer(start, tmp_path):
         ({"rows": "pairs"}, "nothing reads rows"),
         ({"on_policy": {**SAMPLING, "answers": 1}}, "greater than or equal to 2"),
         ({"on_policy": {**SAMPLING, "grader": "unknown"}}, "no grader is called so"),
-        ({"on_policy": {**SAMPLING, "max_new_tokens": 300}, "max_length": 256}, "leaves no room for a prompt in max_length 256"),
+        (
+            {"on_policy": {**SAMPLING, "max_new_tokens": 300}, "max_length": 256},
+            "leaves no room for a prompt in max_length 256",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_one_sentence(given, sentence):
