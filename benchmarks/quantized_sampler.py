@@ -1,16 +1,16 @@
 """Reinforcement fine-tuning whose answers a quantized copy of the model samples, with and without a correction.
 
-    python -m benchmarks.quantized_sampler --shared ../shared               # about 20 minutes on two idle cores
+    python -m benchmarks.quantized_sampler --shared ../shared               # about 10 minutes on two idle cores
     python -m benchmarks.quantized_sampler --shared ../shared --quick       # one seed, few steps; nothing is recorded
 
-The task count of benchmarks.rft_learns, STEPS steps from one start for each seed. The model learns in float32; after each step
-the sampler's linear layers are encoded anew, by channel or group without calibration, and compute as a server computes them:
-int8 weights and activations (W8A8), or int4 weights. float32 is the sampler of the product. `gap` is the mean difference of the
+The task maybe of benchmarks.rft_learns, with its steps, from one start for each seed. The model learns in float32; after each
+step the sampler's linear layers are encoded anew, by channel or group without calibration, and compute as a server computes
+them: int8 weights and activations (W8A8), or int4 weights. float32 is the sampler of the product. `gap` is the mean difference of the
 log-probability of a token between model and sampler over the run, `outside` the share of tokens whose ratio icepop masks.
-`end` is the share of right greedy answers of the float32 model to new items, `gain` that less the one of the float32 sampler on
-the same seed, with Student's t over the seeds.
+`reward` is the mean grade of all sampled answers: how fast it learns. `end` is the share of right greedy answers of the float32
+model to new items. Gains are those less the ones of the float32 sampler on the same seed, with Student's t over the seeds.
 
-Last line: {start: [mean, low, high], SAMPLER: {CORRECTION: {end: [...], gain: [...], gap, outside, seconds, by_seed}}}.
+Last line: {start: [mean, low, high], SAMPLER: {CORRECTION: {end, end_gain, reward, reward_gain: [...], gap, ...}}}.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ from model_ops.decoding import Runner, new_runner
 from model_ops.operations import rft
 from model_ops.quantization import SCHEMES, block_layers, served_layer
 
-THREADS, STEPS = 1, 40
-FLOAT = "float32"
+TASK, THREADS, FLOAT = "maybe", 1, "float32"
 ARMS = ((FLOAT, "none"), ("w8a8", "none"), ("w8a8", "icepop"), ("w4a16", "none"), ("w4a16", "icepop"))
 
 
@@ -62,7 +61,9 @@ class Arms(Trial):
 
     def run(self) -> dict[str, Any]:
         """Arm, or `start` -> its figures."""
-        start = self.tuned(self.house, "start", self.task.items(START_ROWS, self.seed * 7), self.task.start_steps)
+        start = self.tuned(
+            self.house, "start", self.task.items(START_ROWS, self.seed * 7), self.task.start_steps, self.task.words
+        )
         found: dict[str, Any] = {"start": self.success(start)}
         inputs = {"model": start, "prompts": self.written_prompts()}
         for sampler, correction in ARMS:
@@ -73,21 +74,21 @@ class Arms(Trial):
     def learnt(self, inputs: dict[str, Path], sampler: str, correction: str) -> dict[str, float]:
         began_s, engine = time.monotonic(), "model_ops.rollouts.in_process"
         settings = {**self.rewards_settings(), "correction": correction, "schedule": "linear"}
-        settings["steps"] = 2 if self.quick else STEPS
+        settings["steps"] = 2 if self.quick else self.task.steps
         with ExitStack() as patches:
             if sampler in SCHEMES:
                 patches.enter_context(patch(f"{engine}.new_runner", partial(quantized_runner, scheme=sampler)))
                 patches.enter_context(patch(f"{engine}.InProcessEngine.exact", False))  # the canary's bound is that of bfloat16
             self._done(rft, inputs, "rft", settings)
         lines = [json.loads(line) for line in (self.folder / "rft/metrics.jsonl").read_text().splitlines()]
-        found = {name: fmean(line[name] for line in lines) for name in ("gap", "outside")}
+        found = {name: fmean(line[name] for line in lines) for name in ("gap", "outside", "reward")}
         found |= {"end": self.success(self.folder / "rft"), "seconds": time.monotonic() - began_s}
         shutil.rmtree(self.folder / "rft")
         return found
 
 
 def arms(house: Path, folder: Path, seed: int, quick: bool) -> dict[str, Any]:
-    return Arms(house, folder, "count", seed, quick).run()
+    return Arms(house, folder, TASK, seed, quick).run()
 
 
 def main() -> None:
@@ -108,8 +109,10 @@ def main() -> None:
         runs, floats = ([of_seed[arm] for of_seed in found] for arm in (f"{sampler} {correction}", f"{FLOAT} none"))
         figures.setdefault(sampler, {})[correction] = {
             "end": interval([run["end"] for run in runs]),
-            "gain": interval([run["end"] - beside["end"] for run, beside in zip(runs, floats, strict=True)]),
+            "end_gain": interval([run["end"] - beside["end"] for run, beside in zip(runs, floats, strict=True)]),
             **{name: round(fmean(run[name] for run in runs), 5) for name in ("gap", "outside")},
+            "reward": interval([run["reward"] for run in runs]),
+            "reward_gain": interval([run["reward"] - beside["reward"] for run, beside in zip(runs, floats, strict=True)]),
             "seconds": round(fmean(run["seconds"] for run in runs), 1),
             "by_seed": [round(run["end"], 3) for run in runs],
         }
