@@ -5,7 +5,7 @@
 
 The task maybe of benchmarks.rft_learns, with its steps, from one start for each seed. The model learns in float32; after each
 step the sampler's linear layers are encoded anew, by channel or group without calibration, and compute as a server computes
-them: int8 weights and activations (W8A8), or int4 weights. float32 is the sampler of the product. `gap` is the mean difference of
+them: int8 weights and activations (W8A8), or int4 weights; float32 is the product's own. `gap` is the mean difference of
 the log-probability of a token between model and sampler over the run, `outside` the share of tokens whose ratio icepop masks.
 `reward` is the mean grade of all sampled answers: how fast it learns. `end` is the share of right greedy answers of the float32
 model to new items. Gains are those less the ones of the float32 sampler on the same seed, with Student's t over the seeds.
