@@ -63,9 +63,12 @@ def arguments(parameters, asked):
         given = {name: [each] for name, each in columns.items()} | ignore
         given |= {"prompts": [asked["prompt"]], "completions": [[message]]}
     elif "solution_str" in parameters:
-        truths = [columns[name] for name in ("ground_truth", "answer") if columns.get(name) is not None]
+        held = columns.get("reward_model")  # where verl's own rows have it
+        truths = [held.get("ground_truth")] if isinstance(held, dict) else []
+        truths = [each for each in (*truths, columns.get("ground_truth"), columns.get("answer")) if each is not None]
+        extra = columns.get("extra_info")
         given = {"data_source": columns.get("data_source") or columns.get("source"), "ground_truth": (truths or [None])[0]}
-        given |= {"solution_str": text, "extra_info": columns}
+        given |= {"solution_str": text, "extra_info": {**columns, **(extra if isinstance(extra, dict) else {})}}
     elif "answer" in parameters:
         columns = {**columns, "answer_text": text, "answer_message": message}
         given = {"prompt": asked["prompt"], "answer": asked["answer"], "columns": columns}

@@ -20,6 +20,6 @@ if TYPE_CHECKING:
     from model_ops.tasks.refusal import CompliesItem, RefusesItem
     from model_ops.tasks.sandbox import FunctionFailure, call_function, isolation
     from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, pattern_problem
-    from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
+    from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -2,20 +2,24 @@
 
     run_unit_tests(item, answer, seconds=10, memory_mb=512)     # SandboxResult(passed=True, isolation="landlock 7, seccomp")
 
-The code is the last fenced block of the answer, else the whole answer. If it defines the function itself it stands alone, else
-it continues the item's prompt. HumanEval's tests define `check`, which is called with the function; other tests run by
-themselves (assert statements). sandbox.py runs tests and answer, in two processes.
+The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer. If it
+defines the function itself it stands alone, else it continues the item's prompt. HumanEval's tests define `check`, which is
+called with the function; other tests are assert statements, or functions `test_...` as pytest has them. sandbox.py runs tests
+and answer, in two processes.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Literal
 
 from model_ops.tasks.item import Item
 from model_ops.tasks.sandbox import SandboxResult, run_tests
 
-FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+FENCE = re.compile(r"```(?:(?:python|py)[\d.]*)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+RUNNING = ast.Expr | ast.Assert | ast.For | ast.While | ast.If | ast.With | ast.Try
+"""Statements that may run a test. None stands in an assignment."""
 
 
 class UnitTestsItem(Item):
@@ -31,10 +35,10 @@ class UnitTestsItem(Item):
 
 def run_unit_tests(item: UnitTestsItem, text: str, seconds: float, memory_mb: int) -> SandboxResult:
     """Whether the answer passes. Raises ModelError if this system cannot lock a process down; then nothing was run."""
-    fenced = FENCE.findall(text)
-    answer = fenced[-1] if fenced else text
-    name = re.escape(item.entry_point)
-    whole = not item.code or (bool(name) and re.search(rf"^(async\s+)?def\s+{name}\b", answer, re.MULTILINE) is not None)
+    blocks = FENCE.findall(text) or [text]
+    defines = re.compile(rf"^(async\s+)?def\s+{re.escape(item.entry_point)}\b" if item.entry_point else r"(?!)", re.MULTILINE)
+    answer = next((block for block in reversed(blocks) if defines.search(block)), blocks[-1])
+    whole = not item.code or defines.search(answer) is not None
     return run_tests(
         f"{_imports(item.code)}\n{answer}" if whole else f"{item.code}{answer}",
         item.test,
@@ -44,6 +48,40 @@ def run_unit_tests(item: UnitTestsItem, text: str, seconds: float, memory_mb: in
         entry_point=item.entry_point,
         check=bool(item.entry_point) and re.search(r"^def check\b", item.test, re.MULTILINE) is not None,
     )
+
+
+def running_tests(test: str, entry_point: str) -> str:
+    """The tests, with calls of functions `test_...` that nothing calls. Raises ValueError for tests that are not Python, or
+    that would pass whatever the answer is, because nothing runs them."""
+    try:
+        body = ast.parse(test).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"has tests that are not Python (line {getattr(error, 'lineno', None) or 1})") from error
+    functions = {each.name: each for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    if (check := functions.get("check")) is not None and entry_point:
+        if isinstance(check, ast.AsyncFunctionDef):
+            raise ValueError("has an async `check`, which nothing awaits: make it a plain function")
+        return test
+    statements = [each for each in body if isinstance(each, RUNNING) and not _is_guarded(each)]
+    called = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+    names = [name for name in functions if name.startswith("test") and name not in called]
+    for name in names:
+        needed = len(functions[name].args.args) - len(functions[name].args.defaults)
+        if needed or isinstance(functions[name], ast.AsyncFunctionDef):
+            raise ValueError(f"has a test {name} that is async or takes parameters, which nothing gives")
+    if not names and not statements:
+        raise ValueError(
+            "has tests that nothing runs: write assert statements, functions test_... without parameters, or `check` with an "
+            "`entry_point`"
+        )
+    return "\n".join([test, "", *(f"{name}()" for name in names)]) if names else test
+
+
+def _is_guarded(statement: ast.stmt) -> bool:
+    """Whether nothing of it runs here: `if __name__ == ...`, or a docstring."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
 
 
 def _compiles(code: str) -> bool:

@@ -90,7 +90,7 @@ def check_suite(kind: str, name: str, settings: EvalSettings) -> list[CheckFindi
         if size > SUITE_BYTES:
             return [ok(check, f"{size / 1e6:,.0f} MB; not read now")]
         with tempfile.TemporaryDirectory(prefix="millrace-check-") as folder:
-            items = build_eval_suite({name: settings}, Path(folder))[name]
+            items = build_eval_suite({name: settings}, Path(folder), keep_keys=kind == "tasks")[name]
     except SourceError as error:
         return [problem(check, str(error), "name a file or a pattern of JSON lines, one item each (docs/data.md)")]
     except EvalSuiteError as error:

@@ -81,7 +81,7 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path, keep_keys: bo
     tasks: list[dict[str, Any]] = []
     counts = {}
     for suite, settings in sorted(evals.items()):
-        before = len(items)
+        before, tasks_before = len(items), len(tasks)
         kind: str = settings.format
         accepted = _accepted_calls(settings.answers) if settings.answers else {}
         for number, (place, record) in enumerate(records(settings.uri), start=1):
@@ -96,6 +96,11 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path, keep_keys: bo
         counts[suite] = len(items) - before
         if not counts[suite]:
             raise EvalSuiteError(f"{suite}: {settings.uri} holds no items")
+        if keep_keys and len(tasks) == tasks_before:
+            raise EvalSuiteError(
+                f"{suite}: {settings.uri} has nothing that verifies an answer as `task: {settings.task}`; set `task` to what "
+                "its records bring, such as number or exact"
+            )
     output.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(items, schema=EVAL_ITEMS), output / "items.parquet", compression="zstd")
     write_text(output / "tasks.jsonl", "".join(f"{json_text(task)}\n" for task in tasks))

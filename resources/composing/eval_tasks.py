@@ -39,6 +39,7 @@ from model_ops.tasks import (
     RegexItem,
     UnitTestsItem,
     final_number,
+    running_tests,
 )
 
 Task = Literal[
@@ -168,9 +169,13 @@ def _json_types(schema: Any) -> Any:
 
 
 def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
-    entry_point = record.get("entry_point")
-    entry_point = entry_point if isinstance(entry_point, str) and entry_point.isidentifier() else ""
-    test = _text(record, "test", "tests")
+    entry_point = record.get("entry_point") or ""
+    if not isinstance(entry_point, str) or (entry_point and not entry_point.isidentifier()):
+        raise EvalTaskError("has an `entry_point` that is no name of a function")
+    try:
+        test = running_tests(_text(record, "test", "tests"), entry_point)
+    except ValueError as error:
+        raise EvalTaskError(str(error)) from error
     if not entry_point:  # a task in words
         return UnitTestsItem(**shared, test=test)
     messages = [{"role": "user", "content": CODE_REQUEST.format(prompt=prompt.rstrip())}]

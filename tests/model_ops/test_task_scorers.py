@@ -11,7 +11,7 @@ from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.refusal import CompliesItem, RefusesItem, refused, score_refusal
 from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, score_exact, score_number, score_regex
-from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests
+from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 from resources.lake import run, workbench
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
@@ -160,6 +160,20 @@ def test_a_program_stands_alone_or_continues_its_prompt():
     ):
         assert run_unit_tests(item, answer, 20, 512).passed
     assert not run_unit_tests(item, "    return x", 20, 512).passed
+    used = "```python3\ndef f(x):\n    return x + 1\n```\nUse it:\n```python\nprint(f(1))\n```"
+    assert run_unit_tests(item, used, 20, 512).passed, "the block that defines it, not the last one"
+
+
+def test_functions_of_pytest_run():
+    test = running_tests(
+        "import math\ndef test_f(x=1):\n    assert f(x) == 2\ndef test_g():\n    assert f(2) == 3\ntest_g()", ""
+    )
+    assert test.endswith("test_g()\n\ntest_f()")
+    item = UnitTestsItem(**SHARED, test=test)
+    assert run_unit_tests(item, "def f(x):\n    return x + 1", 20, 512).passed
+    assert not run_unit_tests(item, "def f(x):\n    return 3", 20, 512).passed
+    for same in ("assert f(1)", "def check(f):\n    pass", "for x in range(3):\n    assert f(x)"):
+        assert running_tests(same, "f") == same
 
 
 def test_intervals_of_scores():

@@ -56,6 +56,9 @@ def bad(answer):
 
 def strange(x, y):
     return 1
+
+def indexed(data_source, solution_str, ground_truth, extra_info):
+    return float(extra_info["index"]) if solution_str == ground_truth else 0.0
 """
 PROBLEMS = {
     "raises": "raised KeyError in line 21",
@@ -103,6 +106,8 @@ def test_a_function_of_trl_gets_lists_and_its_none_does_not_apply(rewards):
 
 
 def test_a_function_of_verl_gets_the_generated_text_and_its_score_is_the_grade(rewards):
+    held = {"reward_model": {"ground_truth": "<think>t</think>x"}, "extra_info": {"index": 7}, "answer": "y"}
+    assert values(rewards, "indexed", group("x", **held))[0][0].value == 7.0
     ((right, wrong),) = values(rewards, "compute_score", group("x", "y", answer="<think>t</think>x", source="s", n=3))
     assert (right.value, right.parts) == (1.0, {"score": 1.0, "acc": 1.0, "n": 3.0})
     assert wrong.value == 0.0

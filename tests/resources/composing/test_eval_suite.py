@@ -154,6 +154,17 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
         ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
         ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
         ({"prompt": "p"}, "unit_tests", "needs `test`"),
+        ({"prompt": "p", "test": "x = 1\ndef check(f:"}, "unit_tests", "tests that are not Python .line 2"),
+        ({"prompt": "p", "test": "def check(f):\n    assert f(2) == 8"}, "unit_tests", "tests that nothing runs"),
+        ({"prompt": "p", "test": "class T(unittest.TestCase): pass"}, "unit_tests", "tests that nothing runs"),
+        (
+            {"prompt": "p", "test": "'of f'\ndef a(): pass\nif __name__ == '__main__':\n    a()"},
+            "unit_tests",
+            "tests that nothing runs",
+        ),
+        ({"prompt": "p", "test": "def test_a(tmp_path): pass"}, "unit_tests", "test_a that is async or takes parameters"),
+        ({"prompt": "p", "test": "async def check(f): pass", "entry_point": "f"}, "unit_tests", "async `check`"),
+        ({"prompt": "p", "test": "assert f(1)", "entry_point": "two words"}, "unit_tests", "no name of a function"),
         ({"prompt": "p"}, "function_call", "needs `function`"),
     ],
 )

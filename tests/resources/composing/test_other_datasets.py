@@ -15,7 +15,7 @@ from resources.composing.dataset_settings import (
     DatasetSettings,
     RlPromptSettings,
 )
-from resources.composing.eval_suite import EvalSettings, build_eval_suite
+from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.composing.rl_prompts import build_rl_prompts
 from resources.curating.cleaning import clean
 from resources.curating.curation import CurationSettings, Decontamination
@@ -84,6 +84,9 @@ def test_prompts_with_verifiers_from_logs_and_files_without_evaluation_items(tab
     [row] = pq.read_table(tmp_path / "records" / "train.parquet").to_pylist()
     assert json.loads(row["messages"]) == line.pop("messages")
     assert json.loads(row["verifier"]) == {"kind": "record", "record": line}
+    settings = RlPromptSettings(tasks={"x": EvalSettings(uri=str(tmp_path / "records.jsonl"))})
+    with pytest.raises(EvalSuiteError, match="nothing that verifies an answer as `task: auto`; set `task`"):
+        build_rl_prompts(tables, "none", tmp_path / "auto", settings, ALL, items, Decontamination())
     with pytest.raises(DatasetError, match="no prompt with data to verify an answer for training"):
         build_rl_prompts(
             tables, "other", tmp_path / "s", RlPromptSettings(), ALL, tmp_path / "suite" / "items.parquet", Decontamination()
