@@ -61,7 +61,7 @@ def test_what_is_set_stays_set_under_every_preset(stage):
         "weight_decay": 0.0,
         "gradient_clip": 3.0,
         "checkpoint_every": 7,
-        "max_length": 99,
+        "max_length": 999,
         "tokens_per_step": 77,
     }
     resolved = of(stage, preset="thorough", steps=5, **chosen).resolved()
