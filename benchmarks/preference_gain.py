@@ -64,7 +64,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "semi_online_dpo_sft": {"loss": BOTH, "learning_rate": 3e-4},
     "semi_online_sft": {"loss": [{"dpo": 1e-9}, {"sft": 1.0}], "learning_rate": 3e-4},
 }
-"""Each at the best rate of `--search`."""
+"""sft and the semi-online ones at the best rate of a search on SEARCH_SEED, the others at that of an earlier task."""
 GRADES = """
 def places(prompt, answer, columns):
     right, said = sorted(prompt[-1]["content"].partition(": ")[2].split()), answer.split()

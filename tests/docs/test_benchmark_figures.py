@@ -80,8 +80,10 @@ def policy_figures(r: Result) -> list[str]:
 
 
 def gain_figures(r: Result) -> list[str]:
-    gains = [r("gain_over_sft", method) for method in ("dpo", "kto", "apo_zero", "semi_online_dpo")]
-    return [hundredth(x) for x in (r("start")[0], r("success", "sft")[0], *chain.from_iterable(gains))]
+    methods = ("semi_online_dpo_sft", "semi_online_sft", "dpo_sft", "dpo", "kto", "apo_zero", "semi_online_dpo")
+    gains = [r("gain_over_sft", method) for method in methods]
+    shares = (r("chosen_right")[0], r("start")[0], r("success", "sft")[0])
+    return [hundredth(x) for x in (*shares, *chain.from_iterable(gains))]
 
 
 def reward_figures(source: str, r: Result) -> list[str]:
@@ -733,7 +735,7 @@ CLAIMS: list[Claim] = [
         "preference_losses",
         lambda r: largest_gaps(r.figures),
     ),
-    (PAGE, "A counting task that a model of 10M knows halfway", "preference_gain", gain_figures),
+    (PAGE, "Sorting six letters, pairs of better and worse", "preference_gain", gain_figures),
     (PAGE, "Reward model, 10M parameters", "reward_model", partial(reward_figures, "oasst")),
     (PAGE, "The same on outcomes of runs", "reward_model", partial(reward_figures, "airline")),
     (
