@@ -252,6 +252,12 @@ def test_prompts_of_preference_rows_bring_their_chosen_answer(start, tmp_path):
     (prompt,), counts = read_sampled_prompts(tmp_path, tokenizer, 64)
     assert prompt.row_id == "a" and prompt.columns["chosen"]["content"] == "4" and prompt.columns["reason"] == "edited"
     assert counts == {"repeated_prompts": 1, "unrenderable_prompts": 0, "long_prompts": 1}
+    states = [{"kind": "record", "record": {"seed": seed}} for seed in (1, 2, 2)]
+    games = [{"row_id": f"g{n}", "messages": asked, "verifier": json.dumps(state)} for n, state in enumerate(states)]
+    (tmp_path / "games").mkdir()
+    pq.write_table(pa.Table.from_pylist(games), tmp_path / "games/train.parquet")
+    played, counts = read_sampled_prompts(tmp_path / "games", tokenizer, 64)
+    assert [each.row_id for each in played] == ["g0", "g1"] and counts["repeated_prompts"] == 1, "each record is a state"
     with pytest.raises(ModelError, match=r"no prompt that leaves room for answers .*long_prompts 3"):
         read_sampled_prompts(tmp_path, tokenizer, 2)
     pq.write_table(pa.Table.from_pylist([{**rows[0], "prompt": "no json"}]), tmp_path / "train.parquet")
