@@ -23,9 +23,7 @@ from resources.workshop import Workshop
     code_version=source_digest("resources/endpoints/endpoints.py", "resources/endpoints/approvals.py")[:12],
 )
 def endpoint(
-    context: dg.AssetExecutionContext,
-    workshop: dg.ResourceParam[Workshop],
-    release_settings: dg.ResourceParam[ReleaseSettings],
+    context: dg.AssetExecutionContext, workshop: dg.ResourceParam[Workshop], release_settings: dg.ResourceParam[ReleaseSettings]
 ) -> Iterator[dg.MaterializeResult]:
     """The release that this workload's servers load (champion), the previous champion, and the candidate.
 

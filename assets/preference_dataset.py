@@ -5,13 +5,7 @@ import dagster as dg
 from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
-from resources.composing import (
-    DatasetSettings,
-    PreferenceSettings,
-    TaughtAnswers,
-    TeacherSettings,
-    build_preferences,
-)
+from resources.composing import DatasetSettings, PreferenceSettings, TaughtAnswers, TeacherSettings, build_preferences
 from resources.curating import CurationSettings
 from resources.digests import source_digest
 from resources.stages import ModelPolicy

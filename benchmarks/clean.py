@@ -50,7 +50,7 @@ TOOLS = json.dumps(
                 "description": "Looks an order up by its number.",
                 "parameters": {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]},
             },
-        },
+        }
     ]
 )
 

@@ -36,12 +36,7 @@ class Datatrove:
     distribution = "datatrove"
 
     def __init__(self) -> None:
-        from datatrove.pipeline.dedup import (
-            MinhashDedupBuckets,
-            MinhashDedupCluster,
-            MinhashDedupFilter,
-            MinhashDedupSignature,
-        )
+        from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
         from datatrove.pipeline.dedup.minhash import MinhashConfig
         from datatrove.pipeline.filters import GopherRepetitionFilter, LambdaFilter, LanguageFilter
         from datatrove.pipeline.formatters import PIIFormatter

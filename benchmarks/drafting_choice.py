@@ -46,14 +46,7 @@ from benchmarks.vllm_server import vllm_server
 from model_ops.answering.served import ServedAcceptance, ServedMeasure, ServedModel, measure_served
 from model_ops.decoding.prompts import render_prompt
 from model_ops.drafting.acceptance import tau_of
-from model_ops.drafting.drafting_choice import (
-    P99_ABOVE,
-    MeasuredDrafting,
-    Rate,
-    break_even,
-    choose_in_server,
-    varying,
-)
+from model_ops.drafting.drafting_choice import P99_ABOVE, MeasuredDrafting, Rate, break_even, choose_in_server, varying
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.drafting.lookup import replay
 from model_ops.drafting.ngram import NgramIndex
@@ -151,9 +144,7 @@ class Run:
         }
 
     def _by_turns(
-        self,
-        draftings: Sequence[Drafting],
-        as_if_tau: float | None = None,
+        self, draftings: Sequence[Drafting], as_if_tau: float | None = None
     ) -> dict[Drafting, dict[Cell, ServedMeasure]]:
         """Every workload, concurrency and half, in one server for each drafting. as_if_tau: of those that draft."""
         started = time.monotonic()

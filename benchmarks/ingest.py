@@ -105,8 +105,7 @@ def _expected(logs: Path) -> int:
     import duckdb
 
     return duckdb.execute(
-        "select sum(greatest(coalesce(len(response.choices), 0), 1)) from read_json($files)",
-        {"files": f"{logs}/**/*.gz"},
+        "select sum(greatest(coalesce(len(response.choices), 0), 1)) from read_json($files)", {"files": f"{logs}/**/*.gz"}
     ).fetchall()[0][0]
 
 

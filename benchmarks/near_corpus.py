@@ -155,14 +155,7 @@ def true_pairs(texts: list[str], threshold: float, size: int = 5) -> Truth:
     in_prefix = np.arange(len(values)) - offsets[:-1][owner] < prefix[owner]
     with duckdb.connect() as connection:
         connection.register(
-            "prefixes",
-            pa.table(
-                {
-                    "gram": values[in_prefix],
-                    "document": owner[in_prefix],
-                    "length": lengths[owner[in_prefix]],
-                }
-            ),
+            "prefixes", pa.table({"gram": values[in_prefix], "document": owner[in_prefix], "length": lengths[owner[in_prefix]]})
         )
         candidates = connection.sql(
             "select distinct a.document as a, b.document as b from prefixes as a join prefixes as b using (gram) "

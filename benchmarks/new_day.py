@@ -44,11 +44,7 @@ from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 
 DAYS = 31
-PARTS = {
-    "decontamination": "_decontaminate",
-    "near_duplicates": "_find_near_duplicates",
-    "curated_rows": "write_rows",
-}
+PARTS = {"decontamination": "_decontaminate", "near_duplicates": "_find_near_duplicates", "curated_rows": "write_rows"}
 SETTINGS = CurationSettings()
 
 

@@ -152,11 +152,9 @@ def _ours(model: Any, groups: list[list[tuple[Rollout, float]]], name: str) -> t
         learnt = []
         for rollout, advantage in group:
             length = len(rollout.tokens)
-            scale, share = {
-                "token": (1.0, 1.0),
-                "rollout": (1 / length, 1 / length),
-                "constant": (1.0, LONGEST / length),
-            }[OF_LOSS[name][1]]
+            scale, share = {"token": (1.0, 1.0), "rollout": (1 / length, 1 / length), "constant": (1.0, LONGEST / length)}[
+                OF_LOSS[name][1]
+            ]
             learnt.append(LearntRollout(rollout, number, advantage, scale, share))
             number += 1
         documents += group_documents(f"{place}", learnt, True, 10**6)

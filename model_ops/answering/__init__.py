@@ -15,13 +15,7 @@ if TYPE_CHECKING:
     from model_ops.answering.endpoint_settings import EndpointSettings, plain_address
     from model_ops.answering.openai_api import AGAIN, LONGEST_PAUSE_S, MissingKeyError, OpenAiApi, key_in
     from model_ops.answering.sample_settings import GENERATED_WITH, SampleSettings
-    from model_ops.answering.sampling_parameters import (
-        GREEDY_BELOW,
-        PENALTIES,
-        Sampling,
-        sampling_of,
-        server_defaults,
-    )
+    from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
     from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served
     from model_ops.answering.served_answers import EarlierAnswers, LoggedTokenIds, ServedAnswers
     from model_ops.answering.settings import GenerateSettings

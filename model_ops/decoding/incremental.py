@@ -193,10 +193,7 @@ class IncrementalModel:
 
     @torch.no_grad()
     def forward(
-        self,
-        ids: Int[Tensor, "rows tokens"],
-        cache: RaggedCache,
-        capture: Sequence[int] = (),
+        self, ids: Int[Tensor, "rows tokens"], cache: RaggedCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 

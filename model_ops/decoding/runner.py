@@ -78,10 +78,7 @@ class Runner(Protocol):
         """Takes a cache that nobody reads any more."""
 
     def forward(
-        self,
-        ids: Int[Tensor, "rows tokens"],
-        cache: DecodingCache,
-        capture: Sequence[int] = (),
+        self, ids: Int[Tensor, "rows tokens"], cache: DecodingCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
 

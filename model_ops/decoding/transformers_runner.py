@@ -164,10 +164,7 @@ class RaggedModel(TransformersRunner):
         return LayerCache(len(self.layers), rows, self.dtype, self.device)
 
     def forward(
-        self,
-        ids: Int[Tensor, "rows tokens"],
-        cache: LayerCache,
-        capture: Sequence[int] = (),
+        self, ids: Int[Tensor, "rows tokens"], cache: LayerCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 
@@ -288,10 +285,7 @@ class StatefulModel(TransformersRunner):
         return StateCache(rows, self.device)
 
     def forward(
-        self,
-        ids: Int[Tensor, "rows tokens"],
-        cache: StateCache,
-        capture: Sequence[int] = (),
+        self, ids: Int[Tensor, "rows tokens"], cache: StateCache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any).
 

@@ -11,12 +11,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.evaluation import measurement, row_tables
-    from model_ops.evaluation.drafting_measurements import (
-        drafter_gain_low,
-        drafter_low,
-        measured_draftings,
-        replayed_draftings,
-    )
+    from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
     from model_ops.evaluation.measurement import (
         AS_LOGGED,
         CHAMPION,

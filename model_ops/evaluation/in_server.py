@@ -43,15 +43,7 @@ from model_ops.evaluation.measurement import (
     in_a_server,
 )
 from model_ops.evaluation.recovery_interval import loss_increase_interval
-from model_ops.evaluation.served_forms import (
-    Form,
-    drafter_serving,
-    drafting_form,
-    drafting_forms,
-    forms,
-    held_out_texts,
-    serve,
-)
+from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores

@@ -10,9 +10,7 @@ LIKELIHOOD_ROWS = pa.schema(
     [
         ("row_id", pa.string()),
         column(
-            "model",
-            pa.string(),
-            description="the compared model: base, sft, student, quantized, target, reference, champion",
+            "model", pa.string(), description="the compared model: base, sft, student, quantized, target, reference, champion"
         ),
         column("nll_sum", pa.float64(), description="sum of the negative log-likelihood of the answer's tokens, in nats"),
         column("tokens", pa.int64(), description="tokens of the answer"),

@@ -41,7 +41,7 @@ class GraderPart(Settings):
 
     by: str = Field(
         description=f"Who grades: {', '.join(NAMES)}, a function of a file, as rewards.py:grade, or a grader in "
-        "OpenAI's JSON form, as grader.json",
+        "OpenAI's JSON form, as grader.json"
     )
     weight: float = Field(
         1.0, ge=-1e6, le=1e6, description="What its grade is multiplied by in a sum. Below 0: a high grade is bad"

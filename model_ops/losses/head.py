@@ -114,10 +114,7 @@ def products(hidden: Tensor, head: Head) -> Tensor:
 
 
 def chunked_head(
-    hidden: Float[Tensor, "rows hidden"],
-    head: Head,
-    rows_loss: RowsLoss,
-    chunk_rows: int | None = None,
+    hidden: Float[Tensor, "rows hidden"], head: Head, rows_loss: RowsLoss, chunk_rows: int | None = None
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:
     """(sum of a loss over rows of logits, differentiable in `hidden` and the head; loss of each row, not differentiable)."""
     return _ChunkedHead.apply(*_arguments(hidden, head, rows_loss, chunk_rows))

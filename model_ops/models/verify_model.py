@@ -139,11 +139,7 @@ def expected_shapes(config: Mapping[str, Any]) -> Shapes:
     return shapes
 
 
-def compare_shapes(
-    expected: Shapes,
-    tensors: Mapping[str, TensorHeader],
-    optional: set[str] = frozenset(),
-) -> list[Defect]:
+def compare_shapes(expected: Shapes, tensors: Mapping[str, TensorHeader], optional: set[str] = frozenset()) -> list[Defect]:
     """A problem for each tensor that is missing, of another shape, or unexpected."""
     problems = []
     for name, shape in expected.items():

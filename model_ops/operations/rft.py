@@ -53,14 +53,7 @@ from model_ops.reinforcement import (
 )
 from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import (
-    ROLLOUT_ROWS,
-    GradedAnswers,
-    RolloutLog,
-    RolloutMaker,
-    SampledPrompt,
-    read_sampled_prompts,
-)
+from model_ops.rollouts import ROLLOUT_ROWS, GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
 from model_ops.training import load_to_tune, save_tuned, train
 

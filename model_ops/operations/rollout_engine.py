@@ -35,15 +35,7 @@ from model_ops.rollouts import (
     copy_merged,
     decoding_twin,
 )
-from model_ops.serving import (
-    NotRunnable,
-    ServerFailed,
-    dtype_words,
-    lora_flags,
-    program_of,
-    running_server,
-    server_environment,
-)
+from model_ops.serving import NotRunnable, ServerFailed, dtype_words, lora_flags, program_of, running_server, server_environment
 from model_ops.speculators import architecture_of, load_draft_model
 from model_ops.training import TuningSettings
 

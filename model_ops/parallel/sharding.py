@@ -62,7 +62,7 @@ OF_MODEL_TYPE: Mapping[str, tuple[tuple[str, Axes], ...]] = {
     "gpt_oss": (  # its expert matrices are transposed: inputs first
         (r"mlp\.experts\.gate_up_proj", ("expert", "embed", "mlp")),
         (r"mlp\.experts\.down_proj", ("expert", "mlp", "embed")),
-    ),
+    )
 }
 """Patterns by architecture, tried before PATTERNS."""
 

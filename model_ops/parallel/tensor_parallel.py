@@ -158,10 +158,7 @@ def _compact(part: DTensor) -> DTensor:
 
 
 def _local_parameters(
-    module: nn.Module,
-    own: Mapping[str, Sharding | None],
-    mesh: TensorMesh,
-    config: Any = None,
+    module: nn.Module, own: Mapping[str, Sharding | None], mesh: TensorMesh, config: Any = None
 ) -> dict[str, Tensor | None]:
     parts: dict[str, Tensor | None] = _local_parts(module)
     for name, sharding in own.items():

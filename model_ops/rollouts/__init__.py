@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from model_ops.rollouts.in_process import InProcessEngine, RolloutDrafting, Sampler, copy_merged, decoding_twin
     from model_ops.rollouts.mesh_engine import MeshEngine
     from model_ops.rollouts.prompts import SampledPrompt, read_sampled_prompts
-    from model_ops.rollouts.rollout import (
-        NOT_SAMPLED,
-        Engine,
-        Rollout,
-        RolloutMaker,
-        Sampled,
-        Tokens,
-        last_of_attempts,
-    )
+    from model_ops.rollouts.rollout import NOT_SAMPLED, Engine, Rollout, RolloutMaker, Sampled, Tokens, last_of_attempts
     from model_ops.rollouts.rollout_log import RolloutChunk, RolloutLog, RolloutOutcome, read_rollout, written_rollout
     from model_ops.rollouts.rollout_rows import RESCORED_ROWS, ROLLOUT_ROWS
     from model_ops.rollouts.vllm_engine import VllmEngine, VllmServer

@@ -58,12 +58,7 @@ class EngineProcess:
         if self._process is None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    self.COMMAND,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    start_new_session=True,
+                    self.COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
                 )
             with suppress(BrokenPipeError):  # its output says that it has ended
                 self._process.stdin.write(self._first_line)

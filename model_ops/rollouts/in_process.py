@@ -44,11 +44,7 @@ class InProcessEngine:
     """An Engine, and a Sampler that takes the present weights at each call. eos_ids: tokens that end an answer."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        eos_ids: Collection[int],
-        settings: SamplingSettings,
-        drafting: RolloutDrafting | None = None,
+        self, model: nn.Module, eos_ids: Collection[int], settings: SamplingSettings, drafting: RolloutDrafting | None = None
     ):
         self.model, self.eos_ids, self.settings, self.drafting = model, frozenset(eos_ids), settings, drafting
         self._twin: nn.Module | None = None

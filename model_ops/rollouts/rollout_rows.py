@@ -11,9 +11,7 @@ ROLLOUT_ROWS = pa.schema(
         ("row_id", pa.string()),
         ("interaction_ids", pa.list_(pa.string())),
         column(
-            "step",
-            pa.int64(),
-            description="optimizer steps before its round, which metrics.jsonl learns from `step + 1` on",
+            "step", pa.int64(), description="optimizer steps before its round, which metrics.jsonl learns from `step + 1` on"
         ),
         column("answer", pa.int64(), description="number of its attempt among those at the prompt, from 0"),
         column("last", pa.bool_(), description="whether no further rollout of the attempt follows: one row of each attempt"),

@@ -38,12 +38,7 @@ from model_ops.speculators.losses.training_loss import SpeculatorLoss, measure_a
 from model_ops.speculators.registry import ARCHITECTURES, AnySpeculatorSettings
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.draft_inputs import check_answers, check_target
-from model_ops.speculators.states.draft_vocabulary import (
-    choose_draft_vocabulary,
-    count_answers,
-    coverage_report,
-    forced_ids,
-)
+from model_ops.speculators.states.draft_vocabulary import choose_draft_vocabulary, count_answers, coverage_report, forced_ids
 from model_ops.speculators.states.hidden_states import AnswerRow, HiddenStates, OnlineStates, read_answers
 from model_ops.speculators.states.speculator_batches import SpeculatorPlan, StateSource
 from model_ops.speculators.states.state_budget import StateChoice, choose_states

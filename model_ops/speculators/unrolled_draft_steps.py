@@ -104,10 +104,7 @@ class Lines:
 
 
 def first_step(
-    model: RepeatedBody,
-    lines: Lines,
-    cos: Tensor,
-    sin: Tensor,
+    model: RepeatedBody, lines: Lines, cos: Tensor, sin: Tensor
 ) -> tuple[Float[Tensor, "queries hidden"], list[tuple[Tensor, Tensor]]]:
     """Step 0, from the target's states: outputs of the body inside the windows, and each layer's keys and values of all
     entries. Layers before the last are computed at every entry, because the next layer's keys need their outputs."""

@@ -87,12 +87,7 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
 def _hub(name: str, revision: str | None) -> Path | CheckFinding:
     """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
     from model_ops.operations import TAKEN
 

@@ -12,9 +12,7 @@ PANEL = "Reference"
 
 
 @app.command(rich_help_panel=PANEL)
-def schema(
-    markdown: Annotated[bool, typer.Option(help="print the reference of all keys (Markdown) instead")] = False,
-) -> None:
+def schema(markdown: Annotated[bool, typer.Option(help="print the reference of all keys (Markdown) instead")] = False) -> None:
     """Prints the JSON schema of recipes, for completion and checks in an editor."""
     from pipelines.contract import Recipe, as_text, json_schema, reference
 

@@ -249,11 +249,7 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
         )
 
 
-MERGED = {
-    REINFORCED: "model trained on rewards",
-    PREFERRED: "model trained on preferences",
-    TRAINED: "fine-tuned model",
-}
+MERGED = {REINFORCED: "model trained on rewards", PREFERRED: "model trained on preferences", TRAINED: "fine-tuned model"}
 """Words of `merge.models` -> the model."""
 
 

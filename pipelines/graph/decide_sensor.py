@@ -24,17 +24,7 @@ import dagster as dg
 
 from pipelines.contract import Recipe
 from pipelines.graph.job_definitions import TRAIN
-from resources.deciding import (
-    Decision,
-    DecisionRun,
-    Decisions,
-    RecipeFacts,
-    Work,
-    decide,
-    pulse,
-    quiet_hold,
-    settle_decision,
-)
+from resources.deciding import Decision, DecisionRun, Decisions, RecipeFacts, Work, decide, pulse, quiet_hold, settle_decision
 from resources.lake import LakeError, LakeLayout
 from resources.launching import postgres
 from stores.mirror.no_mirror import NoMirror

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipelines.contract import RecipeProblemsError, load_recipe
-from pipelines.keeping.dagster_servers import (
-    UiError,
-    daemon_command,
-    require_port,
-    server_environment,
-    webserver_command,
-)
+from pipelines.keeping.dagster_servers import UiError, daemon_command, require_port, server_environment, webserver_command
 from pipelines.keeping.keeper import Server
 from pipelines.keeping.launched_runs import end_launched_runs
 from resources.endpoints import workloads_with_endpoints

@@ -11,14 +11,7 @@ from pathlib import Path
 
 from pipelines.contract import Recipe, RecipeProblemsError, load_recipe
 from pipelines.storage import last_run
-from resources.deciding import (
-    Decision,
-    Decisions,
-    RequestError,
-    Requests,
-    RetrainingRequest,
-    preview,
-)
+from resources.deciding import Decision, Decisions, RequestError, Requests, RetrainingRequest, preview
 from resources.lake import LakeLayout
 
 

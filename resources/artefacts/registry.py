@@ -42,17 +42,7 @@ from resources.manifests import (
 from stores.in_use import hold, let_go
 from stores.mirror.bucket import Conflict
 
-ENVIRONMENT = (
-    "dagster",
-    "duckdb",
-    "deltalake",
-    "numpy",
-    "pyarrow",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "transformers",
-)
+ENVIRONMENT = ("dagster", "duckdb", "deltalake", "numpy", "pyarrow", "safetensors", "tokenizers", "torch", "transformers")
 
 
 @dataclass(frozen=True)

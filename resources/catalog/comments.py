@@ -177,9 +177,7 @@ MADE = {
         "step": "training step; null: of the artefact as a whole",
         "value": "the number; true is 1, false is 0",
     },
-    "metrics_lines": {
-        "line": "the line, as JSON",
-    },
+    "metrics_lines": {"line": "the line, as JSON"},
     "nodes": {
         "path": "its directory in the lake; null for tables and external files",
         "is_current": "whether it is the current version; null for tables and external files",
@@ -202,18 +200,9 @@ MADE = {
         "version": "the parent's version; of tables and files, the first digits of their digest",
         "digest": "digest of the parent's content",
     },
-    "lineage_nodes": {
-        "kind": "dataset, model, release, table or external",
-        "name": "name",
-    },
-    "view_files": {
-        "relation": "name of the view",
-    },
-    "relations": {
-        "relation": "its name; of a macro with parameters",
-        "kind": "table, view or macro",
-        "comment": "description",
-    },
+    "lineage_nodes": {"kind": "dataset, model, release, table or external", "name": "name"},
+    "view_files": {"relation": "name of the view"},
+    "relations": {"relation": "its name; of a macro with parameters", "kind": "table, view or macro", "comment": "description"},
     "relation_columns": {
         "relation": "name of the table or view",
         "column_name": "name of the column",
@@ -338,10 +327,7 @@ MADE = {
 
 _ANY_DATASET = ("sft_dataset", "preference_dataset", "rl_prompts", "interactions")
 """What any other dataset has rows of."""
-_OF_VIEWS = {
-    "split": "train, validation or test; else the name of the row's file",
-    "version": MADE["artefacts"]["version"],
-}
+_OF_VIEWS = {"split": "train, validation or test; else the name of the row's file", "version": MADE["artefacts"]["version"]}
 """Columns that the views of datasets add to the files' own."""
 
 

@@ -95,9 +95,7 @@ REQUESTS = pa.schema(
         ),
         column("sample", pa.int32(), description="number of the answer to its row's prompt, from 0"),
         column(
-            "score",
-            pa.float64(),
-            description="the verifier's score, 0 to 1, of a judge 1 to 10; null if it was not verified",
+            "score", pa.float64(), description="the verifier's score, 0 to 1, of a judge 1 to 10; null if it was not verified"
         ),
         column("kept", pa.bool_(), description="whether the row is learnt with this answer"),
         column("failure", pa.string(), description="why the answer cannot be used or was rejected; null otherwise"),

@@ -119,11 +119,7 @@ def curate(
 
 
 def _decontaminate(
-    connection: duckdb.DuckDBPyConnection,
-    tables: Tables,
-    workload: str,
-    settings: CurationSettings,
-    eval_items: Path | None,
+    connection: duckdb.DuckDBPyConnection, tables: Tables, workload: str, settings: CurationSettings, eval_items: Path | None
 ) -> dict[str, dict[str, int]]:
     items = read_eval_items(eval_items)
     if not settings.decontamination.enabled or not len(items):
@@ -170,10 +166,7 @@ def _suspect_sets(connection: duckdb.DuckDBPyConnection, sets: ShingleFile, sett
 
 
 def _find_semantic_duplicates(
-    connection: duckdb.DuckDBPyConnection,
-    settings: CurationSettings,
-    output: Path,
-    embed: Callable[[Path], np.ndarray] | None,
+    connection: duckdb.DuckDBPyConnection, settings: CurationSettings, output: Path, embed: Callable[[Path], np.ndarray] | None
 ) -> None:
     """Creates `semantic_duplicates` (place, best, similarity): remaining rows whose meaning a better row already has.
 

@@ -122,12 +122,7 @@ def _payback(hours: float, gain: Estimate, seen: Evidence, settings: DecideSetti
 
 
 def _why_not(
-    action: Action,
-    cause: RetrainingCause,
-    seen: Evidence,
-    option: Option,
-    facts: RecipeFacts,
-    unknown: Sequence[str] = (),
+    action: Action, cause: RetrainingCause, seen: Evidence, option: Option, facts: RecipeFacts, unknown: Sequence[str] = ()
 ) -> str:
     settings = facts.decide
     if seen.missing and not (cause.request is not None and action == "full"):

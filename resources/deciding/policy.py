@@ -113,11 +113,7 @@ def _with_held_schedule(seen: Evidence, facts: RecipeFacts, decisions: Sequence[
 
 
 def preview(
-    request: RetrainingRequest,
-    lake: LakeLayout,
-    facts: RecipeFacts,
-    decisions: Sequence[Decision],
-    now: datetime,
+    request: RetrainingRequest, lake: LakeLayout, facts: RecipeFacts, decisions: Sequence[Decision], now: datetime
 ) -> tuple[Decision, str]:
     """What would be decided about a request if it was made now, and the sentence about what would hold it; "" if nothing
     would."""

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from resources.endpoints.endpoint_log import EndpointLog, EndpointLogEntry, EndpointLogError
     from resources.endpoints.endpoints import Aliases, Endpoint, EndpointError, standing, workloads_with_endpoints
     from resources.endpoints.release_checks import disagreements, recheck, recheck_unsigned, superseded
-    from resources.endpoints.rollback import (
-        champions_before,
-        roll_back,
-        rollback_of,
-        rollback_target,
-        taint_of,
-    )
+    from resources.endpoints.rollback import champions_before, roll_back, rollback_of, rollback_target, taint_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -122,10 +122,7 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
         1 - healthy <= MOST_FAILED,
         "more than that is an error of the producer: fix it before training on the rest",
     )
-    return [
-        _drafter(found, usable, about, volume, health),
-        _student(found, usable, about, volume, health),
-    ]
+    return [_drafter(found, usable, about, volume, health), _student(found, usable, about, volume, health)]
 
 
 def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck, health: ThresholdCheck) -> Verdict:

@@ -70,11 +70,7 @@ def slice_files(tables: Tables, name: str, workload: str, days: Sequence[date] |
 
 
 def attach_slice(
-    connection: duckdb.DuckDBPyConnection,
-    tables: Tables,
-    name: str,
-    workload: str,
-    days: Sequence[date] | None = None,
+    connection: duckdb.DuckDBPyConnection, tables: Tables, name: str, workload: str, days: Sequence[date] | None = None
 ) -> None:
     """Makes a workload's rows of a table readable under the table's name; no rows if there is no table yet."""
     files = [] if days is not None and not days else slice_files(tables, name, workload, days)
@@ -82,11 +78,7 @@ def attach_slice(
 
 
 def attach_files(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    schema: pa.Schema,
-    files: Sequence[str],
-    partitions: Sequence[str] = (),
+    connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, files: Sequence[str], partitions: Sequence[str] = ()
 ) -> None:
     """Makes Parquet files readable as the view `name`, with the schema's columns; a column that older files lack is null."""
     if not files:

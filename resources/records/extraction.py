@@ -307,18 +307,7 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
 
 
 _APART = frozenset(
-    (
-        "otlp",
-        "capture_note",
-        "log_lines",
-        "vllm",
-        "vllm_lines",
-        "tokens",
-        "text",
-        "oasst",
-        "trajectories",
-        "preferences",
-    )
+    ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
 )
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
 _OWN = {

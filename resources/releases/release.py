@@ -291,10 +291,7 @@ def erased_rows(lake: LakeLayout, release: Release) -> int:
 
 def _part(manifest: Manifest) -> Part:
     return Part(
-        path=f"models/{manifest.name}/{manifest.version}",
-        name=manifest.name,
-        version=manifest.version,
-        digest=manifest.digest,
+        path=f"models/{manifest.name}/{manifest.version}", name=manifest.name, version=manifest.version, digest=manifest.digest
     )
 
 

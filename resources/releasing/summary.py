@@ -229,10 +229,7 @@ class Summary:
                 ]
             )
         return ReportSection(
-            LOSSES,
-            ["model", "loss (nats/token)", "perplexity", "weights", "version"],
-            rows,
-            self._recovery_note(),
+            LOSSES, ["model", "loss (nats/token)", "perplexity", "weights", "version"], rows, self._recovery_note()
         )
 
     def _quantization(self) -> list[ReportSection]:

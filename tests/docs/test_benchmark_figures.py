@@ -729,12 +729,7 @@ CLAIMS: list[Claim] = [
         for kind in ("dpo", "kto")
         for workload, length in (("airline", "long"), ("oasst", "short"))
     ),
-    (
-        PAGE,
-        "15 preference losses",
-        "preference_losses",
-        lambda r: largest_gaps(r.figures),
-    ),
+    (PAGE, "15 preference losses", "preference_losses", lambda r: largest_gaps(r.figures)),
     (PAGE, "Sorting six letters, pairs of better and worse", "preference_gain", gain_figures),
     (PAGE, "Reward model, 10M parameters", "reward_model", partial(reward_figures, "oasst")),
     (PAGE, "The same on outcomes of runs", "reward_model", partial(reward_figures, "airline")),

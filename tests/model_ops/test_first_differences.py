@@ -4,13 +4,7 @@ import pytest
 import torch
 from tiny_models import write_target
 
-from model_ops.evaluation.token_scores import (
-    bfloat16_step,
-    difference_at,
-    first_differences,
-    scored_model,
-    tie_bound,
-)
+from model_ops.evaluation.token_scores import bfloat16_step, difference_at, first_differences, scored_model, tie_bound
 from model_ops.models.model_directory import load_model
 
 

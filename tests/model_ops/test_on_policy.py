@@ -11,13 +11,7 @@ from model_ops.documents.documents import Branch, Document
 from model_ops.documents.packing import PackedPlan
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped
-from model_ops.objectives.on_policy import (
-    OnPolicyPlan,
-    SampledBatch,
-    answer_starts,
-    drawn_prompt,
-    sampled_steps,
-)
+from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answer_starts, drawn_prompt, sampled_steps
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings

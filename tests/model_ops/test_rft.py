@@ -88,11 +88,7 @@ ADAPTER = {"learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"method": "lora", **ADAPTER},
-        pytest.param({"method": "qlora", **ADAPTER}, marks=pytest.mark.thorough),
-    ],
+    [{}, {"method": "lora", **ADAPTER}, pytest.param({"method": "qlora", **ADAPTER}, marks=pytest.mark.thorough)],
     ids=["full", "lora", "qlora"],
 )
 def test_it_learns_what_the_verifier_likes(start, tmp_path, settings):

@@ -52,16 +52,10 @@ CHANGES = {
         (SANDBOX,),
     ),
     "built-in names come from the answer": Change(
-        "model_ops/tasks/two_sides.py",
-        'wanted -= own | set(dir(builtins)) | {""}',
-        'wanted -= own | {""}',
-        (SANDBOX,),
+        "model_ops/tasks/two_sides.py", 'wanted -= own | set(dir(builtins)) | {""}', 'wanted -= own | {""}', (SANDBOX,)
     ),
     "programs may fork": Change(
-        "model_ops/tasks/sandbox_child.py",
-        "(SET_BITS, 0, 1, CLONE_THREAD)",
-        "(SET_BITS, 0, 0, CLONE_THREAD)",
-        (SANDBOX,),
+        "model_ops/tasks/sandbox_child.py", "(SET_BITS, 0, 1, CLONE_THREAD)", "(SET_BITS, 0, 0, CLONE_THREAD)", (SANDBOX,)
     ),
     # graders
     "F1 of common n-grams is half": Change(
@@ -71,16 +65,10 @@ CHANGES = {
         (OPENAI_GRADER,),
     ),
     "short texts have no brevity penalty": Change(
-        "model_ops/graders/text_similarity.py",
-        "min(0.0, 1 - len(wanted) / len(own))",
-        "0.0",
-        (OPENAI_GRADER,),
+        "model_ops/graders/text_similarity.py", "min(0.0, 1 - len(wanted) / len(own))", "0.0", (OPENAI_GRADER,)
     ),
     "names that a formula does not know are 0": Change(
-        "model_ops/graders/openai_grader.py",
-        "return values[name]",
-        "return values.get(name, 0.0)",
-        (OPENAI_GRADER,),
+        "model_ops/graders/openai_grader.py", "return values[name]", "return values.get(name, 0.0)", (OPENAI_GRADER,)
     ),
     "places of a ranking count twice": Change(
         "model_ops/graders/group_judges.py",
@@ -157,16 +145,10 @@ CHANGES = {
         ("model_ops/environments/test_agent_rollouts.py",),
     ),
     "text that looks like a number becomes one": Change(
-        "model_ops/tasks/call_forms.py",
-        '    if "string" in kinds:\n        return text\n',
-        "",
-        (CALL_FORMS,),
+        "model_ops/tasks/call_forms.py", '    if "string" in kinds:\n        return text\n', "", (CALL_FORMS,)
     ),
     "a call without its end is read": Change(
-        "model_ops/tasks/call_forms.py",
-        "if any(each.strip() for each in beside):",
-        "if False:",
-        (CALL_FORMS,),
+        "model_ops/tasks/call_forms.py", "if any(each.strip() for each in beside):", "if False:", (CALL_FORMS,)
     ),
     "one of several calls that cannot be read is left out": Change(
         "model_ops/tasks/call_forms.py",
@@ -181,10 +163,7 @@ CHANGES = {
         (CALL_FORMS,),
     ),
     "a verifier grades records": Change(
-        "model_ops/graders/built_in.py",
-        'kind in ("judge", "record")',
-        'kind in ("judge",)',
-        (GRADERS,),
+        "model_ops/graders/built_in.py", 'kind in ("judge", "record")', 'kind in ("judge",)', (GRADERS,)
     ),
     "parts of an attempt count as attempts": Change(
         "model_ops/reinforcement/advantages.py",
@@ -200,22 +179,13 @@ CHANGES = {
         (ASYNCHRONOUS,),
     ),
     "a continued run forgets what waits for its first step": Change(
-        "model_ops/reinforcement/asynchronous_plan.py",
-        "if chunk.round >= number:",
-        "if chunk.round > number:",
-        (ASYNCHRONOUS,),
+        "model_ops/reinforcement/asynchronous_plan.py", "if chunk.round >= number:", "if chunk.round > number:", (ASYNCHRONOUS,)
     ),
     "prompts that are being answered are asked again": Change(
-        "model_ops/reinforcement/asynchronous_plan.py",
-        "self._pool.see(prompt, [])",
-        "pass",
-        (ASYNCHRONOUS,),
+        "model_ops/reinforcement/asynchronous_plan.py", "self._pool.see(prompt, [])", "pass", (ASYNCHRONOUS,)
     ),
     "an engine looks for weights between answers only": Change(
-        "model_ops/rollouts/in_flight.py",
-        "if self._exchange() and hasattr",
-        "if False and hasattr",
-        (ASYNCHRONOUS,),
+        "model_ops/rollouts/in_flight.py", "if self._exchange() and hasattr", "if False and hasattr", (ASYNCHRONOUS,)
     ),
     "the probe is read at temperature 1": Change(
         "model_ops/rollouts/in_flight.py",
@@ -230,16 +200,10 @@ CHANGES = {
         (ASYNCHRONOUS,),
     ),
     "other weights of an engine are only noted": Change(
-        "model_ops/rollouts/engine_processes.py",
-        "if self.exact and not self.gap",
-        "if False and not self.gap",
-        (ASYNCHRONOUS,),
+        "model_ops/rollouts/engine_processes.py", "if self.exact and not self.gap", "if False and not self.gap", (ASYNCHRONOUS,)
     ),
     "stale answers are not corrected": Change(
-        "model_ops/reinforcement/rft_settings.py",
-        '("tis" if self.max_staleness else "none")',
-        '"none"',
-        (ASYNCHRONOUS,),
+        "model_ops/reinforcement/rft_settings.py", '("tis" if self.max_staleness else "none")', '"none"', (ASYNCHRONOUS,)
     ),
     "ages are counted from the step after": Change(
         "model_ops/reinforcement/rollout_batches.py",
@@ -276,10 +240,7 @@ CHANGES = {
         "sql/reporting.sql", "where grade is not null and last\n", "where grade is not null\n", (ROLLOUT_SECTION,)
     ),
     "an old mean is of answers without a new grade": Change(
-        "sql/reporting.sql",
-        "coalesce(avg(old) filter (where new is not null), avg(old))",
-        "avg(old)",
-        (RESCORE,),
+        "sql/reporting.sql", "coalesce(avg(old) filter (where new is not null), avg(old))", "avg(old)", (RESCORE,)
     ),
     "a function that its file lacks is found in the run": Change(
         "pipelines/contract/places.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
@@ -321,10 +282,7 @@ CHANGES = {
         (POLICY_LOSSES,),
     ),
     "leave one out counts the rollout itself": Change(
-        "model_ops/reinforcement/advantages.py",
-        "(count / (count - 1))",
-        "1.0",
-        (POLICY_LOSSES,),
+        "model_ops/reinforcement/advantages.py", "(count / (count - 1))", "1.0", (POLICY_LOSSES,)
     ),
     "a rollout without a grade counts as 0": Change(
         "model_ops/reinforcement/advantages.py",
@@ -339,10 +297,7 @@ CHANGES = {
         (POLICY_LOSSES,),
     ),
     "a masked token stays in the denominator": Change(
-        "model_ops/reinforcement/policy_loss.py",
-        "batch.shares[kept] * (weights > 0)",
-        "batch.shares[kept]",
-        (RFT,),
+        "model_ops/reinforcement/policy_loss.py", "batch.shares[kept] * (weights > 0)", "batch.shares[kept]", (RFT,)
     ),
     "the loss forgets the temperature": Change(
         "model_ops/reinforcement/policy_loss.py",
@@ -351,22 +306,13 @@ CHANGES = {
         (RFT,),
     ),
     "log-probabilities of the sampler are one token late": Change(
-        "model_ops/reinforcement/rollout_batches.py",
-        "np.roll(values, -1)",
-        "np.roll(values, 0)",
-        (RFT,),
+        "model_ops/reinforcement/rollout_batches.py", "np.roll(values, -1)", "np.roll(values, 0)", (RFT,)
     ),
     "a group's branches begin one token early": Change(
-        "model_ops/reinforcement/rollout_batches.py",
-        "Branch(len(prompt) - 1,",
-        "Branch(len(prompt) - 2,",
-        (RFT,),
+        "model_ops/reinforcement/rollout_batches.py", "Branch(len(prompt) - 1,", "Branch(len(prompt) - 2,", (RFT,)
     ),
     "dr_grpo divides by the rollout's own length": Change(
-        "model_ops/reinforcement/rollout_plan.py",
-        "self.settings.max_new_tokens / tokens)",
-        "1.0)",
-        (RFT,),
+        "model_ops/reinforcement/rollout_plan.py", "self.settings.max_new_tokens / tokens)", "1.0)", (RFT,)
     ),
     "long answers are rewarded": Change(
         "model_ops/reinforcement/rollout_plan.py",
@@ -375,28 +321,16 @@ CHANGES = {
         (RFT,),
     ),
     "the canary is deaf": Change(
-        "model_ops/reinforcement/rollout_plan.py",
-        "if not found <= most:",
-        "if not found <= 1e9:",
-        (RFT,),
+        "model_ops/reinforcement/rollout_plan.py", "if not found <= most:", "if not found <= 1e9:", (RFT,)
     ),
     "outside float32 other weights are learnt from": Change(
-        "model_ops/reinforcement/rollout_plan.py",
-        "(float(gaps.nanmean()), FAR_GAP)",
-        "(0.0, FAR_GAP)",
-        (ENGINES,),
+        "model_ops/reinforcement/rollout_plan.py", "(float(gaps.nanmean()), FAR_GAP)", "(0.0, FAR_GAP)", (ENGINES,)
     ),
     "a server's cache of prompts outlives its weights": Change(
-        "model_ops/rollouts/vllm_engine.py",
-        '"cache_salt": f"{self._run}-{self._syncs}"',
-        '"cache_salt": self._run',
-        (ENGINES,),
+        "model_ops/rollouts/vllm_engine.py", '"cache_salt": f"{self._run}-{self._syncs}"', '"cache_salt": self._run', (ENGINES,)
     ),
     "a server samples at its own temperature": Change(
-        "model_ops/rollouts/vllm_engine.py",
-        '"temperature": self.settings.temperature,',
-        '"temperature": 1.0,',
-        (ENGINES,),
+        "model_ops/rollouts/vllm_engine.py", '"temperature": self.settings.temperature,', '"temperature": 1.0,', (ENGINES,)
     ),
     "old adapters stay in the server": Change(
         "model_ops/rollouts/vllm_engine.py",
@@ -435,10 +369,7 @@ CHANGES = {
         (RFT_SCHEDULES,),
     ),
     "an entropy of 0.05 is watched at 0.005": Change(
-        "model_ops/reinforcement/rollout_watch.py",
-        "LEAST_ENTROPY = 0.05",
-        "LEAST_ENTROPY = 0.005",
-        (RFT_WATCH,),
+        "model_ops/reinforcement/rollout_watch.py", "LEAST_ENTROPY = 0.05", "LEAST_ENTROPY = 0.005", (RFT_WATCH,)
     ),
     "a continued run forgets its first entropy": Change(
         "model_ops/reinforcement/rollout_watch.py",
@@ -453,22 +384,13 @@ CHANGES = {
         (RFT_WATCH,),
     ),
     "a part rules whatever held-out answers do": Change(
-        "model_ops/operations/rft.py",
-        "and is_flat(before, after) else None",
-        "else None",
-        (RFT,),
+        "model_ops/operations/rft.py", "and is_flat(before, after) else None", "else None", (RFT,)
     ),
     "answers that pass now count as failing": Change(
-        "sql/reporting.sql",
-        "new >= $passing and old < $passing",
-        "new < $passing and old < $passing",
-        (RESCORE,),
+        "sql/reporting.sql", "new >= $passing and old < $passing", "new < $passing and old < $passing", (RESCORE,)
     ),
     "new grades are written over the old ones": Change(
-        "model_ops/operations/rescore.py",
-        '"old_grade": row["grade"],',
-        '"old_grade": grade.value,',
-        (RESCORE,),
+        "model_ops/operations/rescore.py", '"old_grade": row["grade"],', '"old_grade": grade.value,', (RESCORE,)
     ),
     "packages take the texts of rollouts": Change(
         "resources/signing/release_signature.py",
@@ -477,16 +399,10 @@ CHANGES = {
         (RESCORE,),
     ),
     "answers that nothing verifies are learnt": Change(
-        "resources/composing/teachers/settings.py",
-        '"drop" if self.kind == "verifier" else "keep"',
-        '"keep"',
-        (REJECTION,),
+        "resources/composing/teachers/settings.py", '"drop" if self.kind == "verifier" else "keep"', '"keep"', (REJECTION,)
     ),
     "hard prompts count as easy": Change(
-        "sql/reporting.sql",
-        "when rate < 0.25 then",
-        "when rate > 0.75 then",
-        (ROLLOUT_SECTION,),
+        "sql/reporting.sql", "when rate < 0.25 then", "when rate > 0.75 then", (ROLLOUT_SECTION,)
     ),
     "the best answers are the worst": Change(
         "sql/reporting.sql",
@@ -495,22 +411,13 @@ CHANGES = {
         (ROLLOUT_SECTION,),
     ),
     "solved prompts are asked as often as others": Change(
-        "model_ops/reinforcement/prompt_pool.py",
-        "SELDOM = 0.2",
-        "SELDOM = 1.0",
-        (RFT,),
+        "model_ops/reinforcement/prompt_pool.py", "SELDOM = 0.2", "SELDOM = 1.0", (RFT,)
     ),
     "prompts that teach nothing are not replaced": Change(
-        "model_ops/reinforcement/rollout_plan.py",
-        "else min(wanted - useful, most - asked)",
-        "else 0",
-        (RFT,),
+        "model_ops/reinforcement/rollout_plan.py", "else min(wanted - useful, most - asked)", "else 0", (RFT,)
     ),
     "the effective sample size forgets the spread of ratios": Change(
-        "model_ops/reinforcement/policy_loss.py",
-        "mine.sum().square() / mine",
-        "mine.sum() * len(mine) / mine",
-        (RFT,),
+        "model_ops/reinforcement/policy_loss.py", "mine.sum().square() / mine", "mine.sum() * len(mine) / mine", (RFT,)
     ),
     "parts of a held-out attempt count as attempts": Change(
         "model_ops/reinforcement/held_out_rollouts.py",
@@ -531,10 +438,7 @@ CHANGES = {
         (GRADERS,),
     ),
     "a grader that fails late is judged by its early answers": Change(
-        "model_ops/graders/grade.py",
-        "deque[str](maxlen=NEWEST)",
-        "deque[str]()",
-        (GRADERS,),
+        "model_ops/graders/grade.py", "deque[str](maxlen=NEWEST)", "deque[str]()", (GRADERS,)
     ),
     "a set of Python is an argument of a call": Change(
         "model_ops/tasks/answer_message.py",
@@ -580,16 +484,10 @@ CHANGES = {
         (SCORED_PAIRS,),
     ),
     "one session counts as many": Change(
-        "model_ops/evaluation/scored_pairs.py",
-        "binomial > 0 and len(counts) > 1",
-        "binomial > 0",
-        (SCORED_PAIRS,),
+        "model_ops/evaluation/scored_pairs.py", "binomial > 0 and len(counts) > 1", "binomial > 0", (SCORED_PAIRS,)
     ),
     "a reward model's gate looks at the middle of the interval": Change(
-        "model_ops/evaluation/scored_pairs.py",
-        'held["low"] < wanted',
-        'held["value"] < wanted',
-        (SCORED_PAIRS,),
+        "model_ops/evaluation/scored_pairs.py", 'held["low"] < wanted', 'held["value"] < wanted', (SCORED_PAIRS,)
     ),
     "a reward model that missed its gate grades": Change(
         "model_ops/rewards/reward_record.py",
@@ -605,10 +503,7 @@ CHANGES = {
         (PREFERENCE_LOSSES,),
     ),
     "robust DPO divides by too much": Change(
-        "model_ops/preferences/preference_losses.py",
-        "/ (1 - 2 * wrong)",
-        "/ (1 - wrong)",
-        (PREFERENCE_LOSSES,),
+        "model_ops/preferences/preference_losses.py", "/ (1 - 2 * wrong)", "/ (1 - wrong)", (PREFERENCE_LOSSES,)
     ),
     "KTO measures from below zero": Change(
         "model_ops/preferences/preference_losses.py",
@@ -635,22 +530,13 @@ CHANGES = {
         (PREFERENCE,),
     ),
     "bco shifts by the rewards of another loss": Change(
-        "model_ops/preferences/preference.py",
-        "self._of_shift * (numbers",
-        "(numbers",
-        (PREFERENCE,),
+        "model_ops/preferences/preference.py", "self._of_shift * (numbers", "(numbers", (PREFERENCE,)
     ),
     "a label that two processes read counts twice": Change(
-        "model_ops/preferences/reference_log_probs.py",
-        "readers.clamp(min=1)",
-        "readers.clamp(max=1)",
-        (PREFERENCE,),
+        "model_ops/preferences/reference_log_probs.py", "readers.clamp(min=1)", "readers.clamp(max=1)", (PREFERENCE,)
     ),
     "a doubtful label is taken for a sure one": Change(
-        "model_ops/preferences/preference.py",
-        "1 - batch.confidence[chosen]",
-        "batch.confidence[chosen]",
-        (PREFERENCE,),
+        "model_ops/preferences/preference.py", "1 - batch.confidence[chosen]", "batch.confidence[chosen]", (PREFERENCE,)
     ),
     "the last token that both answers share is no target of the rejected one": Change(
         "model_ops/preferences/preference_documents.py",
@@ -659,10 +545,7 @@ CHANGES = {
         ("model_ops/test_preference_documents.py", PREFERENCE),
     ),
     "a token past the shorter answer begins one early": Change(
-        "model_ops/preferences/preference_batches.py",
-        "np.cumsum(mask) > shorter",
-        "np.cumsum(mask) >= shorter",
-        (PREFERENCE,),
+        "model_ops/preferences/preference_batches.py", "np.cumsum(mask) > shorter", "np.cumsum(mask) >= shorter", (PREFERENCE,)
     ),
     "the reference's log-probabilities have the wrong sign": Change(
         "model_ops/preferences/reference_log_probs.py",
@@ -671,10 +554,7 @@ CHANGES = {
         (PREFERENCE,),
     ),
     "a row's gradient is not scaled by its coefficient": Change(
-        "model_ops/losses/head.py",
-        "unit.mul_(upstream[:, None])",
-        "unit",
-        ("model_ops/training/test_linear_cross_entropy.py",),
+        "model_ops/losses/head.py", "unit.mul_(upstream[:, None])", "unit", ("model_ops/training/test_linear_cross_entropy.py",)
     ),
     # preferences
     "a user votes for every pair of a prompt": Change(
@@ -699,10 +579,7 @@ CHANGES = {
         "sql/composing/preferences.sql", "avg(difference) / greatest(2,", "avg(difference) / greatest(1,", (PAIR_RULES,)
     ),
     "a pair is in the less protected split": Change(
-        "sql/composing/preference_rows.sql",
-        "least(better.place, worse.place)",
-        "greatest(better.place, worse.place)",
-        (PAIRS,),
+        "sql/composing/preference_rows.sql", "least(better.place, worse.place)", "greatest(better.place, worse.place)", (PAIRS,)
     ),
     "a held-out pair names sessions of training": Change(
         "sql/composing/preference_rows.sql",
@@ -723,10 +600,7 @@ CHANGES = {
         ("resources/deciding/test_options.py",),
     ),
     "a refusal is right for harmless requests": Change(
-        "model_ops/tasks/refusal.py",
-        'item.kind == "refuses"',
-        'item.kind == "complies"',
-        ("model_ops/test_task_scorers.py",),
+        "model_ops/tasks/refusal.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
     ),
     # packing
     "the first label of a document is the token itself": Change(
@@ -749,10 +623,7 @@ CHANGES = {
         (DISPATCH,),
     ),
     "CUDA's softmax scale is a tenth higher": Change(
-        "model_ops/tensors/varlen_kernel.py",
-        "False,\n        scale=scale,",
-        "False,\n        scale=1.1 * scale,",
-        (DISPATCH,),
+        "model_ops/tensors/varlen_kernel.py", "False,\n        scale=scale,", "False,\n        scale=1.1 * scale,", (DISPATCH,)
     ),
     "CUDA's gradients take another scale": Change(
         "model_ops/tensors/varlen_kernel.py",
@@ -898,34 +769,19 @@ CHANGES = {
     ),
     # graders, sampled pairs
     "a grader that failed says 0": Change(
-        "model_ops/graders/grade.py",
-        "return Grade(None, parts, failed)",
-        "return Grade(0.0, parts)",
-        (GRADERS,),
+        "model_ops/graders/grade.py", "return Grade(None, parts, failed)", "return Grade(0.0, parts)", (GRADERS,)
     ),
     "a row with nothing to verify is wrong": Change(
-        "model_ops/graders/built_in.py",
-        "[Grade() if item is None else",
-        "[Grade(0.0) if item is None else",
-        (GRADERS,),
+        "model_ops/graders/built_in.py", "[Grade() if item is None else", "[Grade(0.0) if item is None else", (GRADERS,)
     ),
     "a grade may be no number": Change(
-        "model_ops/graders/grade.py",
-        "if not all(map(math.isfinite, parts.values())):",
-        "if not parts:",
-        (GRADERS,),
+        "model_ops/graders/grade.py", "if not all(map(math.isfinite, parts.values())):", "if not parts:", (GRADERS,)
     ),
     "parts of a grade have no weight": Change(
-        "model_ops/graders/grade.py",
-        "settings.parts[name].weight * each",
-        "each",
-        (GRADERS,),
+        "model_ops/graders/grade.py", "settings.parts[name].weight * each", "each", (GRADERS,)
     ),
     "a judge that prefers a place goes on": Change(
-        "model_ops/graders/pairwise_judge.py",
-        "most >= OF_A_PLACE *",
-        "most > 2 *",
-        (GRADERS,),
+        "model_ops/graders/pairwise_judge.py", "most >= OF_A_PLACE *", "most > 2 *", (GRADERS,)
     ),
     "a cut answer is chosen": Change(
         "model_ops/preferences/sampled_rounds.py",
@@ -934,28 +790,16 @@ CHANGES = {
         (SAMPLED,),
     ),
     "the second worst is rejected": Change(
-        "model_ops/preferences/sampled_rounds.py",
-        "min(graded, key=value)",
-        "sorted(graded, key=value)[1]",
-        (SAMPLED,),
+        "model_ops/preferences/sampled_rounds.py", "min(graded, key=value)", "sorted(graded, key=value)[1]", (SAMPLED,)
     ),
     "a tie is learnt": Change(
-        "model_ops/preferences/sampled_rounds.py",
-        "<= least_difference else",
-        "< least_difference else",
-        (SAMPLED,),
+        "model_ops/preferences/sampled_rounds.py", "<= least_difference else", "< least_difference else", (SAMPLED,)
     ),
     "the reference is the present model": Change(
-        "model_ops/training/start_weights.py",
-        "parameter.data, kept.data = kept.data, parameter.data",
-        "pass",
-        (SAMPLED,),
+        "model_ops/training/start_weights.py", "parameter.data, kept.data = kept.data, parameter.data", "pass", (SAMPLED,)
     ),
     "answers come without the adapter": Change(
-        "model_ops/rollouts/in_process.py",
-        "left.pop(name).copy_(weight)",
-        "left.pop(name).copy_(own[name])",
-        (RFT,),
+        "model_ops/rollouts/in_process.py", "left.pop(name).copy_(weight)", "left.pop(name).copy_(own[name])", (RFT,)
     ),
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(

@@ -7,14 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model_ops.drafting.acceptance import (
-    AcceptanceRow,
-    is_looping,
-    length_bucket,
-    paired_gain,
-    summarize,
-    tau_interval,
-)
+from model_ops.drafting.acceptance import AcceptanceRow, is_looping, length_bucket, paired_gain, summarize, tau_interval
 
 
 def row(row_id, forwards, accepted_at, **labels):

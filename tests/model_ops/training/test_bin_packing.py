@@ -84,18 +84,7 @@ def test_a_row_is_filled_where_best_fit_leaves_room():
 
 @pytest.mark.parametrize(
     "lengths",
-    [
-        [],
-        [0],
-        [0, 0, 0],
-        [7],
-        [10] * 5,
-        [0, 10, 0, 10],
-        [1] * 1_000,
-        [5_001] * 50,
-        [3_400] * 50,
-        [2_501, 7_499] * 40,
-    ],
+    [[], [0], [0, 0, 0], [7], [10] * 5, [0, 10, 0, 10], [1] * 1_000, [5_001] * 50, [3_400] * 50, [2_501, 7_499] * 40],
     ids=lambda lengths: f"{len(lengths)} of {sorted(set(lengths))}",
 )
 def test_odd_cases(lengths):

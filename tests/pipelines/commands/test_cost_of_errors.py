@@ -32,11 +32,7 @@ def test_to_show_rows_of_no_lake_imports_nothing_heavy(tmp_path):
 
 def assert_cheap(lake, code, words):
     done = subprocess.run(
-        [sys.executable, "-c", CALL, *words, "--lake", str(lake)],
-        cwd=PROJECT,
-        text=True,
-        capture_output=True,
-        timeout=120,
+        [sys.executable, "-c", CALL, *words, "--lake", str(lake)], cwd=PROJECT, text=True, capture_output=True, timeout=120
     )
     assert done.stdout.splitlines()[-1:] == [f"{code} []"], done.stderr
     assert done.stderr.startswith("millrace: "), done.stderr

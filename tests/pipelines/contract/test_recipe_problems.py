@@ -137,10 +137,7 @@ def said(folder, more):
         ),
         ("speculator: {architecture: dflash, anchors: 0}", "speculator.anchors: it holds 0; give a whole number of at least 1"),
         ("gates: {recovery: 0.9}", "gates: there is no such key; did you mean release.gates?"),
-        (
-            "judge: {model: m}",
-            "judge: there is no such key; did you mean curation.judge?",
-        ),
+        ("judge: {model: m}", "judge: there is no such key; did you mean curation.judge?"),
         ("steps: 3", "steps: there is no such key; did you mean tiny.steps, sft.steps, student.steps or speculator.steps?"),
         ("sft.steps: 3", "sft.steps: a key holds no dot; write steps below sft"),
         (

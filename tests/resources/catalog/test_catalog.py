@@ -80,22 +80,14 @@ def lake(tmp_path_factory):
     inputs = {}
     for version in ("d0", "d1"):
         build_sft_dataset(
-            datasets / "curated_interactions" / "c1" / "curated.parquet",
-            None,
-            datasets / "sft_dataset" / version,
-            spec,
-            tables,
+            datasets / "curated_interactions" / "c1" / "curated.parquet", None, datasets / "sft_dataset" / version, spec, tables
         )
         inputs[version] = finish(lake, "dataset", "sft_dataset", version, [curated])
     model = lake.artefacts("model") / "tutor" / "sft_model" / "abcdef123456"
     model.mkdir(parents=True)
     (model / "weights").write_text("w")
     made = finish(
-        lake,
-        "model",
-        "sft_model",
-        "abcdef123456",
-        [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)],
+        lake, "model", "sft_model", "abcdef123456", [inputs["d1"], Input(kind="external", name="Qwen/Qwen3", digest="e" * 64)]
     )
     release = lake.artefacts("release") / "tutor" / "r1"
     release.mkdir(parents=True)
@@ -126,20 +118,14 @@ def test_every_table_is_there_with_its_columns_even_when_empty(lake):
         assert query(lake, f"select * from {name}").column_names == [*schema.names, *more]
     assert query(lake, "select count(*) as rows from interactions where dt = date '2026-06-01'").to_pylist() == [{"rows": 3}]
     types = dict(
-        zip(
-            *query(lake, "select column_name, column_type from (describe interactions)").to_pydict().values(),
-            strict=True,
-        )
+        zip(*query(lake, "select column_name, column_type from (describe interactions)").to_pydict().values(), strict=True)
     )
     assert types["dt"] == "DATE" and types["workload"] == "VARCHAR"
 
 
 def test_datasets_are_views_of_their_current_version(lake):
     rows = query(lake, "select row_id, split, version from tutor_sft_dataset order by row_id").to_pylist()
-    assert rows == [
-        {"row_id": "i2", "split": "train", "version": "d1"},
-        {"row_id": "i4", "split": "train", "version": "d1"},
-    ]
+    assert rows == [{"row_id": "i2", "split": "train", "version": "d1"}, {"row_id": "i4", "split": "train", "version": "d1"}]
     assert query(lake, "select count(*) as rows from tutor_curated_interactions").to_pylist() == [{"rows": 3}]
 
 

@@ -125,10 +125,7 @@ def test_histories_match_though_clients_repeat_them_a_little_differently(tables,
         {"role": "assistant", "content": "", "tool_calls": [{**call, "id": "other"}]},
         {"role": "tool", "content": "found", "tool_call_id": "other"},
     ]
-    rows = [
-        interaction(1, first, answer, session_id="a"),
-        interaction(2, later, "It is found.", session_id="a", minutes=1),
-    ]
+    rows = [interaction(1, first, answer, session_id="a"), interaction(2, later, "It is found.", session_id="a", minutes=1)]
     _, splits = built(curated(tables, rows, tmp_path / "c"), tmp_path / "d")
     assert [row["row_id"] for row in splits["train"]] == ["i2"] and weights(splits["train"][0]) == [1, 1]
 

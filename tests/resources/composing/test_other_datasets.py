@@ -9,12 +9,7 @@ from curated_rows import built, curated, row
 from interaction_rows import days_of, interaction, store
 
 from resources.composing.calibration import build_calibration
-from resources.composing.dataset_settings import (
-    CalibrationSettings,
-    DatasetError,
-    DatasetSettings,
-    RlPromptSettings,
-)
+from resources.composing.dataset_settings import CalibrationSettings, DatasetError, DatasetSettings, RlPromptSettings
 from resources.composing.eval_suite import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.composing.rl_prompts import build_rl_prompts
 from resources.curating.cleaning import clean

@@ -412,10 +412,7 @@ def test_a_user_who_asks_again_several_times_gives_one_pair(tmp_path):
 
 
 def test_the_surest_source_pairs_an_answer_and_another_choice_of_confidences_changes_it(tmp_path):
-    rows = [
-        *(dict(each) for each in CONTINUED[:3]),
-        interaction(1, "again", "a far better try", session_id="z"),
-    ]
+    rows = [*(dict(each) for each in CONTINUED[:3]), interaction(1, "again", "a far better try", session_id="z")]
     thumbs = [thumb(1, interaction_id="i1"), thumb(-1, interaction_id="i3")]
     made = Made(tmp_path, rows, thumbs)
     assert made.texts == [("rated", "a far better try", "first try")] and made.dropped == {"paired_by_surer_source": 1}

@@ -195,11 +195,7 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
 
 @pytest.mark.parametrize(
     ("least", "expected"),
-    [
-        (None, [-1, 1, -0.25, -1]),
-        ({}, [0, 1, 0.75, -1]),
-        ({"reward": 0.5, "thumbs": -2}, [-0.5, 1, 0.75, 1]),
-    ],
+    [(None, [-1, 1, -0.25, -1]), ({}, [0, 1, 0.75, -1]), ({"reward": 0.5, "thumbs": -2}, [-0.5, 1, 0.75, 1])],
 )
 def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(tables, least, expected):
     """Without the setting: a trajectory's reward is good from 1."""

@@ -104,11 +104,7 @@ def test_near_copies_are_verified_and_grouped(tables, tmp_path):
 def test_an_exact_copy_points_at_the_row_that_stayed_in_the_end(tables, tmp_path):
     words = prose(5).split()
     other = [*words[:-1], "otter", "otter", "otter"]
-    rows = [
-        interaction(1, "Go", " ".join(words)),
-        interaction(2, "go", " ".join(words)),
-        interaction(3, "Go", " ".join(other)),
-    ]
+    rows = [interaction(1, "Go", " ".join(words)), interaction(2, "go", " ".join(words)), interaction(3, "Go", " ".join(other))]
     _, decisions, kept = curated(tables, rows, tmp_path / "v1")
     assert set(kept) == {"i3"} and decisions["i1"]["kept_id"] == decisions["i2"]["kept_id"] == "i3"
 

@@ -9,13 +9,7 @@ import pytest
 
 from resources.deciding.decisions import Decisions
 from resources.deciding.policy import decide, preview, pulse
-from resources.deciding.requests import (
-    DESPITE,
-    RequestError,
-    Requests,
-    RetrainingRequest,
-    folder_of,
-)
+from resources.deciding.requests import DESPITE, RequestError, Requests, RetrainingRequest, folder_of
 from resources.deciding.settings import BudgetSettings
 from resources.endpoints.actor import Actor
 from resources.lake.lake import LakeLayout

@@ -109,11 +109,7 @@ def test_a_table_that_names_its_columns_is_one_however_many_rows_are_broken(rows
 
 @pytest.mark.parametrize(
     ("content", "keys"),
-    [
-        (b",a,b\n0,x,y\n", ["column_1", "a", "b"]),
-        (b"a,b,\n1,2,\n", ["a", "b"]),
-        (b"text\none word\n", ["text"]),
-    ],
+    [(b",a,b\n0,x,y\n", ["column_1", "a", "b"]), (b"a,b,\n1,2,\n", ["a", "b"]), (b"text\none word\n", ["text"])],
 )
 def test_unnamed_and_single_columns(content, keys):
     assert [list(row) for row in parts(content)[0].values()] == [keys]

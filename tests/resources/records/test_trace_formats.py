@@ -124,11 +124,7 @@ def test_sglang_cut_text_is_quarantined_and_bare_tokens_are_kept(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [
-        ("langfuse_observations.jsonl", "langfuse"),
-        ("langfuse_scores.jsonl", "langfuse_scores"),
-        ("sglang.jsonl", "sglang"),
-    ],
+    [("langfuse_observations.jsonl", "langfuse"), ("langfuse_scores.jsonl", "langfuse_scores"), ("sglang.jsonl", "sglang")],
 )
 def test_each_is_recognised_and_no_other_format_takes_it(name, form):
     for line in (FIXTURES / name).read_text().splitlines():

@@ -7,12 +7,7 @@ import pytest
 from model_ops.drafting.drafting_choice import DraftingChoice
 from model_ops.drafting.drafts import NO_DRAFTING, Drafting, with_drafter
 from model_ops.evaluation.measurement import TARGET, WITH_DRAFTER
-from resources.releases.drafting_decision import (
-    decide_drafting,
-    drafting_sections,
-    form_of,
-    write_choice,
-)
+from resources.releases.drafting_decision import decide_drafting, drafting_sections, form_of, write_choice
 from resources.releases.settings import DraftingSettings
 
 NGRAM = Drafting(method="ngram", num_speculative_tokens=5)
