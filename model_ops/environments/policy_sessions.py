@@ -17,7 +17,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -177,6 +177,11 @@ class PolicySessions:
             if goes_on and server_messages.as_read(talk.messages) == said[:before]:
                 talk.hear(messages[before:])
                 return talk
+        bare = replace(asked, tools=None)
+        if asked.tools and self._template.prompt(asked, len(messages)) == self._template.prompt(bare, len(messages)):
+            raise SessionError(
+                "tools are given, and the chat template writes none: the model would not see them", param="tools"
+            )
         talk = Conversation(asked, self._template, self._encoder)
         session.talks.append(talk)
         return talk

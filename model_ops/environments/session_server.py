@@ -71,8 +71,9 @@ class _Request(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuses what is no request of an API, as the API would. A body may be left: the connection ends."""
         self.close_connection = True
-        status = 404 if code == 501 else code  # a method that no path has
-        self._refuse(SessionError(message or f"there is only POST {', '.join(APIS)} here", status))
+        is_elsewhere = code in (404, 501)  # 501: a method that no path has
+        text = f"there is only POST {', '.join(APIS)} here" if is_elsewhere or not message else message
+        self._refuse(SessionError(text, 404 if is_elsewhere else code))
 
     def do_POST(self) -> None:
         """Waits until the policy has answered."""
@@ -80,7 +81,7 @@ class _Request(BaseHTTPRequestHandler):
         try:
             body, key = self._body(), self._key()
             if api is None:
-                raise SessionError(f"there is only POST {', '.join(APIS)} here", 404)
+                return self.send_error(404)
             session = self.sessions.session(key)
             try:
                 turn = self.sessions.ask(key, *api.read(body, session.earlier))
