@@ -132,7 +132,7 @@ class PolicySessions:
         session = self.session(key)
         with self._lock:
             if unread := self._template.unread(variables or {}):
-                text = f"{unread[0][:80]} is given, and the chat template reads none: leave it out"
+                text = f"{unread[0][:80]}, which the request gives the chat template, is not read by it: leave it out"
                 raise SessionError(text, param=unread[0])
             if session.turns == self._max_turns:
                 session.cut = True
@@ -172,8 +172,8 @@ class PolicySessions:
         messages, said = asked.messages, server_messages.as_read(asked.messages)
         for talk in session.talks:
             before, row = len(talk.messages), talk.row
-            goes_on = before < len(messages) and (row.tools, row.request) == (asked.tools, asked.request)
-            goes_on = goes_on and row.messages[-1]["role"] == "assistant"
+            is_like = (row.tools, row.request, row.messages[-1]["role"]) == (asked.tools, asked.request, "assistant")
+            goes_on = is_like and before < len(messages)
             if goes_on and server_messages.as_read(talk.messages) == said[:before]:
                 talk.hear(messages[before:])
                 return talk

@@ -73,7 +73,7 @@ class ChatCompletionsApi:
         check_fields(body, CHAT_COMPLETIONS)
         check_tools(body.get("tools"), FUNCTION, "function", None)
         variables = {name: body[name] for name in ("reasoning_effort", "chat_template_kwargs", "documents") if body.get(name)}
-        return _asked(body, body.get("messages"), body.get("tools"), variables)
+        return _asked(body, "messages", body.get("messages"), body.get("tools"), variables)
 
     def write(self, said: Answered) -> Body:
         prompt, answer = said.prompt_tokens, said.answer_tokens
@@ -113,7 +113,7 @@ class ResponsesApi:
         messages = [*lead, *(earlier[before] if before else ()), *messages]
         effort = (body.get("reasoning") or {}).get("effort")
         tools = responses_api.tools_of(body.get("tools"))
-        return _asked(body, messages, tools, {"reasoning_effort": effort} if effort else {})
+        return _asked(body, "input", messages, tools, {"reasoning_effort": effort} if effort else {})
 
     def write(self, said: Answered) -> Body:
         prompt, answer = said.prompt_tokens, said.answer_tokens
@@ -172,7 +172,8 @@ class MessagesApi:
         thinking, effort = body.get("thinking") or {}, (body.get("output_config") or {}).get("effort")
         variables = {"chat_template_kwargs": {"enable_thinking": thinking["type"] == "adaptive"}} if thinking else {}
         variables |= {"reasoning_effort": effort} if effort else {}
-        return _asked(body, anthropic_api.messages_of(said, system), anthropic_api.tools_of(body.get("tools"))[0], variables)
+        messages, tools = anthropic_api.messages_of(said, system), anthropic_api.tools_of(body.get("tools"))[0]
+        return _asked(body, "messages", messages, tools, variables)
 
     def write(self, said: Answered) -> Body:
         reasons = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
@@ -225,10 +226,10 @@ def _refuse(is_wrong: bool, field: str, text: str) -> None:
         raise SessionError(f"{field} {text}", param=field)
 
 
-def _asked(body: Body, messages: Any, tools: Any, variables: dict[str, Any]) -> SessionRequest:
-    field = "input" if "input" in body else "messages"
+def _asked(body: Body, field: str, messages: Any, tools: Any, variables: dict[str, Any]) -> SessionRequest:
+    """field: which one holds the messages."""
     is_list = isinstance(messages, list) and bool(messages) and all(isinstance(each, dict) for each in messages)
-    _refuse(not is_list, field, "has no messages")
+    _refuse(not is_list, field, "is no list of messages")
     for message in messages:
         _check_message(message, field)
     text = "ends with the assistant's turn, which is not continued: end with a user's message or a tool's result"

@@ -10,7 +10,7 @@ responses/response_create_params.py) and anthropic-sdk-python (message_create_pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from typing import Any
 
 from model_ops.environments.policy_sessions import SessionError
@@ -33,68 +33,50 @@ CHAT_COMPLETIONS, RESPONSES, MESSAGES, FUNCTION, FLAT_FUNCTION, CLIENT_TOOL = (
 )
 """Of requests, and of a tool in each of them. The training samples as it does, whatever `temperature` and the like say: what
 samples otherwise is not what learns. `strict` promises nothing, and `max_tool_calls` counts tools of a provider."""
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "stop": (False,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "parallel_tool_calls": (True,),
-    "tool_choice": ("auto", "none"),
-    "tool_choice.type": ("auto", "none"),
-    "tool_choice.disable_parallel_tool_use": (False,),
-    "function_call": ("auto", "none"),
-    "modalities": (["text"],),
-    "verbosity": ("medium",),
-    "text.verbosity": ("medium",),
-    "response_format.type": ("text",),
-    "text.format.type": ("text",),
-    "background": (False,),
-    "truncation": ("auto", "disabled"),
-    "reasoning.context": ("auto",),
-    "reasoning.mode": ("standard",),
-    "thinking.type": ("adaptive", "disabled"),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "type": ("function", "custom"),
-    "defer_loading": (False,),
-    "async": (False,),
-    "allowed_callers": (["direct"],),
-}
-"""None and empty values ask for nothing in any field."""
-UNGUIDED = "is given: the model is not guided while it learns"
-SENTENCES = {
+_NEUTRAL: tuple[tuple[Any, str], ...] = (
+    (False, "stop logprobs background continue_final_message tool_choice.disable_parallel_tool_use defer_loading async"),
+    (0, "top_logprobs presence_penalty frequency_penalty"),
+    (1, "n repetition_penalty"),
+    (True, "parallel_tool_calls add_generation_prompt"),
+    ("auto", "tool_choice tool_choice.type function_call truncation reasoning.context"),
+    ("none", "tool_choice tool_choice.type function_call"),
+    ("text", "response_format.type text.format.type"),
+    ("medium", "verbosity text.verbosity"),
+    ("standard", "reasoning.mode"),
+    ("adaptive", "thinking.type"),
+    ("disabled", "truncation thinking.type"),
+    ("function", "type"),
+    ("custom", "type"),
+    (["text"], "modalities"),
+    (["direct"], "allowed_callers"),
+)
+NEUTRAL = {name: [value for value, names in _NEUTRAL if name in names.split()] for _, all_ in _NEUTRAL for name in all_.split()}
+"""Values with which a field asks for nothing, as None and empty values do in any field."""
+_SENTENCES = {
     "n": "is not 1: each request has one answer",
-    **dict.fromkeys(("stop", "stop_sequences"), "is given: answers end where the model ends them"),
-    **dict.fromkeys(("response_format", "text.format", "output_config.format", "output_format"), UNGUIDED),
+    "stop stop_sequences": "is given: answers end where the model ends them",
+    "response_format text.format output_config.format output_format": "is given: the model is not guided while it learns",
     "tool_choice": "forces or narrows the choice: the model is not guided while it learns, so give only tools that it may call",
-    **dict.fromkeys(
-        ("parallel_tool_calls", "tool_choice.disable_parallel_tool_use"),
-        "asks for one call at a time: an answer may hold several, so leave it out and run them one after the other",
-    ),
-    **dict.fromkeys(("functions", "function_call"), "is the older form: give tools and tool_choice instead"),
-    **dict.fromkeys(("logprobs", "top_logprobs"), "is given: answers come without log-probabilities"),
-    **dict.fromkeys(
-        ("conversation", "prompt"),
-        "names what another server stores: send its messages, or the previous_response_id of an answer of this attempt",
-    ),
+    "parallel_tool_calls tool_choice.disable_parallel_tool_use": "asks for one call at a time: an answer may hold several, so "
+    "leave it out and run them one after the other",
+    "functions function_call": "is the older form: give tools and tool_choice instead",
+    "logprobs top_logprobs": "is given: answers come without log-probabilities",
+    "conversation prompt": "names what another server stores: send its messages, or the previous_response_id of an answer of "
+    "this attempt",
     "background": "is true: the answer comes with its request",
     "thinking": "limits the reasoning: it is not cut here, so give the type adaptive or disabled",
-    **dict.fromkeys(
-        ("logit_bias", "presence_penalty", "frequency_penalty", "repetition_penalty"),
-        "changes how the model samples: the training's own sampling counts, so leave it out",
-    ),
+    "logit_bias presence_penalty frequency_penalty repetition_penalty": "changes how the model samples: the training's own "
+    "sampling counts, so leave it out",
 }
+SENTENCES = {name: text for names, text in _SENTENCES.items() for name in names.split()}
 """By the name of a field, or of the one that holds it."""
 ELSE = "is given, and this address does not do what it asks: leave it out"
 
 
 def check_fields(given: dict[str, Any], answered: Set[str], at: str = "", shown: str = "") -> None:
     """at: what holds the fields, as the tables name it. shown: the same, as the message does. Raises SessionError."""
-    for name, value in given.items():
-        field = f"{at}{name}"
+    for key, value in given.items():
+        field = f"{at}{key}"
         if value is None or value in ("", [], {}) or field in answered or value in NEUTRAL.get(field, ()):
             continue
         if field == "parallel_tool_calls" and not given.get("tools"):
@@ -102,8 +84,9 @@ def check_fields(given: dict[str, Any], answered: Set[str], at: str = "", shown:
         if isinstance(value, dict) and any(each.startswith(f"{field}.") for each in (*answered, *NEUTRAL)):
             check_fields(value, answered, f"{field}.", shown)
             continue
-        reason = next((SENTENCES[each] for each in _holders(field) if each in SENTENCES), ELSE)
-        raise SessionError(f"{shown}{field[:80]} {reason}", param=f"{shown}{field[:80]}")
+        reason = SENTENCES.get(field) or SENTENCES.get(field.rpartition(".")[0], ELSE)
+        name = f"{shown}{field[:80]}"
+        raise SessionError(f"{name} {reason}", code="unsupported_parameter", param=name)
 
 
 def check_tools(tools: Any, answered: Set[str], *types: str | None) -> None:
@@ -116,9 +99,3 @@ def check_tools(tools: Any, answered: Set[str], *types: str | None) -> None:
                 param=shown,
             )
         check_fields(tool, answered, shown=f"{shown}.")
-
-
-def _holders(field: str) -> Iterator[str]:
-    while field:
-        yield field
-        field = field.rpartition(".")[0]

@@ -27,6 +27,7 @@ MOST_BYTES = 64 << 20
 """Longest body of a request."""
 MOST_LINE_BYTES = 1 << 12
 """Longest line between chunks of a body."""
+LINE_ENDS = (b"\r\n", b"\n")
 ANTHROPIC_TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 503: "api_error"}
 
 
@@ -120,38 +121,31 @@ class _Request(BaseHTTPRequestHandler):
         """The bytes of the body. The connection ends where it is not clear where they end."""
         self.close_connection, stays = True, not self.close_connection
         coding, lengths = self.headers.get("Transfer-Encoding"), self.headers.get_all("Content-Length", [])
-        if coding is not None:
-            if coding.strip().lower() != "chunked" or lengths:
-                raise SessionError("the request has a Transfer-Encoding that is not chunked, or a Content-Length beside it")
-            content = b"".join(self._chunks())
-        elif not lengths:
+        if coding is None and not lengths:
             raise SessionError("the request has neither a Content-Length nor chunks", 411)
-        elif len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", lengths[0].strip()):
-            raise SessionError("the Content-Length is no number of bytes")
-        else:
-            content = self._bytes(int(lengths[0]))
+        is_length = coding is None and len(lengths) == 1 and re.fullmatch("[0-9]{1,18}", lengths[0].strip())
+        if not is_length and (lengths or coding is None or coding.strip().lower() != "chunked"):
+            raise SessionError("the end of the request is unclear: give one Content-Length, or Transfer-Encoding: chunked")
+        content = b"".join([self._bytes(int(lengths[0]))] if is_length else self._chunks())
         self.close_connection = not stays
         return content
 
     def _chunks(self) -> Iterator[bytes]:
         """The pieces of a body with chunks (RFC 9112, 7.1), without its trailers."""
-        count = 0
-        while size := self._size():
+        count, size = 0, -1
+        while size:
+            line = re.fullmatch(rb"([0-9A-Fa-f]{1,15})[ \t]*(;.*)?\r?\n", self.rfile.readline(MOST_LINE_BYTES))
+            if line is None:
+                raise SessionError("a chunk of the request has no size")
+            size = int(line[1], 16)
+            yield self._bytes(size, before=count)
             count += size
-            yield self._bytes(size, before=count - size)
-            if self.rfile.readline(MOST_LINE_BYTES) not in (b"\r\n", b"\n"):
+            if size and self.rfile.readline(MOST_LINE_BYTES) not in LINE_ENDS:
                 raise SessionError("a chunk of the request is longer than it says")
-        while (line := self.rfile.readline(MOST_LINE_BYTES)) not in (b"\r\n", b"\n"):
-            count += len(line)
-            if not line.endswith(b"\n") or count > MOST_BYTES:
+        while (trailer := self.rfile.readline(MOST_LINE_BYTES)) not in LINE_ENDS:
+            count += len(trailer)
+            if not trailer.endswith(b"\n") or count > MOST_BYTES:
                 raise SessionError("the request ends within its chunks")
-
-    def _size(self) -> int:
-        line = self.rfile.readline(MOST_LINE_BYTES)
-        size = re.fullmatch(rb"([0-9A-Fa-f]{1,15})[ \t]*(;.*)?\r?\n", line)
-        if size is None:
-            raise SessionError("a chunk of the request has no size")
-        return int(size[1], 16)
 
     def _bytes(self, count: int, before: int = 0) -> bytes:
         if before + count > MOST_BYTES:
@@ -173,12 +167,11 @@ class _Request(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps(content).encode())
 
     def _refuse(self, error: SessionError) -> None:
-        kind = ANTHROPIC_TYPES.get(error.status, "invalid_request_error")
-        said: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": str(error)}}
-        if not getattr(self, "path", "").partition("?")[0].endswith("/messages"):
-            about = {"type": "invalid_request_error", "param": error.param, "code": error.code}
-            said = {"error": {"message": str(error), **about}}
-        self._say(error.status, said)
+        said: dict[str, Any] = {"message": str(error), "type": "invalid_request_error"}
+        if getattr(self, "path", "").partition("?")[0].endswith("/messages"):
+            said["type"] = ANTHROPIC_TYPES.get(error.status, said["type"])
+            return self._say(error.status, {"type": "error", "error": said})
+        self._say(error.status, {"error": {**said, "param": error.param, "code": error.code}})
 
     def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)

@@ -35,42 +35,38 @@ class TypedMessages:
             with suppress(ImportError):
                 import readline
 
-                if "libedit" not in (readline.__doc__ or ""):
-                    readline.parse_and_bind("set enable-bracketed-paste on")
+                readline.parse_and_bind("set enable-bracketed-paste on")
 
     def __call__(self, prompt: str) -> str:
-        if self._waiting:
-            if not (text := self._waiting.popleft()):
-                raise EOFError
-            print(f"{prompt}{visible(text.rstrip(), lines=True)}", flush=True)
-            return text
-        lines = [input(prompt)]
-        while self._is_terminal and _is_readable(GAP_S):
+        if not self._waiting:
+            lines = [input(prompt)]
             try:
-                lines.append(input())
+                while self._is_terminal and _is_readable():
+                    lines.append(input())
             except EOFError:
                 self._waiting.append("")
-                break
-        return "\n".join(lines)
+            return "\n".join(lines)
+        if not (text := self._waiting.popleft()):
+            raise EOFError
+        print(f"{prompt}{visible(text.rstrip(), lines=True)}", flush=True)
+        return text
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
         """For as long as nothing else reads the terminal."""
         over = threading.Event()
         thread = threading.Thread(target=self._wait, args=(over,), daemon=True)
-        if self._is_terminal:
-            thread.start()
+        thread.start()
         try:
             yield
         finally:
             over.set()
-            if self._is_terminal:
-                thread.join()
+            thread.join()
 
     def _wait(self, over: threading.Event) -> None:
-        last_s = 0.0
-        while not over.is_set():
-            if not _is_readable(GAP_S):
+        last_s, text = 0.0, "none yet"
+        while self._is_terminal and text and not over.is_set():
+            if not _is_readable():
                 continue
             text, now_s = "", time.monotonic()
             with suppress(OSError):  # the terminal was closed
@@ -80,9 +76,7 @@ class TypedMessages:
             else:
                 self._waiting.append(text)
             last_s = now_s
-            if not text:
-                return
 
 
-def _is_readable(seconds: float) -> bool:
-    return bool(select.select([sys.stdin], [], [], seconds)[0])
+def _is_readable() -> bool:
+    return bool(select.select([sys.stdin], [], [], GAP_S)[0])

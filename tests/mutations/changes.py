@@ -105,7 +105,7 @@ CHANGES = {
     # chat
     "a paste is several messages": Change(
         "pipelines/asking/typed_messages.py",
-        "while self._is_terminal and _is_readable(GAP_S):",
+        "while self._is_terminal and _is_readable():",
         "while False:",
         ("pipelines/asking/test_typed_messages.py",),
     ),
@@ -166,8 +166,8 @@ CHANGES = {
     ),
     "a field that nobody knows is answered": Change(
         "model_ops/environments/session_fields.py",
-        '        raise SessionError(f"{shown}{field[:80]} {reason}"',
-        '        SessionError(f"{shown}{field[:80]} {reason}"',
+        '        raise SessionError(f"{name} {reason}"',
+        '        SessionError(f"{name} {reason}"',
         (SESSION_REQUESTS,),
     ),
     "a reference to an item is left out": Change(
@@ -181,8 +181,8 @@ CHANGES = {
     ),
     "a request with another value for the chat template goes on": Change(
         "model_ops/environments/policy_sessions.py",
-        "(row.tools, row.request) == (asked.tools, asked.request)",
-        "row.tools == asked.tools",
+        '(row.tools, row.request, row.messages[-1]["role"]) == (asked.tools, asked.request, "assistant")',
+        '(row.tools, row.messages[-1]["role"]) == (asked.tools, "assistant")',
         (SESSION_REQUESTS,),
     ),
     "tools that the model does not see are taken": Change(
@@ -211,7 +211,7 @@ CHANGES = {
     ),
     "the trailers of chunks are the next request": Change(
         "model_ops/environments/session_server.py",
-        "            count += len(line)\n",
+        "            count += len(trailer)\n",
         "            break\n",
         (SESSION_REQUESTS,),
     ),

@@ -253,7 +253,7 @@ def test_the_chat_template_gets_what_it_reads_and_another_value_is_another_rollo
         turn = sessions.ask(session.key, *read)
         turn.answer(Sampled(np.array(ids_of(sessions, f"cat{END}")), np.zeros(4, np.float32), 0, True))
         assert len(session.talks) == count
-    with pytest.raises(SessionError, match="reasoning_effort is given, and the chat template reads none"):
+    with pytest.raises(SessionError, match="reasoning_effort, which the request gives"):
         asked(sessions, "/chat/completions", {"reasoning_effort": "high", "tools": None})
 
 
@@ -410,7 +410,7 @@ def test_errors_have_the_form_of_their_api(address):
     assert answer == {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
     _, answer = address.ask("/responses", input="q", background=True)
     error = {"message": "background is true: the answer comes with its request", "type": "invalid_request_error"}
-    assert answer == {"error": {**error, "param": "background", "code": None}}
+    assert answer == {"error": {**error, "param": "background", "code": "unsupported_parameter"}}
     for body in ({"messages": [5]}, {"messages": [{"role": "user", "content": 5}]}, {"messages": USER, "tools": {"a": 1}}):
         assert [address.ask(path, **body)[0] for path in APIS] == [400] * 3
     address.key = "other"
