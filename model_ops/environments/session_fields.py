@@ -4,8 +4,8 @@
     check_tools(body.get("tools"), FUNCTION, "function")
 
 A set names the fields that are read, and those that change neither what the model is shown nor what it says. NEUTRAL has the
-values with which another field asks for nothing. Fields as in types of openai-python (chat/completion_create_params.py,
-responses/response_create_params.py) and anthropic-sdk-python (message_create_params.py), and vLLM's further ones.
+values with which another field asks for nothing. Fields as in CompletionCreateParams and ResponseCreateParams of openai-python
+and MessageCreateParams of anthropic-sdk-python, and vLLM's further ones.
 """
 
 from __future__ import annotations
