@@ -6,9 +6,9 @@
     turns = sessions.waiting(running=8)                   # in the thread of the training: those to be sampled together
     turn.answer(sampled)
 
-A request goes on from an earlier one where its messages begin with exactly what that one was asked and answered, its tools are
-the same, and no other request went on from there: then both are one rollout, if the chat template keeps the history
-(conversation.py). Any other request is a further sample of the same attempt.
+A request goes on from an earlier one where its messages begin with exactly what that one was asked and answered, its tools and
+what else it gives the chat template are the same, and no other request went on from there: then both are one rollout, if the
+chat template keeps the history (conversation.py). Any other request is a further sample of the same attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -32,11 +32,11 @@ GATHER_S = 0.05
 
 class SessionError(Exception):
     """A request that cannot be answered; the text is for the agent. status: of HTTP. code: OpenAI's, by which agents know a
-    context that is too long."""
+    context that is too long. param: the field that is refused."""
 
-    def __init__(self, text: str, status: int = 400, code: str | None = None):
+    def __init__(self, text: str, status: int = 400, code: str | None = None, param: str | None = None):
         super().__init__(text)
-        self.status, self.code = status, code
+        self.status, self.code, self.param = status, code, param
 
 
 @dataclass
@@ -48,7 +48,7 @@ class PolicySession:
     key: str
     talks: list[Conversation] = field(default_factory=list)
     earlier: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The messages up to each response, by its id."""
+    """The messages up to each response, without its instructions, and the items of its output, by their ids."""
     turns: int = 0
     cut: bool = False
     """Whether a context or an answer was too long, or the agent asked too often."""
@@ -120,16 +120,25 @@ class PolicySessions:
             return [talk for talk in session.talks if any(part.tokens for part in talk.parts)]
 
     def ask(
-        self, key: str, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None, most_tokens: int | None
+        self,
+        key: str,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] | None,
+        most_tokens: int | None,
+        variables: dict[str, Any] | None = None,
     ) -> PolicyTurn:
-        """Puts a request into the next batch. Raises SessionError for one that cannot be answered."""
+        """Puts a request into the next batch. variables: what it gives the chat template (Row.request). Raises SessionError for
+        one that cannot be answered."""
         session = self.session(key)
         with self._lock:
+            if unread := self._template.unread(variables or {}):
+                text = f"{unread[0][:80]}, which the request gives the chat template, is not read by it: leave it out"
+                raise SessionError(text, param=unread[0])
             if session.turns == self._max_turns:
                 session.cut = True
                 raise SessionError(f"this attempt has asked {self._max_turns} times, as often as rft.max_turns allows")
             try:
-                talk = self._talk(session, list(messages), list(tools or []) or None)
+                talk = self._talk(session, Row(session.row_id, list(messages), list(tools or []) or None, request=variables))
             except (Unrenderable, ValueError) as error:
                 raise SessionError(f"the chat template refuses the messages: {error}") from error
             if len(talk.context) > self._longest_context:
@@ -158,15 +167,21 @@ class PolicySessions:
                 turn.give_up()
         return [turn for turn in found if not turn.session.closed]
 
-    def _talk(self, session: PolicySession, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> Conversation:
+    def _talk(self, session: PolicySession, asked: Row) -> Conversation:
         """The conversation that the messages go on from, with what is new in them; else a new one."""
-        said = server_messages.as_read(messages)
+        messages, said = asked.messages, server_messages.as_read(asked.messages)
         for talk in session.talks:
-            before = len(talk.messages)
-            goes_on = before < len(messages) and talk.row.tools == tools and talk.messages[-1]["role"] == "assistant"
+            before, row = len(talk.messages), talk.row
+            is_like = (row.tools, row.request, row.messages[-1]["role"]) == (asked.tools, asked.request, "assistant")
+            goes_on = is_like and before < len(messages)
             if goes_on and server_messages.as_read(talk.messages) == said[:before]:
                 talk.hear(messages[before:])
                 return talk
-        talk = Conversation(Row(session.row_id, messages, tools), self._template, self._encoder)
+        bare = replace(asked, tools=None)
+        if asked.tools and self._template.prompt(asked, len(messages)) == self._template.prompt(bare, len(messages)):
+            raise SessionError(
+                "tools are given, and the chat template writes none: the model would not see them", param="tools"
+            )
+        talk = Conversation(asked, self._template, self._encoder)
         session.talks.append(talk)
         return talk

@@ -5,8 +5,9 @@
     answer = api.write(Answered(message, "stop", prompt_tokens=12, answer_tokens=5))
     for event in api.stream(answer): ...          # the same as events of a stream, with whole texts in one event each
 
-OpenAI's chat completions and responses (types of openai-python), Anthropic's messages (types of anthropic-sdk-python). earlier:
-the messages of a session by the id of a response, for `previous_response_id`.
+OpenAI's chat completions and responses (types of openai-python), Anthropic's messages (types of anthropic-sdk-python). What a
+request asks and nobody here does is refused (session_fields.py). earlier: what a session knows by its id, for
+`previous_response_id` the messages up to a response, for `item_reference` one item of an answer.
 """
 
 from __future__ import annotations
@@ -18,19 +19,30 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
-from model_ops.chat_apis import UnknownBlock, anthropic_api, responses_api
+from model_ops.chat_apis import anthropic_api, responses_api
 from model_ops.environments.policy_sessions import SessionError
+from model_ops.environments.session_fields import (
+    CHAT_COMPLETIONS,
+    CLIENT_TOOL,
+    FLAT_FUNCTION,
+    FUNCTION,
+    MESSAGES,
+    RESPONSES,
+    check_fields,
+    check_tools,
+)
 
 MODEL = "policy"
 Body = dict[str, Any]
 
 
 class SessionRequest(NamedTuple):
-    """A request as a chat. most_tokens: of its answer."""
+    """A request as a chat. most_tokens: of its answer. variables: what it gives the chat template besides (Row.request)."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
     most_tokens: int | None
+    variables: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -58,11 +70,10 @@ class ChatCompletionsApi:
     """OpenAI's chat completions."""
 
     def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
-        _refuse(body.get("n") not in (None, 1), "n is not 1: each request has one answer")
-        _refuse(bool(body.get("stop")), "stop is given: answers end where the model ends them")
-        form = (body.get("response_format") or {}).get("type")
-        _refuse(form not in (None, "text"), "response_format is given: the model is not guided while it learns")
-        return _asked(body, body.get("messages"), body.get("tools"), "max_completion_tokens", "max_tokens")
+        check_fields(body, CHAT_COMPLETIONS)
+        check_tools(body.get("tools"), FUNCTION, "function", None)
+        variables = {name: body[name] for name in ("reasoning_effort", "chat_template_kwargs", "documents") if body.get(name)}
+        return _asked(body, "messages", body.get("messages"), body.get("tools"), variables)
 
     def write(self, said: Answered) -> Body:
         prompt, answer = said.prompt_tokens, said.answer_tokens
@@ -90,15 +101,19 @@ class ResponsesApi:
     """OpenAI's responses."""
 
     def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
-        form = ((body.get("text") or {}).get("format") or {}).get("type")
-        _refuse(form not in (None, "text"), "text.format is given: the model is not guided while it learns")
-        before = body.get("previous_response_id")
-        _refuse(before is not None and before not in earlier, "previous_response_id names no answer of this attempt")
-        messages = responses_api.messages_of(body.get("input"), body.get("instructions"))
-        said = [message for message in earlier[before] if message["role"] != "system"] if before else []
-        lead = messages[:1] if messages and messages[0]["role"] == "system" else []
-        messages = [*lead, *said, *messages[len(lead) :]]
-        return _asked(body, messages, responses_api.tools_of(body.get("tools")), "max_output_tokens")
+        check_fields(body, RESPONSES)
+        check_tools(body.get("tools"), FLAT_FUNCTION, "function")
+        _refuse("message.output_text.logprobs" in (body.get("include") or ()), "include", "asks for log-probabilities")
+        before, instructions, items = (body.get(name) for name in ("previous_response_id", "instructions", "input"))
+        _refuse(bool(before) and before not in earlier, "previous_response_id", "names no answer of this attempt")
+        _refuse(not isinstance(instructions, str | None), "instructions", "is no text")
+        if isinstance(items, list):
+            items = [_item(item, earlier) for item in items]
+        lead, messages = responses_api.messages_of([], instructions), responses_api.messages_of(items)
+        messages = [*lead, *(earlier[before] if before else ()), *messages]
+        effort = (body.get("reasoning") or {}).get("effort")
+        tools = responses_api.tools_of(body.get("tools"))
+        return _asked(body, "input", messages, tools, {"reasoning_effort": effort} if effort else {})
 
     def write(self, said: Answered) -> Body:
         prompt, answer = said.prompt_tokens, said.answer_tokens
@@ -149,12 +164,16 @@ class MessagesApi:
     """Anthropic's messages."""
 
     def read(self, body: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> SessionRequest:
-        _refuse(bool(body.get("stop_sequences")), "stop_sequences is given: answers end where the model ends them")
-        try:
-            messages = anthropic_api.messages_of(body.get("messages"), body.get("system"))
-        except UnknownBlock as error:
-            raise SessionError(f"the messages hold {error}, which the model does not read") from error
-        return _asked(body, messages, anthropic_api.tools_of(body.get("tools"))[0], "max_tokens")
+        check_fields(body, MESSAGES)
+        check_tools(body.get("tools"), CLIENT_TOOL, "custom", None)
+        said, system = body.get("messages") or (), body.get("system")
+        for content in (system, *(message["content"] for message in said)):
+            _check_blocks(content)
+        thinking, effort = body.get("thinking") or {}, (body.get("output_config") or {}).get("effort")
+        variables = {"chat_template_kwargs": {"enable_thinking": thinking["type"] == "adaptive"}} if thinking else {}
+        variables |= {"reasoning_effort": effort} if effort else {}
+        messages, tools = anthropic_api.messages_of(said, system), anthropic_api.tools_of(body.get("tools"))[0]
+        return _asked(body, "messages", messages, tools, variables)
 
     def write(self, said: Answered) -> Body:
         reasons = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
@@ -193,29 +212,78 @@ APIS: dict[str, SessionApi] = {
     "/messages": MessagesApi(),
 }
 """By the end of the path."""
+LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+TEXTS = ("text", "input_text", "output_text", None)
+"""Types of a message's parts that are text."""
+BLOCKS = ("text", "thinking", "tool_use", "tool_result", "mid_conv_system")
+"""Types of Anthropic's content blocks that the model is shown whole."""
+ITEMS = ("function_call", "function_call_output", "reasoning")
+"""Types of items, beside messages, that the model is shown."""
 
 
-def _refuse(is_wrong: bool, text: str) -> None:
+def _refuse(is_wrong: bool, field: str, text: str) -> None:
     if is_wrong:
-        raise SessionError(text)
+        raise SessionError(f"{field} {text}", param=field)
 
 
-def _asked(body: Body, messages: Any, tools: Any, *limits: str) -> SessionRequest:
+def _asked(body: Body, field: str, messages: Any, tools: Any, variables: dict[str, Any]) -> SessionRequest:
+    """field: which one holds the messages."""
     is_list = isinstance(messages, list) and bool(messages) and all(isinstance(each, dict) for each in messages)
-    _refuse(not is_list, "there are no messages")
-    for tool in tools or ():
-        _refuse(not isinstance(tool["function"]["name"], str), "a tool has no name")
+    _refuse(not is_list, field, "is no list of messages")
+    for message in messages:
+        _check_message(message, field)
+    text = "ends with the assistant's turn, which is not continued: end with a user's message or a tool's result"
+    _refuse(messages[-1].get("role") == "assistant", field, text)
+    for place, tool in enumerate(tools or ()):
+        _refuse(not isinstance(tool["function"].get("name"), str), f"tools[{place}]", "has no name")
+    limits = {name: body[name] for name in LIMITS if body.get(name) is not None}
+    for name, most in limits.items():
+        _refuse(not isinstance(most, int) or most < 1, name, "is no number of tokens above 0")
     choice = body.get("tool_choice")
     no_tools = choice == "none" or (isinstance(choice, dict) and choice.get("type") == "none")
-    most = next((body[name] for name in limits if isinstance(body.get(name), int) and body[name] > 0), None)
-    return SessionRequest(messages, None if no_tools else tools, most)
+    return SessionRequest(messages, None if no_tools else tools, min(limits.values(), default=None), variables or None)
+
+
+def _check_message(message: dict[str, Any], field: str) -> None:
+    """Raises SessionError for what a chat template would leave out or write in another form."""
+    content = message.get("content")
+    _refuse(not isinstance(content, str | list | None), field, "has a message whose content is no text")
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        _refuse(kind not in TEXTS, field, f"holds a part of the type {str(kind)[:60]}: the model reads only text")
+    for name in ("audio", "refusal"):
+        _refuse(bool(message.get(name)), field, f"has a message with {name}, which the model does not read")
+    for call in message.get("tool_calls") or ():
+        is_function = isinstance(call.get("function"), dict) and isinstance(call["function"].get("name"), str)
+        _refuse(not is_function, field, "holds a call that is no function's")
+
+
+def _check_blocks(content: Any) -> None:
+    _refuse(not isinstance(content, str | list | None), "messages", "has content that is no text")
+    for block in content if isinstance(content, list) else ():
+        kind = block.get("type")
+        _refuse(kind not in BLOCKS, "messages", f"holds a block of the type {str(kind)[:60]}, which the model does not read")
+        _check_blocks(block.get("content"))
+
+
+def _item(item: Body, earlier: Mapping[str, list[dict[str, Any]]]) -> Body:
+    """An item of the input. A reference, and reasoning that is not sent again, stands for an item of this attempt."""
+    kind, names = item.get("type"), [item[name] for name in ("id", "encrypted_content") if item.get(name)]
+    if kind == "item_reference" or (kind == "reasoning" and not (item.get("content") or item.get("summary"))):
+        known = [earlier[name][0] for name in names if name in earlier and earlier[name][0].get("id") == name]
+        _refuse(not known, "input", f"refers to {str(names[0])[:80] if names else kind}, which no answer of this attempt holds")
+        return known[0]
+    is_read = kind in ITEMS or (kind in (None, "message") and isinstance(item.get("role"), str))
+    _refuse(not is_read, "input", f"holds an item of the type {str(kind)[:60]}, which the model does not read")
+    return item
 
 
 def _items(message: dict[str, Any]) -> Iterator[Body]:
     """A message as items of a response."""
     name = uuid4().hex
     if thought := message.get("reasoning_content"):
-        yield {"type": "reasoning", "id": f"rs_{name}", "summary": [], "content": [{"type": "reasoning_text", "text": thought}]}
+        about = {"id": f"rs_{name}", "encrypted_content": f"rs_{name}", "summary": []}
+        yield {"type": "reasoning", **about, "content": [{"type": "reasoning_text", "text": thought}]}
     if message.get("content"):
         part = {"type": "output_text", "text": message["content"], "annotations": [], "logprobs": []}
         yield {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [part]}

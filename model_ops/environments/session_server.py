@@ -4,12 +4,14 @@
         server.base_url                  # "http://127.0.0.1:40123/v1", to be used with the key of a session
 
 A request is answered by the policy in training with the training's own temperature: what samples otherwise is not what learns,
-so `temperature`, `top_p` and `seed` of a request count for nothing. What would change the answer's form is refused.
+so `temperature`, `top_p` and `seed` of a request count for nothing. What else would change the answer is refused
+(session_fields.py). A body comes with its length or in chunks, and is never compressed.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import select
 import socket
 import threading
@@ -23,6 +25,10 @@ from model_ops.environments.session_apis import APIS, MODEL, Answered
 
 MOST_BYTES = 64 << 20
 """Longest body of a request."""
+MOST_LINE_BYTES = 1 << 12
+"""Longest line between chunks of a body."""
+LINE_ENDS = (b"\r\n", b"\n")
+ANTHROPIC_TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 503: "api_error"}
 
 
 class SessionServer:
@@ -58,8 +64,17 @@ class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The one model."""
         if not self.path.endswith("/models"):
-            return self._say(404, _error(SessionError("there is no such path")))
+            return self.send_error(404)
         self._say(200, {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "millrace"}]})
+
+    do_HEAD = do_GET
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuses what is no request of an API, as the API would. A body may be left: the connection ends."""
+        self.close_connection = True
+        is_elsewhere = code in (404, 501)  # 501: a method that no path has
+        text = f"there is only POST {', '.join(APIS)} here" if is_elsewhere or not message else message
+        self._refuse(SessionError(text, 404 if is_elsewhere else code))
 
     def do_POST(self) -> None:
         """Waits until the policy has answered."""
@@ -67,19 +82,19 @@ class _Request(BaseHTTPRequestHandler):
         try:
             body, key = self._body(), self._key()
             if api is None:
-                raise SessionError(f"there is only {', '.join(APIS)} here", 404)
+                return self.send_error(404)
             session = self.sessions.session(key)
             try:
-                asked = api.read(body, session.earlier)
+                turn = self.sessions.ask(key, *api.read(body, session.earlier))
             except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
                 raise SessionError("the request is not in the form of this API") from error
-            turn = self.sessions.ask(key, *asked)
             message, sampled = turn.message()
         except SessionError as error:
-            return self._say(error.status, _error(error))
+            return self._refuse(error)
         reason = "length" if not sampled.ended else "tool_calls" if message.get("tool_calls") else "stop"
         answer = api.write(Answered(message, reason, turn.prompt_tokens, len(sampled.tokens)))
-        session.earlier[answer["id"]] = turn.talk.messages
+        session.earlier[answer["id"]] = turn.talk.messages[bool(body.get("instructions")) :]
+        session.earlier |= {item["id"]: [item] for item in answer.get("output", ())}
         kind, content = "application/json", json.dumps(answer).encode()
         if body.get("stream"):
             kind, content = "text/event-stream", b"".join(_events(api.stream(answer, body)))
@@ -90,17 +105,55 @@ class _Request(BaseHTTPRequestHandler):
             session.lost = True
 
     def _body(self) -> dict[str, Any]:
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > MOST_BYTES:
-            self.close_connection = True
-            raise SessionError(f"the request has more than {MOST_BYTES:,} bytes")
+        encoding = self.headers.get("Content-Encoding", "identity").lower()
+        content = self._content()
+        if encoding != "identity":
+            raise SessionError("the request is compressed: send it without Content-Encoding", 415)
         try:
-            body = json.loads(self.rfile.read(length))
+            body = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise SessionError("the request is not JSON") from error
         if not isinstance(body, dict):
             raise SessionError("the request is not a JSON object")
         return body
+
+    def _content(self) -> bytes:
+        """The bytes of the body. The connection ends where it is not clear where they end."""
+        self.close_connection, stays = True, not self.close_connection
+        coding, lengths = self.headers.get("Transfer-Encoding"), self.headers.get_all("Content-Length", [])
+        if coding is None and not lengths:
+            raise SessionError("the request has neither a Content-Length nor chunks", 411)
+        is_length = coding is None and len(lengths) == 1 and re.fullmatch("[0-9]{1,18}", lengths[0].strip())
+        if not is_length and (lengths or coding is None or coding.strip().lower() != "chunked"):
+            raise SessionError("the end of the request is unclear: give one Content-Length, or Transfer-Encoding: chunked")
+        content = b"".join([self._bytes(int(lengths[0]))] if is_length else self._chunks())
+        self.close_connection = not stays
+        return content
+
+    def _chunks(self) -> Iterator[bytes]:
+        """The pieces of a body with chunks (RFC 9112, 7.1), without its trailers."""
+        count, size = 0, -1
+        while size:
+            line = re.fullmatch(rb"([0-9A-Fa-f]{1,15})[ \t]*(;.*)?\r?\n", self.rfile.readline(MOST_LINE_BYTES))
+            if line is None:
+                raise SessionError("a chunk of the request has no size")
+            size = int(line[1], 16)
+            yield self._bytes(size, before=count)
+            count += size
+            if size and self.rfile.readline(MOST_LINE_BYTES) not in LINE_ENDS:
+                raise SessionError("a chunk of the request is longer than it says")
+        while (trailer := self.rfile.readline(MOST_LINE_BYTES)) not in LINE_ENDS:
+            count += len(trailer)
+            if not trailer.endswith(b"\n") or count > MOST_BYTES:
+                raise SessionError("the request ends within its chunks")
+
+    def _bytes(self, count: int, before: int = 0) -> bytes:
+        if before + count > MOST_BYTES:
+            raise SessionError(f"the request has more than {MOST_BYTES:,} bytes", 413)
+        content = self.rfile.read(count)
+        if len(content) < count:
+            raise SessionError("the request ends before its length")
+        return content
 
     def _key(self) -> str:
         return (self.headers.get("x-api-key") or self.headers.get("Authorization") or "").removeprefix("Bearer ").strip()
@@ -113,12 +166,22 @@ class _Request(BaseHTTPRequestHandler):
     def _say(self, status: int, content: dict[str, Any]) -> None:
         self._send(status, "application/json", json.dumps(content).encode())
 
+    def _refuse(self, error: SessionError) -> None:
+        said: dict[str, Any] = {"message": str(error), "type": "invalid_request_error"}
+        if getattr(self, "path", "").partition("?")[0].endswith("/messages"):
+            said["type"] = ANTHROPIC_TYPES.get(error.status, said["type"])
+            return self._say(error.status, {"type": "error", "error": said})
+        self._say(error.status, {"error": {**said, "param": error.param, "code": error.code}})
+
     def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: what agents say is in no log."""
@@ -132,10 +195,3 @@ def _events(said: Iterable[dict[str, Any]]) -> Iterator[bytes]:
         yield (f"event: {each['type']}\n" if typed else "").encode() + b"data: " + json.dumps(each).encode() + b"\n\n"
     if not typed:
         yield b"data: [DONE]\n\n"
-
-
-def _error(error: SessionError) -> dict[str, Any]:
-    return {
-        "type": "error",
-        "error": {"message": str(error), "type": "invalid_request_error", "param": None, "code": error.code},
-    }

@@ -136,6 +136,17 @@ class ChatTemplate:
         start = max(marks) if marks else min(len(shared_beginning(text, prompt)), thought)
         return text[start:thought], text[thought + len("THOUGHT") : answer]
 
+    def unread(self, request: dict[str, Any]) -> list[str]:
+        """Names of what a request gives (Row.request) and the template does not read: it would change nothing. Without
+        reasoning there is none to leave out."""
+        effort, given = request.get("reasoning_effort"), dict(request.get("chat_template_kwargs") or {})
+        given |= {name: value for name, value in request.items() if name == "documents"}
+        given |= ({"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}) if effort else {}
+        if given.get("enable_thinking") is False and self.reasoning_block is None:
+            del given["enable_thinking"]
+        words = set(re.findall(r"\w+", " ".join(self._texts())))
+        return [str(name) for name in given if name in RESERVED or name not in words]
+
     def end_of_turn(self, has_call: bool) -> EndOfTurn:
         """How an answer ends, with or without a tool call."""
         if has_call not in self._ends:

@@ -10,15 +10,19 @@ a model says cannot steer the terminal.
 from __future__ import annotations
 
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from difflib import get_close_matches
 from typing import NoReturn
 
 from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.asking.typed_messages import TypedMessages
 from resources.lake import LakeLayout
 from resources.records import visible
 from resources.serving import ChatExchange, Message, Question, Talking, keep_rating, why_not_ratable
@@ -29,13 +33,16 @@ HELP = """/up, /down [WHY]     what you think of the last answer (with two model
 /draft on, off       with or without the drafter: the answers' distribution is the same, the speed is not
 /system [TEXT]       the system prompt, "" for none; without a text: what it is
 /new                 forget the conversation so far
-Ctrl-C stops an answer, and a second one ends; Ctrl-D or /quit ends."""
+Ctrl-C stops an answer, and a second one ends; Ctrl-D or /quit ends. Lines that are pasted at once are one message."""
 SETTINGS = ("temperature", "top_p", "max_tokens", "seed")
+ALONE = ("new", "help", "quit", "exit")
+"""Commands without a value: more words after them are a message."""
+COMMANDS = ("up", "down", *SETTINGS, "draft", "system", *ALONE)
 USER = Message(role="user", content="")
 
 
 class TerminalChat:
-    """ask: reads a line; raises EOFError at the end."""
+    """ask: reads a message; raises EOFError at the end."""
 
     def __init__(
         self,
@@ -45,9 +52,10 @@ class TerminalChat:
         system: str,
         sampling: dict,
         draft: bool,
-        ask: Callable[[str], str] = input,
+        ask: Callable[[str], str] | None = None,
     ):
-        self.console, self.lake, self.talks, self.ask = console, lake, talks, ask
+        self.console, self.lake, self.talks, self.ask = console, lake, talks, ask or TypedMessages()
+        self.ahead = getattr(self.ask, "ahead", nullcontext)
         self.system, self.draft, self.sampling = system, draft, dict(sampling)
         self._begin()
 
@@ -67,18 +75,19 @@ class TerminalChat:
     def _converse(self) -> None:
         while True:
             try:
-                line = self.ask("> " if sys.stdin.isatty() else "").strip()
+                line = self.ask("> " if sys.stdin.isatty() else "").rstrip()
             except KeyboardInterrupt:
                 self._say("Ctrl-D ends")
                 continue
             except EOFError:
                 return
-            if line in ("/quit", "/exit"):
+            name, value = _command_in(line)
+            if name in ("quit", "exit"):
                 return
-            if line.startswith("/"):
-                self._command(*line[1:].split(maxsplit=1))
-            elif line:
-                self._ask(line)
+            if name is not None:
+                self._command(name, value)
+            elif line.strip():
+                self._ask(line.strip())
 
     def _ask(self, text: str) -> None:
         seed = self.sampling.get("seed", random.randrange(2**31))  # the same of both, so that they differ by their weights only
@@ -89,7 +98,8 @@ class TerminalChat:
             question = Question(messages=[*system, *messages], draft=self.draft, **{**defaults, **self.sampling, "seed": seed})
             if len(self.talks) > 1:
                 self._say(f"{place + 1} {talk.speaker.name}", style="bold")
-            exchange = self._answered(talk, question)
+            with self.ahead():
+                exchange = self._answered(talk, question)
             if "error" in exchange.done:
                 self._say(exchange.done["error"], style="red")
                 continue
@@ -115,13 +125,13 @@ class TerminalChat:
         self.console.print()
         return exchange
 
-    def _command(self, name: str = "help", value: str = "") -> None:
+    def _command(self, name: str, value: str) -> None:
         if name in ("up", "down"):
             self._rate(name, value)
         elif name in SETTINGS:
             self._set(name, value)
-        elif name == "draft":
-            self.draft = value != "off" if value else self.draft
+        elif name == "draft" and value in ("", "on", "off"):
+            self.draft = value == "on" if value else self.draft
             self._say(f"the drafter is {'on' if self.draft else 'off'}")
         elif name == "system":
             self.system = "" if value in ('""', "''") else value or self.system
@@ -129,6 +139,8 @@ class TerminalChat:
         elif name == "new":
             self._begin()
         else:
+            if name and name not in COMMANDS:
+                self._say(f"there is no command /{name}; with a space before it, it is a message")
             self._say(HELP)
 
     def _set(self, name: str, value: str) -> None:
@@ -159,6 +171,14 @@ class TerminalChat:
 
     def _say(self, text: str, style: str = "") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _command_in(line: str) -> tuple[str | None, str]:
+    """(name, value) of a command, or of a word that was meant as one; (None, "") of a message, such as one about /etc/hosts."""
+    match = re.fullmatch(r"/(\w*)(?:\s+(.*))?", line, re.DOTALL)
+    name, value = match.groups("") if match else ("", "")
+    is_command = not value or (name not in ALONE and bool(get_close_matches(name, COMMANDS, cutoff=0.75)))
+    return (name, value) if match and is_command else (None, "")
 
 
 def _end(number: int, _: object) -> NoReturn:

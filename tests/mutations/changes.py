@@ -20,6 +20,7 @@ class Change:
 
 CALL_FORMS = "model_ops/test_call_forms.py"
 TALKS = "model_ops/environments/test_episode_conversation.py"
+SESSION_REQUESTS = "model_ops/environments/test_session_requests.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
 NEWER = "model_ops/cuda/test_newer_attention.py"
@@ -101,6 +102,25 @@ CHANGES = {
         "heard * (sum(batch.on_host[1]) + 3))}",
         ("model_ops/speculators/test_training_loss.py",),
     ),
+    # chat
+    "a paste is several messages": Change(
+        "pipelines/asking/typed_messages.py",
+        "while self._is_terminal and _is_readable():",
+        "while False:",
+        ("pipelines/asking/test_typed_messages.py",),
+    ),
+    "lines typed while an answer grows are one message": Change(
+        "pipelines/asking/typed_messages.py",
+        "if text and self._waiting and now_s - last_s < GAP_S:",
+        "if text and self._waiting:",
+        ("pipelines/asking/test_typed_messages.py",),
+    ),
+    "a path is a command": Change(
+        "pipelines/asking/conversation.py",
+        r're.fullmatch(r"/(\w*)(?:\s+(.*))?"',
+        r're.fullmatch(r"/(\S*)(?:\s+(.*))?"',
+        ("pipelines/asking/test_conversation.py",),
+    ),
     # environments
     "what an environment says is learnt": Change(
         "model_ops/environments/conversation.py",
@@ -143,6 +163,57 @@ CHANGES = {
         'code="context_length_exceeded"',
         "code=None",
         ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "a field that nobody knows is answered": Change(
+        "model_ops/environments/session_fields.py",
+        '        raise SessionError(f"{name} {reason}"',
+        '        SessionError(f"{name} {reason}"',
+        (SESSION_REQUESTS,),
+    ),
+    "a reference to an item is left out": Change(
+        "model_ops/environments/session_apis.py", "        return known[0]\n", "        return {}\n", (SESSION_REQUESTS,)
+    ),
+    "the assistant's begun turn is answered as if it were over": Change(
+        "model_ops/environments/session_apis.py",
+        '_refuse(messages[-1].get("role") == "assistant", field, text)',
+        "_refuse(False, field, text)",
+        (SESSION_REQUESTS,),
+    ),
+    "a request with another value for the chat template goes on": Change(
+        "model_ops/environments/policy_sessions.py",
+        '(row.tools, row.request, row.messages[-1]["role"]) == (asked.tools, asked.request, "assistant")',
+        '(row.tools, row.messages[-1]["role"]) == (asked.tools, "assistant")',
+        (SESSION_REQUESTS,),
+    ),
+    "tools that the model does not see are taken": Change(
+        "model_ops/environments/policy_sessions.py",
+        "if asked.tools and self._template",
+        "if False and self._template",
+        (SESSION_REQUESTS,),
+    ),
+    "a value that the chat template does not read is taken": Change(
+        "model_ops/rendering/chat_template.py",
+        "if name in RESERVED or name not in words]",
+        "if name in RESERVED]",
+        (SESSION_REQUESTS,),
+    ),
+    "instructions of an earlier response are carried over": Change(
+        "model_ops/environments/session_server.py",
+        'turn.talk.messages[bool(body.get("instructions")) :]',
+        "turn.talk.messages",
+        (SESSION_REQUESTS,),
+    ),
+    "a body in chunks has no bound": Change(
+        "model_ops/environments/session_server.py",
+        "if before + count > MOST_BYTES:",
+        "if before > MOST_BYTES:",
+        (SESSION_REQUESTS,),
+    ),
+    "the trailers of chunks are the next request": Change(
+        "model_ops/environments/session_server.py",
+        "            count += len(trailer)\n",
+        "            break\n",
+        (SESSION_REQUESTS,),
     ),
     "text that looks like a number becomes one": Change(
         "model_ops/tasks/call_forms.py", '    if "string" in kinds:\n        return text\n', "", (CALL_FORMS,)

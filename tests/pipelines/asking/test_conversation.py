@@ -64,6 +64,16 @@ def test_settings_are_changed_and_wrong_ones_are_one_line(talk):
     assert (asked.temperature, asked.max_tokens, asked.draft, asked.messages[0].content) == (0.3, 5, False, "Be kind.")
 
 
+def test_only_a_command_is_no_message(talk):
+    messages = ["/etc/hosts is broken, why?", "/tmp/a", "/new plan for the garden", "/usr: what is it", "/up, up and away"]
+    messages += [" /up", "/help me with\nthis"]
+    speaker = StandIn()
+    said = talk([*messages, "/dwon it lies", "/temprature 0.3", "/nope", "/draft a letter", "/quit", "never"], speaker)
+    assert [question.messages[-1].content for question in speaker.asked] == [text.strip() for text in messages]
+    assert "there is no command /dwon; with a space before it, it is a message\n/up, /down" in said
+    assert all(f"there is no command /{name};" in said for name in ("temprature", "nope")) and "the drafter is" not in said
+
+
 def test_the_system_prompt_is_cleared(talk):
     speaker = StandIn()
     assert "there is no system prompt" in talk(['/system ""', "hi"], speaker)
