@@ -37,7 +37,7 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
 from model_ops.parallel import whole_tensor
-from model_ops.tensors import torch_internals
+from model_ops.tensors import kept_update, rounded, torch_internals
 
 SHOWN = 8
 SHARING = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -298,26 +298,26 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
     """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
 
-    Returns the rounding error relative to the adapters' update (Frobenius norms over all layers); a merged weight cannot hold
-    an update smaller than its own precision. 0 if the adapters change nothing.
+    Returns the share of the adapters' update that the merged weights hold, over all layers (kept_update): near 1, because
+    rounding is stochastic. 1 if the adapters change nothing.
     """
-    lost = added = 0.0
+    held = wanted = 0.0
     for name in adapted_parameters(model):
-        error, size = merge_parameter_adapter(model, name, dtype)
-        lost, added = lost + error, added + size
+        along, size = merge_parameter_adapter(model, name, dtype)
+        held, wanted = held + along, wanted + size
     for name, layer in adapted_layers(model).items():
-        update = layer.update()
-        exact = layer.frozen(torch.float32) + update
-        merged = exact.to(dtype)
-        lost += float((merged.float() - exact).square().sum())
-        added += float(update.square().sum())
+        frozen = layer.frozen(torch.float32)
+        exact = frozen + layer.update()
+        merged = rounded(exact, dtype, f"{name}.weight")
+        along, size = kept_update(frozen, exact, merged)
+        held, wanted = held + along, wanted + size
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         plain.weight = nn.Parameter(merged, requires_grad=False)
         if layer.bias is not None:
             plain.bias = nn.Parameter(layer.bias.detach(), requires_grad=False)
         parent, _, last = name.rpartition(".")
         setattr(model.get_submodule(parent), last, plain.train(layer.training))
-    return math.sqrt(lost / added) if added else 0.0
+    return held / wanted if wanted else 1.0
 
 
 def _ends_with(name: str, target: str) -> bool:

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
+from model_ops.tensors import kept_update, rounded
 
 PREFIX = "lora_"
 """An adapter is the child lora_NAME of the module that has the weight NAME."""
@@ -86,17 +87,16 @@ def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:
 
 @torch.no_grad()
 def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtype) -> tuple[float, float]:
-    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns the squared Frobenius
-    norms of the rounding error and of the update."""
+    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns kept_update's numbers."""
     module, key = _owner(model, name)
     update = getattr(module, f"{PREFIX}{key}").update()
-    exact = _frozen(module, key).float() + update
-    merged = exact.to(dtype)
+    frozen = _frozen(module, key).float()
+    merged = rounded(frozen + update, dtype, name)
     delattr(module, f"{PREFIX}{key}")
-    if exact.ndim == 2:
+    if merged.ndim == 2:
         module.__class__ = type(module).__mro__[1]
     setattr(module, key, nn.Parameter(merged, requires_grad=False))
-    return float((merged.float() - exact).square().sum()), float(update.square().sum())
+    return kept_update(frozen, frozen + update, merged)
 
 
 @functools.cache

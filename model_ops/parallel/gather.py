@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from model_ops.tensors import rounded
+
 # It logs advice to gather over several axes in one call for every tensor; gathering happens once per run.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
@@ -38,12 +40,12 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool, to: torch.dtype) -> dict[str, Tensor]:
-    """The whole tensors on the CPU, floating-point ones in dtype `to`; {} if keep is False."""
+    """The whole tensors on the CPU, floating-point ones in dtype `to`, rounded as `rounded` does; {} if keep is False."""
     found = {}
     for name, value in tensors.items():
         value = whole_tensor(value.detach())
         if keep:
-            found[name] = value.to("cpu", to if value.is_floating_point() else value.dtype)
+            found[name] = rounded(value.cpu(), to, name) if value.is_floating_point() else value.cpu()
     return found
 
 

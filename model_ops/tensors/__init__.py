@@ -1,9 +1,10 @@
 """Everything below a model: batches of aligned token streams, the interface of a loss, and fused kernels for rows of
 activations.
 
-Start with `batch.py` and `loss.py`: training, objectives and drafters agree on these two. `fused_rows.py` computes norms,
-gates and cross entropy in one pass on a CPU, with kernels from `row_kernels.py`; `memory_efficient_layers.py` puts them into
-a model. `torch_internals.py` is the only file that uses private names of torch, with the reason for each.
+Start with `batch.py` and `loss.py`: training, objectives and drafters agree on these two. `fused_rows.py` computes norms, gates
+and cross entropy in one pass on a CPU, with kernels from `row_kernels.py`; `memory_efficient_layers.py` puts them into a model.
+`rounding.py` rounds trained weights for a file. `torch_internals.py` is the only file that uses private names of torch, with
+the reason for each.
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.tensors.batch import IGNORED, Batch, BatchSource, StatefulSource
     from model_ops.tensors.loss import LearningLoss, Loss, LossOfTerms, LossOutput, Mean, one_term
     from model_ops.tensors.memory_efficient_layers import rms_norm, use_memory_efficient_layers
+    from model_ops.tensors.rounding import kept_update, rounded
     from model_ops.tensors.varlen_kernel import (
         Boundaries,
         flash_3_suits,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -34,6 +35,7 @@ from model_ops.jobs import ModelError
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
 from model_ops.parallel import leads, wait_for_all, whole_tensors
+from model_ops.tensors import kept_update
 from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"
@@ -89,12 +91,13 @@ def save_tuned(
     output: Path,
     headed: Headed = lambda model: model,
 ) -> dict[str, float]:
-    """Writes the trained model, a merged model's weights last. Returns the rounding error of merging.
+    """Writes the trained model, a merged model's weights last. Returns `saved_update`: the share of the training's update that
+    the written weights hold (kept_update).
 
     With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
     if settings.method == "full":
         save_model(model, tokenizer, output)
-        return {}
+        return {"saved_update": _saved_update(model, base, output)}
     adapters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if any(isinstance(parameter, DTensor) for parameter in adapters.values()):
         gathered = whole_tensors(adapters, keep=leads(), to=torch.float32)
@@ -110,6 +113,26 @@ def save_tuned(
         wait_for_all()
         return numbers
     save_adapter(model, settings.lora, output / ADAPTER, str(base))
-    rounding = merge_adapters(model)
+    held = merge_adapters(model)
     save_model(model, tokenizer, output)
-    return {"merge_rounding": rounding}
+    return {"saved_update": held}
+
+
+def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
+    """Of a model that was trained whole, over the weights that both directories have by the same name and shape. All processes
+    call this."""
+    before, after, held, wanted = _tensors(base), _tensors(output), 0.0, 0.0
+    for name, value in model.state_dict().items():
+        if name in model.all_tied_weights_keys or not value.is_floating_point():
+            continue
+        [exact] = whole_tensors({name: value}, keep=True, to=torch.float32).values()
+        if name in before and name in after and (old := before[name](name)).shape == exact.shape:
+            along, size = kept_update(old, exact, after[name](name))
+            held, wanted = held + along, wanted + size
+    return held / wanted if wanted else 1.0
+
+
+def _tensors(directory: Path) -> dict[str, Callable[[str], torch.Tensor]]:
+    """Name of each tensor of a directory -> what reads it."""
+    files = [safe_open(path, framework="pt") for path in sorted(directory.glob("*.safetensors"))]
+    return {name: file.get_tensor for file in files for name in file.keys()}  # noqa: SIM118 (not a dict)

@@ -237,21 +237,25 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 def _targets(recipe: Recipe, base: Base) -> list[CheckFinding]:
     """Looks for the layers that the recipe's adapters name."""
-    targets = recipe.sft.lora.targets if recipe.sft.enabled and recipe.sft.method != "full" else None
-    if not targets:
+    adapters = {name: getattr(settings.resolved(), "lora", None) for name, settings in recipe.trained.items()}
+    named = {name: adapter.targets for name, adapter in adapters.items() if adapter is not None and adapter.targets}
+    if not named:
         return []
     from transformers import AutoConfig
 
     from model_ops.models import FAILURES
     from model_ops.planning import refuse_unmatched_targets
 
-    try:
-        refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
-    except ModelError as error:
-        return [problem("adapter", str(error), "correct sft.lora.targets, or leave it out for all linear layers")]
-    except FAILURES:  # not a model that transformers builds, which the family's check says
-        return []
-    return [ok("adapter", f"sft.lora.targets {', '.join(targets)} match layers of the model")]
+    found = []
+    for name, targets in named.items():
+        try:
+            refuse_unmatched_targets(AutoConfig.for_model(**{**base.config, "quantization_config": None}), targets)
+            found.append(ok("adapter", f"{name}.lora.targets {', '.join(targets)} match layers of the model"))
+        except ModelError as error:
+            found.append(problem("adapter", str(error), f"correct {name}.lora.targets, or leave it out for all linear layers"))
+        except FAILURES:  # not a model that transformers builds, which the family's check says
+            return []
+    return found
 
 
 def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:

@@ -22,6 +22,7 @@ from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.operations import sft
 from model_ops.operations.sft_settings import SftSettings
+from model_ops.tensors import rounded
 from model_ops.training.flops import matrix_work
 from model_ops.verify import verify
 from tests.model_ops.models.saved_adapters import load_adapter
@@ -57,7 +58,7 @@ def test_lora_lowers_the_held_out_loss_and_writes_a_whole_model(tiny_model, chat
     # 4 layers x (q 2, k 1, v 1, o 2 heads of 16; gate, up, down of 48): rank x (in + out) each
     assert metrics["adapted_layers"] == 28 and metrics["trained_parameters"] == 4 * 4 * (64 + 48 + 48 + 64 + 3 * 80)
     assert metrics["frozen_parameters"] == sum(shape.numel() for shape in names.values())
-    assert 0 < metrics["merge_rounding"] < 0.2
+    assert metrics["saved_update"] == pytest.approx(1, abs=0.05)
     assert verify(output) == []
 
 
@@ -93,8 +94,8 @@ def test_peft_makes_the_same_of_base_and_adapter(tiny_model, adapted):
     assert relative_gap(load_model(output)(ids, use_cache=False).logits, merged(ids, use_cache=False).logits) < 0.03
     differing = entries = 0
     for name, weight in merged.named_parameters():  # float32: what is stored is their sum, rounded once
-        torch.testing.assert_close(stored[name].float(), weight, rtol=2**-8 * 1.01, atol=1e-6)
-        differing += int((stored[name] != weight.bfloat16()).sum())
+        torch.testing.assert_close(stored[name].float(), weight, rtol=2**-7 * 1.01, atol=1e-6)
+        differing += int((stored[name] != rounded(weight.detach(), torch.bfloat16, name)).sum())
         entries += weight.numel()
     assert differing < 1e-3 * entries  # sums in another order that lie between two values
 

@@ -31,6 +31,7 @@ from pipelines.running.outcome import Outcome
 from resources.inspecting.overview import first_look
 from resources.lake.lake import LakeLayout
 from resources.stages.table import STAGES
+from tests.command import PROJECT
 from tests.hub_of_models import hub_of_models
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
@@ -348,6 +349,11 @@ def model_findings(tmp_path, house, **more):
     [
         ({"sft": {"method": "lora", "lora": {"targets": ["q_proj", "nonsense"]}}}, "adapter", "'nonsense' matches no layer"),
         ({"sft": {"method": "lora", "lora": {"targets": ["experts"]}}}, "adapter", "'experts' matches no layer"),
+        (
+            {"preference": {"method": "lora", "lora": {"targets": ["nonsense"]}}, "datasets": {"preference": {}}},
+            "adapter",
+            "'nonsense' matches no layer",
+        ),
         ({"speculator": {"draft_vocab_size": 100_000}}, "architecture", "draft_vocab_size is 100,000"),
         ({"student": {"heads": 3}}, "student", "heads share keys and values in groups of"),
         ({"student": {"mlp_width": 100_000}}, "student", "student.mlp_width is 100000, and the teacher has"),
@@ -380,6 +386,17 @@ def test_what_happens_to_a_row_beyond_the_context_is_said(tmp_path, house, secti
 def test_targets_that_the_model_has_are_said(tmp_path, house):
     settings = {"sft": {"method": "lora", "lora": {"targets": ["q_proj", "mlp.up_proj"]}}}
     assert "match layers" in model_findings(tmp_path, house, **settings)["adapter", "ok"]
+
+
+@pytest.mark.parametrize("name", [path.stem for path in (PROJECT / "recipes").glob("*.yaml")])
+def test_every_check_of_the_base_model_can_be_made_for_each_recipe_of_the_project(house, name):
+    recipe = load_recipe(PROJECT / f"recipes/{name}.yaml").model_copy(update={"base_model": str(house)})
+    assert [each.message for each in check_base_model(recipe, 0.5, True) if "could not be checked" in each.message] == []
+
+
+def test_adapters_without_settings_of_their_own_can_be_checked(tmp_path, house):
+    told = model_findings(tmp_path, house, sft={"method": "lora"})
+    assert "could not be checked" not in " ".join(told.values()) and ("adapter", "problem") not in told
 
 
 def test_a_suite_that_nobody_judges_is_said(tmp_path):

@@ -1,0 +1,42 @@
+"""Rounds trained float32 weights to the dtype of a file, so that updates smaller than its precision are not lost.
+
+    rounded(weight, torch.bfloat16, "model.layers.0.mlp.up_proj.weight")
+    kept_update(before, exact, saved)              # (sum of the update that was saved along the exact one, its squared size)
+
+Rounding to the nearest bfloat16 gives back the weight of before for an update below half a step: most of a short training's.
+Stochastic rounding takes the upper neighbour with a probability of the distance to the lower one, so that the saved weight is
+the exact one on average (Gupta et al. 2015, arXiv 1502.02551). What bfloat16 holds exactly stays as it is. The draws follow
+from the weight's name: the same weights make the same file.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LOW_BITS = 16
+"""Bits of a float32 that bfloat16 does not have."""
+
+
+def rounded(weight: Float[Tensor, ...], dtype: torch.dtype, name: str) -> Float[Tensor, ...]:
+    """float32 to bfloat16 by stochastic rounding; any other pair of dtypes as torch converts it."""
+    if (weight.dtype, dtype) != (torch.float32, torch.bfloat16):
+        return weight.to(dtype)
+    seed = int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator(weight.device).manual_seed(seed)
+    below = torch.randint(1 << LOW_BITS, weight.shape, generator=generator, dtype=torch.int32, device=weight.device)
+    up = ((weight.contiguous().view(torch.int32) + below) >> LOW_BITS << LOW_BITS).view(torch.float32)
+    return torch.where(weight.isfinite() & up.isfinite(), up, weight).to(
+        dtype
+    )  # the largest values, infinities and NaN as torch rounds them
+
+
+def kept_update(before: Float[Tensor, ...], exact: Float[Tensor, ...], saved: Float[Tensor, ...]) -> tuple[float, float]:
+    """(inner product of the saved and the exact update, squared norm of the exact one): their ratio over all weights is the
+    share of the training that the file holds."""
+    before, exact, saved = (each.detach().float() for each in (before, exact, saved))
+    update = exact - before
+    return float(((saved - before) * update).sum()), float(update.square().sum())

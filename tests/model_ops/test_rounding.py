@@ -1,0 +1,57 @@
+"""Trained weights in a bfloat16 file: exact on average, so that a small update is not lost."""
+
+import numpy as np
+import pytest
+import torch
+
+from model_ops.models import load_model, save_model
+from model_ops.tensors import kept_update, rounded
+from model_ops.training.tuning import save_tuned
+from model_ops.training.tuning_settings import TuningSettings
+
+
+def test_rounding_is_exact_on_average_and_takes_a_neighbour():
+    steps = torch.arange(-8, 9).double() / 16
+    for value in (1.0, -3.0, 2.5e-5):
+        spacing = float(torch.nextafter(torch.tensor(value).bfloat16().abs(), torch.tensor(torch.inf).bfloat16()) - abs(value))
+        exact = (value + steps * spacing).float()
+        draws = torch.stack([rounded(exact, torch.bfloat16, f"draw {number}") for number in range(4_000)]).double()
+        assert (draws - exact.double()).abs().max() < spacing
+        np.testing.assert_allclose(draws.mean(0).numpy(), exact.double().numpy(), atol=5 * spacing / 2 / 4_000**0.5)
+
+
+def test_what_bfloat16_holds_stays_and_the_name_decides_the_draw():
+    held = torch.randn(1_000).bfloat16()
+    assert torch.equal(rounded(held.float(), torch.bfloat16, "a"), held)
+    weight = torch.randn(1_000)
+    assert torch.equal(rounded(weight, torch.bfloat16, "a"), rounded(weight.clone(), torch.bfloat16, "a"))
+    assert not torch.equal(rounded(weight, torch.bfloat16, "a"), rounded(weight, torch.bfloat16, "b"))
+    assert rounded(weight, torch.float32, "a") is weight
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3.4028234e38, -3.4028234e38, 0.0])
+def test_values_at_the_ends_are_rounded_as_torch_rounds_them(value):
+    weight = torch.full((64,), value)
+    torch.testing.assert_close(rounded(weight, torch.bfloat16, "a"), weight.bfloat16(), equal_nan=True)
+    bits = torch.tensor([0x7FFFFFFF], dtype=torch.int32).view(torch.float32)  # a NaN whose bits would run over
+    assert rounded(bits, torch.bfloat16, "a").isnan().all()
+
+
+def test_a_training_of_small_steps_is_in_the_file(tiny_model, tiny_tokenizer, tmp_path):
+    """Updates of a tenth of bfloat16's spacing: rounding to nearest would give the base model back."""
+    start, model = load_model(tiny_model), load_model(tiny_model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * 2**-8 * parameter.abs() * torch.randn(parameter.shape, generator=generator).sign()
+    nearest = [
+        kept_update(*tensors)
+        for tensors in zip(start.parameters(), model.parameters(), [p.bfloat16() for p in model.parameters()], strict=True)
+    ]
+    assert sum(held for held, _ in nearest) < 0.2 * sum(size for _, size in nearest)
+    numbers = save_tuned(model, tiny_tokenizer, tiny_model, TuningSettings(), tmp_path / "saved")
+    assert numbers["saved_update"] == pytest.approx(1, abs=0.25)
+    again = load_model(tmp_path / "saved")
+    assert any(not torch.equal(one, other) for one, other in zip(start.parameters(), again.parameters(), strict=True))
+    save_model(again, tiny_tokenizer, tmp_path / "again")  # what a file holds is rounded to itself
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "saved/model.safetensors").read_bytes()
