@@ -170,7 +170,7 @@ def wait_until(holds, seconds=60.0):
     [
         ("strange", r"rewards.py:strange takes \(x, y\), and a grader takes \(prompt, answer, columns\)"),
         ("missing", "rewards.py:missing has no function missing"),
-        ("trl", "rewards.py:trl asks for `solution`, which no row brings; there are completions"),
+        ("trl", "rewards.py:trl asks for `solution`, which no row brings; there are completion_ids, completions"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_refused(rewards, function, said):
