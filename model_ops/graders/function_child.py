@@ -5,8 +5,8 @@
 The lines are JSON. The first one says {"ready": true}, or {"refused": "why"}; `whole`: whether a call has all answers to a
 prompt; `waits`: whether calls may wait at once. A request holds `seconds` and `calls`: {call (its number), prompt (messages),
 columns, training, answers: [{answer (its text), text (as generated), message, ids}]}. A call's reply holds `call` and `said`, a
-value for each answer, or `problem` (`spent`: ask this process no more). FORM is that of TRL's completions, text or messages.
-The function, an instance, or a class that is made without arguments is known by its parameters, also behind a wrapper:
+value for each answer, and `waits`, or `problem` (`spent`: ask this process no more). FORM is that of TRL's completions, text or
+messages. The function, an instance, or a class that is made without arguments is known by its parameters, also in a wrapper:
 
     grade(prompt, answer, columns)                                           any of the three, for each answer
     f(prompts, completions, completion_ids, trainer_state, **columns)        TRL: any of them, once for all answers to a prompt
@@ -101,7 +101,7 @@ class Function:
         self.takes_all = takes_all
         if not self.whole and not names & (OF_VERL | OWN):
             raise Refused(f"takes ({', '.join(self.parameters)}), and a grader takes {FORMS}")
-        self.waits = is_async(self.call) or is_async(inner)
+        self.waits = is_async(self.call)
 
     def arguments(self, call):
         """What the function is given. Raises Refused."""
@@ -231,12 +231,13 @@ def begun(function, call):
 
 
 async def reply_to(function, call, returned, path):
+    waits = inspect.isawaitable(returned)
     try:
         if isinstance(returned, BaseException):
             raise returned
-        said = await returned if inspect.isawaitable(returned) else returned
+        said = await returned if waits else returned
         reply = listed(said, len(call["answers"])) if function.whole else {"said": [said]}
-        reply = json.loads(json.dumps(reply, default=float))
+        reply = json.loads(json.dumps({**reply, "waits": waits}, default=float))
     except Refused as error:
         reply = {"refused": str(error)}
     except BaseException as error:

@@ -5,7 +5,8 @@
 
 The function is given in the forms of function_child.py. A call has `seconds` for each answer that it grades; a process that
 exceeds it is ended with all that it started, and another one takes its place. Calls of an async function wait in one process,
-all at once. If it is lost, the calls that it had not answered are made again, each alone, so that one harms no other.
+all at once. If it is lost, the calls that it had not answered are made again, each alone, so that one harms no other; where it
+was late, because the function blocks instead of waiting, so are all later ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +123,9 @@ class FunctionWorkers:
         self.form = completions or completion_form(path, function)
         self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), function, self.form)
         self._children: list[_Started] = []
-        self.whole = self._waits = False
-        """Once it is opened. whole: whether a call has all answers to a prompt, as in TRL's form."""
+        self.whole = self._waits = self._blocks = False
+        """Once it is opened. whole: whether a call has all answers to a prompt, as in TRL's form. _waits: whether calls wait at
+        once, unless the function blocks."""
 
     def __enter__(self) -> FunctionWorkers:
         """Raises ModelError if the function cannot be loaded."""
@@ -148,20 +151,22 @@ class FunctionWorkers:
             for answers in ([group.answers] if self.whole else [[each] for each in group.answers])
             if answers
         ]
-        said = iter([each for reply in self._replies(calls) for each in reply])
+        said = chain.from_iterable(self._replies(calls))
         return [grades_of([next(said) for _ in group.answers]) for group in groups]
 
     def _take(self, child: _Started, reply: dict[str, Any]) -> None:
         """A first line. Raises ModelError where it refuses the function."""
         if "refused" in reply:
             raise ModelError(f"the grader {self.name} {reply['refused']}")
-        self.whole, self._waits = reply["whole"], reply["waits"]
+        self.whole, self._waits = reply["whole"], self._waits or reply["waits"]
         child.ready, child.until_s = True, math.inf
 
     def _replies(self, calls: list[dict[str, Any]]) -> list[list[Any]]:
         """What was said of each answer of each call: a value, or a Grade with a problem."""
         found: dict[int, list[Any]] = {}
-        batches = [[*range(len(calls))]] if self._waits and calls else [[place] for place in range(len(calls))]
+        batches = (
+            [[*range(len(calls))]] if self._waits and not self._blocks and calls else [[place] for place in range(len(calls))]
+        )
         begun = 0
         while len(found) < len(calls):
             busy = sum(child.request is not None for child in self._children)
@@ -176,7 +181,11 @@ class FunctionWorkers:
                     self._take(child, reply)
                     continue
                 left = [] if child.request is None else [each for each in batches[child.request] if each not in found]
+                if reply.get("waits") and not self._waits:  # a wrapper did not show it
+                    self._waits, rest = True, [*chain.from_iterable(batches[begun:])]
+                    batches[begun:] = [rest] if rest else []
                 if "call" not in reply and len(left) > 1:
+                    self._blocks |= "took longer" in reply["problem"]
                     batches += [[each] for each in left]
                 elif left:
                     ended = reply.get("call", left[0])

@@ -130,6 +130,13 @@ def everything(**kwargs): return [float(len(each)) for each in kwargs["completio
 def hidden(completions): return [float(len(each)) for each in completions]
 @wrapped
 async def hidden_later(completions): return [float(len(each)) for each in completions]
+async def blocks(completions):
+    time.sleep(0.6)
+    return [1.0]
+@wrapped
+async def hidden_wait(completions):
+    await asyncio.sleep(0.5)
+    return [float(len(each)) for each in completions]
 @wrapped
 def hidden_own(answer): return float(len(answer))
 timed, instance, awaited, lambdas = Timed(Timed(hidden)), Instance(), Awaited(), lambda completions, **k: [*map(len, completions)]
@@ -255,7 +262,7 @@ def test_a_function_is_known_behind_wrappers_partials_and_classes(of_trl, name):
         "named": ["answered dict, and not a list with a number for each answer"] * 2,
         "short": ["answered 1 numbers for 2 answers"] * 2,
         "text": ["answered str, which is no number"] * 2,
-        "one_raises": ["raised ZeroDivisionError in line 86"] * 2,
+        "one_raises": ["raised ZeroDivisionError in line 93"] * 2,
     }.items(),
 )
 def test_what_a_function_of_trl_returns(of_trl, name, said):
@@ -285,13 +292,22 @@ def test_ids_and_the_state_of_the_training_are_given_where_they_are_known_and_el
         values(of_trl, "Needs", plain("a"))
 
 
-@pytest.mark.parametrize(("name", "count"), [("later", 24), ("own", 3)])
+@pytest.mark.parametrize(("name", "count"), [("later", 80), ("own", 27), ("hidden_wait", 80)])
 def test_calls_of_an_async_function_wait_at_once(of_trl, name, count):
     with FunctionWorkers(of_trl, name, 30.0) as workers:
         began = time.monotonic()
         found = workers.grade([plain("a", "bc", "def")] * count)
-        assert time.monotonic() - began < 5.0 / (name == "own" or 1), "one after the other takes 12 s"
+        assert time.monotonic() - began < 6, "four at a time take 10 s"
     assert [[grade.value for grade in of_group] for of_group in found] == [[1.0, 2.0, 3.0]] * count
+
+
+def test_an_async_function_that_blocks_is_called_alone_from_then_on(of_trl, monkeypatch):
+    monkeypatch.setattr(functions, "GRACE_SECONDS", 0.0)
+    with FunctionWorkers(of_trl, "blocks", 1.5) as workers:
+        assert [grade.value for (grade,) in workers.grade([plain(each) for each in "abcd"])] == [1.0] * 4
+        first = [child.process.pid for child in workers._children]
+        assert [grade.value for (grade,) in workers.grade([plain(each) for each in "abcd"])] == [1.0] * 4
+        assert [child.process.pid for child in workers._children] == first, "no process was late again"
 
 
 def test_an_async_call_that_hangs_blocks_or_ends_its_process_harms_no_other(of_trl, monkeypatch):
