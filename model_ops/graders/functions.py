@@ -164,10 +164,9 @@ class FunctionWorkers:
     def _replies(self, calls: list[dict[str, Any]]) -> list[list[Any]]:
         """What was said of each answer of each call: a value, or a Grade with a problem."""
         found: dict[int, list[Any]] = {}
-        batches = (
-            [[*range(len(calls))]] if self._waits and not self._blocks and calls else [[place] for place in range(len(calls))]
-        )
-        begun = 0
+        begun, batches = 0, [[place] for place in range(len(calls))]
+        if self._waits and not self._blocks:
+            batches = [[*range(len(calls))]]
         while len(found) < len(calls):
             busy = sum(child.request is not None for child in self._children)
             while len(self._children) < min(WORKERS, busy + len(batches) - begun):

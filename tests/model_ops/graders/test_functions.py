@@ -130,6 +130,9 @@ def everything(**kwargs): return [float(len(each)) for each in kwargs["completio
 def hidden(completions): return [float(len(each)) for each in completions]
 @wrapped
 async def hidden_later(completions): return [float(len(each)) for each in completions]
+def slow(completions):
+    time.sleep(1.5)
+    return [1.0] * len(completions)
 async def blocks(completions):
     time.sleep(0.6)
     return [1.0]
@@ -262,7 +265,7 @@ def test_a_function_is_known_behind_wrappers_partials_and_classes(of_trl, name):
         "named": ["answered dict, and not a list with a number for each answer"] * 2,
         "short": ["answered 1 numbers for 2 answers"] * 2,
         "text": ["answered str, which is no number"] * 2,
-        "one_raises": ["raised ZeroDivisionError in line 93"] * 2,
+        "one_raises": ["raised ZeroDivisionError in line 96"] * 2,
     }.items(),
 )
 def test_what_a_function_of_trl_returns(of_trl, name, said):
@@ -299,6 +302,11 @@ def test_calls_of_an_async_function_wait_at_once(of_trl, name, count):
         found = workers.grade([plain("a", "bc", "def")] * count)
         assert time.monotonic() - began < 6, "four at a time take 10 s"
     assert [[grade.value for grade in of_group] for of_group in found] == [[1.0, 2.0, 3.0]] * count
+
+
+def test_a_call_has_seconds_for_each_of_its_answers(of_trl):
+    ((*found,),) = values(of_trl, "slow", plain(*"abcd"), seconds=0.75)
+    assert [grade.value for grade in found] == [1.0] * 4, "1.5 s for four answers, of 3 s"
 
 
 def test_an_async_function_that_blocks_is_called_alone_from_then_on(of_trl, monkeypatch):
