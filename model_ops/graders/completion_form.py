@@ -35,7 +35,7 @@ def completion_form(path: Path, function: str) -> Form:
             nodes.append(node)
             waiting += [names.get(_name(each)) for each in ast.walk(node)]
     functions = [each for node in nodes for each in ast.walk(node) if isinstance(each, Function)]
-    of_trl = any(isinstance(node, ast.ImportFrom) for node in nodes)
+    of_trl = any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     dicts = any(_is_of_dicts(each) for function in functions for each in _parameters(function))
     return "messages" if of_trl or dicts or _Reader(functions, names).reads_messages() else "text"
 
@@ -64,8 +64,8 @@ def definitions(path: Path, files: dict[Path, dict[str, ast.AST]]) -> dict[str, 
                     found |= {name: each for name, each in theirs.items() if name not in found}
                     if alias.asname and alias.name in theirs:
                         found[alias.asname] = theirs[alias.name]
-                if module.partition(".")[0] == "trl":
-                    found[alias.asname or alias.name] = node
+                if (module or alias.name).partition(".")[0] == "trl":
+                    found[alias.asname or alias.name.partition(".")[0]] = node
     return found
 
 
@@ -142,18 +142,15 @@ class _Reader:
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """(what is bound, to what, or to parts of what)."""
-    match node:
-        case ast.Assign(targets=targets, value=value):
-            yield from ((target, value) for target in targets)
-        case ast.NamedExpr(target=target, value=value):
-            yield target, value
-        case ast.For() | ast.AsyncFor() | ast.comprehension():
-            yield from _bound_in_turn(node.target, node.iter)
+    """(what is bound, to what, or to parts of what), of assignments and loops."""
+    value = getattr(node, "iter", None) or getattr(node, "value", None)
+    for target in getattr(node, "targets", None) or [getattr(node, "target", None)]:
+        if target is not None and value is not None:
+            yield from _bound_in_turn(target, value)
 
 
 def _bound_in_turn(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """As _bindings, of a loop: each name of `for a, b in zip(c, d)` is bound to its own values."""
+    """As _bindings: each name of `for a, b in zip(c, d)` is bound to its own values."""
     if isinstance(value, ast.Call) and isinstance(target, ast.Tuple):
         if _name(value.func) == "enumerate":
             return (yield from _bound_in_turn(target.elts[-1], value.args[0]))

@@ -67,11 +67,10 @@ class NotKnown:
 
     def __init__(self, name, **known):
         self.__dict__.update(known)
-        self._said = f"which is not known for these answers; known are {', '.join(sorted(known))}" if known else ""
-        self._name, self._said = name, self._said or "which is not known for these answers"
+        self._name, self._known = name, f"; known are {', '.join(sorted(known))}" if known else ""
 
     def _refuse(self, *_):
-        UNKNOWN.append(f"asks for `{self._name}`, {self._said}")
+        UNKNOWN.append(f"asks for `{self._name}`, which is not known for these answers{self._known}")
         raise Refused(UNKNOWN[-1])
 
     __iter__ = __len__ = __getitem__ = _refuse
@@ -91,17 +90,14 @@ class Function:
             self.call = function() if isinstance(function, type) else function
         except BaseException as error:
             raise Refused("is a class that cannot be made without arguments: name an instance of it") from error
-        self.form, inner = form, self.call
-        self.parameters = parameters_of(inner)
+        self.form, self.waits, self.parameters = form, is_async(self.call), parameters_of(self.call)
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in self.parameters.values()):
-            inner = wrapped_in(inner) or inner
-            self.parameters = parameters_of(inner)
-        names, takes_all = set(self.parameters), any(each.kind == each.VAR_KEYWORD for each in self.parameters.values())
-        self.whole = bool(names & OF_TRL) or (takes_all and not names & (OF_VERL | OWN))
-        self.takes_all = takes_all
-        if not self.whole and not names & (OF_VERL | OWN):
+            self.parameters = parameters_of(wrapped_in(self.call) or self.call)
+        names, others = set(self.parameters), OF_VERL | OWN
+        self.takes_all = any(each.kind == each.VAR_KEYWORD for each in self.parameters.values())
+        self.whole = bool(names & OF_TRL) or (self.takes_all and not names & others)
+        if not self.whole and not names & others:
             raise Refused(f"takes ({', '.join(self.parameters)}), and a grader takes {FORMS}")
-        self.waits = is_async(self.call)
 
     def arguments(self, call):
         """What the function is given. Raises Refused."""
@@ -139,15 +135,13 @@ def wrapped_in(function, seen=()):
 
 def of_trl(call, form):
     """Lists of a value for each answer, each of its own: functions change what they are given."""
-    answers, columns = call["answers"], call["columns"]
+    answers = call["answers"]
     prompt = call["prompt"] if form == "messages" else "\n\n".join(each.get("content") or "" for each in call["prompt"])
-    messages = [each["message"] for each in answers]
     messages = [
-        [each if each.get("tool_calls") else {**each, "content": answer["text"]}]
-        for each, answer in zip(messages, answers, strict=True)
+        [each["message"] | ({} if each["message"].get("tool_calls") else {"content": each["text"]})] for each in answers
     ]
     ids = [each["ids"] for each in answers]
-    given = {name: [copy.deepcopy(each) for _ in answers] for name, each in columns.items()}
+    given = {name: [copy.deepcopy(each) for _ in answers] for name, each in call["columns"].items()}
     return given | {
         "prompts": [copy.deepcopy(prompt) for _ in answers],
         "completions": messages if form == "messages" else [each["text"] for each in answers],

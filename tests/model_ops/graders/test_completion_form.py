@@ -39,6 +39,7 @@ MESSAGES = {
     "either": "def f(completions, **k): return [c if isinstance(c, str) else c[0]['content'] for c in completions]",
     "an annotation": "def f(completions: list[list[dict[str, str]]], **k): return [unknown(c) for c in completions]",
     "TRL's own": "from trl.rewards import think_format_reward as f",
+    "TRL's module": "import trl.rewards\ndef f(completions, **k): return trl.rewards.accuracy_reward(completions)",
     "calls TRL's own": "from trl.rewards import accuracy_reward\ndef f(completions, **k): return accuracy_reward(completions)",
 }
 TEXTS = {
