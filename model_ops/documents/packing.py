@@ -17,7 +17,6 @@ only decide which documents share a step. Steps vary as follows:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
@@ -83,8 +82,7 @@ class PackedPlan:
         self.row_tokens = self.rows.sums(self.lengths).tolist()
         self.micro_batch_tokens = max(capacity, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
         self.rows_per_step = max(1, round(settings.tokens_per_step / capacity))
-        passes = math.ceil((settings.epochs or 0) * len(self.rows) / self.rows_per_step)
-        self.steps = 0 if not len(self.rows) else settings.steps if settings.steps is not None else max(1, passes)
+        self.steps = settings.steps_over(len(self.rows), self.rows_per_step) if len(self.rows) else 0
         self._by_length = np.argsort(self.lengths, kind="stable")
         self._in_pass = lru_cache(maxsize=2)(self._exchanged)
 

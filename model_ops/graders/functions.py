@@ -3,8 +3,10 @@
     with FunctionWorkers(Path("rewards.py"), "grade", seconds=10) as workers:
         workers.grade(groups)                  # a list of Grade for each group, in order
 
-The function is given in the forms of function_child.py. Each answer has its own time limit; a process that exceeds it is ended
-with all that it started, and another one takes its place.
+The function is given in the forms of function_child.py. A call has `seconds` for each answer that it grades; a process that
+exceeds it is ended with all that it started, and another one takes its place. Calls of an async function wait in one process,
+all at once. If it is lost, the calls that it had not answered are made again, each alone, so that one harms no other; where it
+was late, because the function blocks instead of waiting, so are all later ones.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from model_ops.graders.grade import AskedGroup, Grade
+from model_ops.graders.completion_form import Form, completion_form
+from model_ops.graders.grade import AskedGroup, Grade, GradedAnswer, grades_of
 from model_ops.jobs import ModelError
 
 CHILD = Path(__file__).with_name("function_child.py")
@@ -33,6 +36,8 @@ LOOK_SECONDS = 1.0
 """Seconds after which clocks are looked at again: those of agents stand still while the model answers."""
 WORKERS = 4
 """Processes. Functions often wait for a server, so the number of cores is no bound."""
+GRACE_SECONDS = 5.0
+"""Of a process whose calls wait at once, which looks at its clock itself."""
 
 
 class Child:
@@ -56,16 +61,13 @@ class Child:
         with suppress(ConnectionError):  # it has ended, which its output says
             self.write(line)
 
-    def reply(self) -> dict[str, Any] | None:
-        """What it wrote; None for a part of it. Raises EOFError where it has ended."""
+    def replies(self) -> list[dict[str, Any]]:
+        """The lines that it wrote. Raises EOFError where it has ended."""
         part = os.read(self.output, 1 << 16)
         if not part:
             raise EOFError
-        self._read += part
-        if not self._read.endswith(b"\n"):
-            return None
-        line, self._read = self._read, b""
-        return json.loads(line)
+        *lines, self._read = (self._read + part).split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 def heard(children: Sequence[Child]) -> list[tuple[Child, dict[str, Any]]]:
@@ -77,8 +79,8 @@ def heard(children: Sequence[Child]) -> list[tuple[Child, dict[str, Any]]]:
         problem = f"took longer than {child.limit_s:g} s" if time.monotonic() > child.until_s else ""
         if child.output in readable:
             try:
-                reply, problem = child.reply(), ""
-                found += [] if reply is None else [(child, reply)]
+                replies, problem = child.replies(), ""
+                found += [(child, reply) for reply in replies]
             except (EOFError, ConnectionError):
                 problem = "ended its process"
         if problem:
@@ -112,15 +114,29 @@ class _Started(Child):
 class FunctionWorkers:
     """Processes that hold one function. To be used by the thread that made it, whose end ends them."""
 
-    def __init__(self, path: Path, function: str, seconds: float):
-        """Raises ModelError for a file that is not there."""
+    def __init__(self, path: Path, function: str, seconds: float, completions: Form | None = None):
+        """completions: what TRL's form is given; None: what the function reads. Raises ModelError for a file that is not
+        there."""
         self.name, self.seconds = f"{path.name}:{function}", seconds
         if not path.is_file():
             raise ModelError(f"the grader {self.name} has no file: there is no {path}")
-        self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), function)
+        self.form = completions or completion_form(path, function)
+        self._command = (sys.executable, "-P", str(CHILD), str(path.resolve()), function, self.form)
         self._children: list[_Started] = []
+        self.whole = self._waits = self._blocks = False
+        """Once it is opened. whole: whether a call has all answers to a prompt, as in TRL's form. _waits: whether calls wait at
+        once, unless the function blocks."""
 
     def __enter__(self) -> FunctionWorkers:
+        """Raises ModelError if the function cannot be loaded."""
+        self._children.append(child := _Started(self._command))
+        try:
+            while not child.ready:
+                for _, reply in heard([child]):
+                    self._take(child, reply)
+        except ModelError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,40 +144,72 @@ class FunctionWorkers:
             self._children.pop().end()
 
     def grade(self, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
-        """Raises ModelError if the function cannot be loaded, or asks for what no row brings."""
-        lines = [
-            json.dumps(
-                {
-                    "prompt": group.messages,
-                    "answer": answer.content,
-                    "text": answer.text,
-                    "message": answer.message,
-                    "columns": dict(group.columns),
-                },
-                default=str,
-            )
+        """Raises ModelError if the function asks for what no row brings."""
+        calls = [
+            _call(group, answers)
             for group in groups
-            for answer in group.answers
+            for answers in ([group.answers] if self.whole else [[each] for each in group.answers])
+            if answers
         ]
-        grades = iter(self._grade_each([f"{line}\n".encode() for line in lines]))
-        return [[next(grades) for _ in group.answers] for group in groups]
+        said = chain.from_iterable(self._replies(calls))
+        return [grades_of([next(said) for _ in group.answers]) for group in groups]
 
-    def _grade_each(self, lines: list[bytes]) -> list[Grade]:
-        found: dict[int, Grade] = {}
-        waiting = deque(range(len(lines)))
-        while len(found) < len(lines):
-            while len(self._children) < min(WORKERS, len(lines)):
+    def _take(self, child: _Started, reply: dict[str, Any]) -> None:
+        """A first line. Raises ModelError where it refuses the function."""
+        if "refused" in reply:
+            raise ModelError(f"the grader {self.name} {reply['refused']}")
+        self.whole, self._waits = reply["whole"], self._waits or reply["waits"]
+        child.ready, child.until_s = True, math.inf
+
+    def _replies(self, calls: list[dict[str, Any]]) -> list[list[Any]]:
+        """What was said of each answer of each call: a value, or a Grade with a problem."""
+        found: dict[int, list[Any]] = {}
+        begun, batches = 0, [[place] for place in range(len(calls))]
+        if self._waits and not self._blocks:
+            batches = [[*range(len(calls))]]
+        while len(found) < len(calls):
+            busy = sum(child.request is not None for child in self._children)
+            while len(self._children) < min(WORKERS, busy + len(batches) - begun):
                 self._children.append(_Started(self._command))
             for child in self._children:
-                if child.ready and child.request is None and waiting:
-                    child.ask(request := waiting.popleft(), lines[request], self.seconds)
+                if child.ready and child.request is None and begun < len(batches):
+                    self._ask(child, begun, [{"call": place, **calls[place]} for place in batches[begun]])
+                    begun += 1
             for child, reply in heard(self._children):
-                if "refused" in reply:
-                    raise ModelError(f"the grader {self.name} {reply['refused']}")
-                if child.request is not None:
-                    found[child.request] = Grade(problem=reply["problem"]) if "problem" in reply else Grade.of(reply["said"])
-                child.ready, child.request, child.until_s = True, None, math.inf
+                if "refused" in reply or not child.ready:
+                    self._take(child, reply)
+                    continue
+                left = [] if child.request is None else [each for each in batches[child.request] if each not in found]
+                if reply.get("waits") and not self._waits:  # a wrapper did not show it
+                    self._waits, rest = True, [*chain.from_iterable(batches[begun:])]
+                    batches[begun:] = [rest] if rest else []
+                if "call" not in reply and len(left) > 1:
+                    self._blocks |= "took longer" in reply["problem"]
+                    batches += [[each] for each in left]
+                elif left:
+                    ended = reply.get("call", left[0])
+                    problem = [Grade(problem=reply["problem"])] * len(calls[ended]["answers"]) if "problem" in reply else []
+                    found[ended] = problem or reply["said"]
+                    left.remove(ended)
+                    if left:
+                        child.until_s = time.monotonic() + child.limit_s + GRACE_SECONDS
+                        continue
+                child.request, child.until_s = None, math.inf
                 if "spent" in reply:
                     self._children.remove(child)
                     child.end()
-        return [found[place] for place in range(len(lines))]
+        return [found[place] for place in range(len(calls))]
+
+    def _ask(self, child: _Started, request: int, calls: list[dict[str, Any]]) -> None:
+        seconds = self.seconds * max(len(call["answers"]) for call in calls)
+        child.ask(request, json.dumps({"seconds": seconds, "calls": calls}, default=str).encode() + b"\n", seconds)
+        child.until_s += GRACE_SECONDS if len(calls) > 1 else 0.0
+
+
+def _call(group: AskedGroup, answers: Sequence[GradedAnswer]) -> dict[str, Any]:
+    return {
+        "prompt": group.messages,
+        "columns": dict(group.columns),
+        "training": group.training,
+        "answers": [{"answer": each.content, "text": each.text, "message": each.message, "ids": each.ids} for each in answers],
+    }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from model_ops.graders.settings import GraderSettings
@@ -35,6 +35,8 @@ class GradedAnswer:
     message: dict[str, Any]
     """The assistant's message in it: content, and where it has them reasoning_content and tool_calls."""
     tokens: int = 0
+    ids: Sequence[int] | None = None
+    """Its tokens, with the end of the turn where it ended; None where they are not known."""
 
     @property
     def content(self) -> str:
@@ -52,6 +54,8 @@ class AskedGroup:
     columns: Mapping[str, Any]
     """What else the row has: its columns, and what it brings to verify an answer with."""
     answers: Sequence[GradedAnswer]
+    training: Mapping[str, float] | None = None
+    """How far the training was that sampled the answers, in TRL's names: global_step, max_steps, epoch; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,31 @@ def _number(value: Any) -> float | None:
         return float(value) if isinstance(value, int | float) else None
     except OverflowError:
         return math.inf
+
+
+def grades_of(said: Sequence[Any]) -> list[Grade]:
+    """The grades in what a function returned for the answers to one prompt. A dict that says None where another answer's has a
+    number has no grade, unless it says `score`: the sums would else count the None as 0."""
+    grades = [each if isinstance(each, Grade) else Grade.of(each) for each in said]
+    numbers = {name for grade in grades for name in grade.parts}
+    return [
+        Grade(None, grade.parts, grade.problem)
+        if isinstance(each, dict) and "score" not in each and any(each[name] is None for name in numbers & each.keys())
+        else grade
+        for each, grade in zip(said, grades, strict=True)
+    ]
+
+
+def combined_group(grades: Sequence[Mapping[str, Grade]], settings: GraderSettings) -> list[Grade]:
+    """`combined`, of the answers to one prompt, which are compared. A part that applies to none of them is left out. An answer
+    that lacks a part which another one has gets no grade: without its term a sum would count it as 0, and with one of its own,
+    such as weights that are scaled up, an answer that no penalty applies to would be better than the best."""
+    applies = {name for parts in grades for name, grade in parts.items() if grade.value is not None or grade.problem}
+    found = [combined(parts, settings) for parts in grades]
+    return [
+        grade if all(parts[name].value is not None for name in applies) else replace(grade, value=None)
+        for parts, grade in zip(grades, found, strict=True)
+    ]
 
 
 def combined(grades: Mapping[str, Grade], settings: GraderSettings) -> Grade:

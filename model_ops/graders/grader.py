@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
-from model_ops.graders.grade import AskedGroup, Failures, Grade, combined
+from model_ops.graders.grade import AskedGroup, Failures, Grade, combined_group
 from model_ops.graders.group_judges import graded_by_rubric, ranked
 from model_ops.graders.judge import Judge
 from model_ops.graders.openai_grader import OpenAiGrader
@@ -51,9 +51,13 @@ class Grader:
         """key: of the recipe, for messages. reward_model: of parts with `by: reward_model`."""
         self.settings, self.key, self.failures, self._reward_model = settings, key, Failures(), reward_model
         self._open = ExitStack()
+        self.notes: list[str] = []
+        """Once it is opened: what it decided about its parts."""
 
     def __enter__(self) -> Grader:
-        self._parts = {name: self._grader_of(name, part) for name, part in self.settings.parts.items()}
+        with self._open:  # closes what is open already where a part cannot be used
+            self._parts = {name: self._grader_of(name, part) for name, part in self.settings.parts.items()}
+            self._open = self._open.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,7 +69,7 @@ class Grader:
         found = []
         for place, group in enumerate(groups):
             each = zip(*(grades[place] for grades in by_part.values()), strict=True)
-            found.append([combined(dict(zip(by_part, grades, strict=True)), self.settings) for grades in each])
+            found.append(combined_group([dict(zip(by_part, grades, strict=True)) for grades in each], self.settings))
             self.failures.count(group.row_id, found[-1])
         return found
 
@@ -74,7 +78,14 @@ class Grader:
         if path.endswith(".json"):
             return self._open.enter_context(OpenAiGrader(Path(path), part, f"{self.key}.parts.{name}")).grade
         if path:
-            return self._open.enter_context(FunctionWorkers(Path(path), function, part.seconds)).grade
+            workers = self._open.enter_context(FunctionWorkers(Path(path), function, part.seconds, part.completions))
+            if workers.whole and part.completions is None:
+                other = "messages" if workers.form == "text" else "text"
+                self.notes.append(
+                    f"{self.key}: {workers.name} gets completions as {workers.form}, which its source reads; write "
+                    f"`completions: {other}` beside `by` if it does not"
+                )
+            return workers.grade
         if part.by == "math":
             if find_spec("math_verify") is None:
                 raise ModelError(

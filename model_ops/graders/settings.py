@@ -52,6 +52,9 @@ class GraderPart(Settings):
         le=3_600,
         description="Most seconds of one answer, for functions, `math`, `unit_tests` and Python of OpenAI's form",
     )
+    completions: Literal["text", "messages"] | None = Field(
+        None, description="functions of TRL: what a completion is. Left out: what the function's source reads"
+    )
     pattern: str | None = Field(
         None, description="regex: what a right answer matches. Left out: the pattern that the row brings"
     )
@@ -92,6 +95,8 @@ class GraderPart(Settings):
             raise ValueError("criteria belong to `by: rubric`; give both or neither")
         if self.pattern is not None and self.by not in ("regex", "verifier"):
             raise ValueError("pattern belongs to `by: regex`; leave it out, or choose that grader")
+        if self.completions is not None and ".py:" not in self.by:
+            raise ValueError("completions belongs to a function of a file; leave it out, or name one as rewards.py:grade")
         if self.language is not None and self.by != "language":
             raise ValueError("language belongs to `by: language`; leave it out, or choose that grader")
         return self

@@ -145,12 +145,14 @@ def sampled_rounds(
     reward_model = RewardModel.load(scorer, model.device) if scorer else None
     grader = Grader(sampling.grader, "preference.on_policy.grader", reward_model)
     if world.leads:
-        graders.enter_context(grader)
+        for note in graders.enter_context(grader).notes:
+            progress.event("note", message=note)
     ends = end_of_turn_ids(tokenizer) or end_of_text_ids(base)
     log = AnswerLog(job.output / ".work" / ("sampled.jsonl" if world.leads else f"sampled-{world.rank}.jsonl"))
     engine = InProcessEngine(model, ends, sampling)
     sampler = engine if world.mesh is None else MeshEngine(engine, world)
-    return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, settings.seed, log, progress)
+    training = partial(settings.trainer_state, rows=len(prompts), rows_per_step=sampling.prompts_per_step)
+    return SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, sampling, training, settings.seed, log, progress)
 
 
 def rows_held_out(dataset: Path, rows: RowsOf) -> RowsOf | None:

@@ -78,4 +78,5 @@ def kept_groups(path: Path) -> Iterator[list[dict[str, Any]]]:
 def asked_group(prompt: SampledPrompt, rows: list[dict[str, Any]], reader: AnswerReader) -> AskedGroup:
     """Kept answers as a grader is asked."""
     answers = [reader.read_text(prompt, row["text"], row["tokens"], row["ended"])[0] for row in rows]
-    return AskedGroup(prompt.row_id, prompt.messages, prompt.tools, prompt.columns, answers)
+    training = {"global_step": max(row["version"] for row in rows)}
+    return AskedGroup(prompt.row_id, prompt.messages, prompt.tools, prompt.columns, answers, training)

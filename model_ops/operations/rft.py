@@ -112,11 +112,14 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
 
     acts = acting_makers(settings, tokenizer, room, opened, progress) if world.leads else None
 
+    graders: list[Grader] = []
+
     def maker(grader: GraderSettings | None, key: str, answers: int, kept: Path | None) -> RolloutMaker:
         if acts is not None:
             return acts(FinishedAttempts(kept), answers)
-        ready = Grader(grader, f"rft.{key}", reward_model)
-        return GradedAnswers(opened.enter_context(ready) if world.leads else ready, tokenizer, answers)
+        graders.append(ready := Grader(grader, f"rft.{key}", reward_model))
+        training = partial(settings.trainer_state, rows=len(prompts), rows_per_step=settings.prompts_per_step)
+        return GradedAnswers(opened.enter_context(ready) if world.leads else ready, tokenizer, answers, training)
 
     eos_ids, work = end_of_turn_ids(tokenizer) or end_of_text_ids(base), job.output / ".work"
     engine = open_engine(settings, model, tokenizer, base, eos_ids, work, opened, progress, world)
@@ -148,7 +151,9 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     if held_out:
         grader, key = held_out_grader(settings, held_out)
         made = maker(grader, key, settings.held_out_answers, None)
-        validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed)
+        validate = HeldOutRollouts(held_out, made, engine, settings.passing_grade, settings.seed, lambda: plan.done)
+    for note in dict.fromkeys(note for each in graders for note in each.notes):
+        progress.event("note", message=note)
     before = world.conduct(lambda: measured_before(validate, work / "before.json", model, progress))
     measured = None if validate is None else partial(world.conduct, validate)
     every = math.ceil(len(plan) / VALIDATIONS)

@@ -43,8 +43,7 @@ class SampledPairPlan:
         needs_reference: bool,
     ):
         self.rounds, self._model, self._world, self._shares = rounds, model, world, shares
-        passes = math.ceil((settings.epochs or 0) * len(rounds.prompts) / rounds.settings.prompts_per_step)
-        self._steps = settings.steps if settings.steps is not None else max(1, passes)
+        self._steps = settings.steps_over(len(rounds.prompts), rounds.settings.prompts_per_step)
         self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
         self._precision = settings.precision
         self._start = StartWeights(model) if needs_reference else None

@@ -1,7 +1,8 @@
 """Rounds of a model's own answers: it answers the next prompts, a grader says how good each answer is, best and worst are a
 pair.
 
-    rounds = SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, settings, seed=0, log=log, progress=progress)
+    rounds = SampledRounds(prompts, counts, sampler, grader, tokenizer, ends, settings, training, seed=0, log=log,
+        progress=progress)
     rounds.pairs(3)                # SampledPair for each prompt of round 3 whose answers differ in grade
     rounds.counts()                # of all rounds so far
     rounds.table()                 # a row for each answer
@@ -14,7 +15,7 @@ round that gives fewer pairs than steps asks further prompts, MOST_CHUNKS times 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class SampledPair(NamedTuple):
 
 class SampledRounds:
     """left_out: counts of prompts that are not asked. sampler: answers with the model's present weights. ends: tokens that end
-    an answer."""
+    an answer. training: AskedGroup.training after so many steps."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class SampledRounds:
         tokenizer: PreTrainedTokenizerBase,
         ends: Collection[int],
         settings: SampledPairSettings,
+        training: Callable[[int], Mapping[str, float]],
         seed: int,
         log: AnswerLog,
         progress: Progress,
@@ -65,7 +67,7 @@ class SampledRounds:
         self.prompts, self._left_out = prompts, left_out
         self._sampler, self._grader = sampler, grader
         self._ends, self.settings, self._seed, self.log, self._progress = frozenset(ends), settings, seed, log, progress
-        self._reader = AnswerReader(tokenizer)
+        self._reader, self._training = AnswerReader(tokenizer), training
 
     def pairs(self, round: int) -> list[SampledPair]:
         """The pairs of a round: from the log, else sampled now. Raises ModelError if no prompt gives one."""
@@ -153,9 +155,12 @@ class SampledRounds:
                 (prompt := self.prompts[place], [self._reader.read(prompt, ids, int(ids[-1]) in self._ends) for ids in answers])
                 for place, answers in zip(chunk.prompts[part], chunk.answers[part], strict=True)
             ]
+            training = self._training(round * self.settings.sync_steps)
             grades = self._grader.grade(
                 [
-                    AskedGroup(prompt.row_id, prompt.messages, prompt.tools, prompt.columns, [answer for answer, _ in said])
+                    AskedGroup(
+                        prompt.row_id, prompt.messages, prompt.tools, prompt.columns, [each for each, _ in said], training
+                    )
                     for prompt, said in asked
                 ]
             )

@@ -1,6 +1,6 @@
 """How good a model's answers to held-out prompts are, before, during and after reinforcement fine-tuning.
 
-    held_out = HeldOutRollouts(prompts, maker, engine, passing_grade=1.0, seed=0)
+    held_out = HeldOutRollouts(prompts, maker, engine, passing_grade=1.0, seed=0, steps_done=lambda: plan.done)
     held_out()          # {"validation_reward": 0.4, "validation_pass_rate": 0.3, "validation_pass_at_4": 0.6, ...}
 
 Prompts and random numbers are the same each time, so a difference is one of weights.
@@ -9,7 +9,7 @@ Prompts and random numbers are the same each time, so a difference is one of wei
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,12 +19,20 @@ from model_ops.rollouts import Engine, RolloutMaker, SampledPrompt, last_of_atte
 class HeldOutRollouts:
     """maker: with the grader of held-out answers. engine: takes the model's present weights at each call."""
 
-    def __init__(self, prompts: Sequence[SampledPrompt], maker: RolloutMaker, engine: Engine, passing_grade: float, seed: int):
+    def __init__(
+        self,
+        prompts: Sequence[SampledPrompt],
+        maker: RolloutMaker,
+        engine: Engine,
+        passing_grade: float,
+        seed: int,
+        steps_done: Callable[[], int],
+    ):
         self._prompts, self._maker, self._engine = prompts, maker, engine
-        self._passing_grade, self._seed = passing_grade, seed
+        self._passing_grade, self._seed, self._steps_done = passing_grade, seed, steps_done
 
     def __call__(self) -> dict[str, float]:
-        self._engine.sync(0)
+        self._engine.sync(self._steps_done())
         names = [f"held out:{place}" for place in range(len(self._prompts))]
         groups = self._maker.rollouts(self._prompts, names, self._engine, self._seed)
         attempts = [last_of_attempts(group) for group in groups]

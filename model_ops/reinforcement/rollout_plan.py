@@ -120,8 +120,8 @@ class RolloutPlan:
         self._maker, self._engine, self._model, self._loss = maker, engine, model, loss
         self._world, self._shares, self._longest, self._progress = world, shares, longest, progress
         world.parts["canary"] = self._canary_gaps
-        passes = math.ceil((settings.epochs or 0) * len(prompts) / settings.prompts_per_step)
-        self._steps = settings.steps if settings.steps is not None else max(1, passes)
+        self._steps, self.done = settings.steps_over(len(prompts), settings.prompts_per_step), 0
+        """done: steps, the one that was asked for last included."""
         self._micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
         self._start = StartWeights(model) if settings.kl else None
         self._pool = PromptPool(len(prompts), settings.passing_grade, settings.seed)
@@ -136,6 +136,7 @@ class RolloutPlan:
     def step(self, index: int, rank: int = 0, ranks: int = 1) -> list[RolloutBatch]:
         """The step's share of the groups of its round."""
         self._keep_outcomes()
+        self.done = index + 1
         number, place = divmod(index, self.settings.sync_steps)
         self._loss.temperature = self._sampling(number).temperature
         if self._held[0] != number:
@@ -171,6 +172,7 @@ class RolloutPlan:
 
     def resume(self, state: dict[str, Any]) -> None:
         self._watch.resume(state)
+        self.done = self._steps  # of a run that is over; one that goes on asks for a step
 
     def tables(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[pa.Table]:
         """Every rollout, a table for each chunk."""

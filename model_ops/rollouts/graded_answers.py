@@ -1,12 +1,13 @@
 """Rollouts of a single answer: the engine answers each prompt several times, and a grader says how good each answer is.
 
-maker = GradedAnswers(grader, tokenizer, answers=8)          # a RolloutMaker
+maker = GradedAnswers(grader, tokenizer, answers=8, training=training)          # a RolloutMaker
 reader.read(prompt, tokens, ended)          # (GradedAnswer, whether a server would give this answer)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
@@ -25,7 +26,8 @@ class AnswerReader:
 
     def read(self, prompt: SampledPrompt, tokens: Tokens, ended: bool) -> tuple[GradedAnswer, bool]:
         """(the answer, whether it is one that a server would give: it ends, and its message can be read)."""
-        return self.read_text(prompt, sampled_text(self._tokenizer, tokens, ended), len(tokens), ended)
+        answer, usable = self.read_text(prompt, sampled_text(self._tokenizer, tokens, ended), len(tokens), ended)
+        return replace(answer, ids=tokens.tolist()), usable
 
     def read_text(self, prompt: SampledPrompt, text: str, tokens: int, ended: bool) -> tuple[GradedAnswer, bool]:
         """As `read`, of an answer whose text was kept. tokens: how many it had."""
@@ -43,10 +45,12 @@ def sampled_text(tokenizer: PreTrainedTokenizerBase, tokens: Tokens, ended: bool
 
 
 class GradedAnswers:
-    """As RolloutMaker. grader: opened. answers: to each prompt."""
+    """As RolloutMaker. grader: opened. answers: to each prompt. training: AskedGroup.training after so many steps."""
 
-    def __init__(self, grader: Grader, tokenizer: PreTrainedTokenizerBase, answers: int):
-        self.grader, self.answers, self._reader = grader, answers, AnswerReader(tokenizer)
+    def __init__(
+        self, grader: Grader, tokenizer: PreTrainedTokenizerBase, answers: int, training: Callable[[int], Mapping[str, float]]
+    ):
+        self.grader, self.answers, self._reader, self._training = grader, answers, AnswerReader(tokenizer), training
 
     def rollouts(
         self, prompts: Sequence[SampledPrompt], names: Sequence[str], engine: Engine, seed: int
@@ -63,6 +67,7 @@ class GradedAnswers:
                 prompt.tools,
                 prompt.columns,
                 [self._reader.read(prompt, answer.tokens, answer.ended)[0] for answer in of_prompt],
+                self._training(int(max(answer.version for answer in of_prompt))),
             )
             for prompt, of_prompt in zip(prompts, sampled, strict=True)
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -184,6 +185,14 @@ class TrainingSettings(Settings):
         if self.qk_clip is not None and max(self.mesh.tp, self.mesh.cp) > 1:
             raise ValueError("qk_clip needs all heads on every process: set tp and cp of the mesh to 1, or leave qk_clip out")
         return self
+
+    def steps_over(self, rows: int, rows_per_step: int) -> int:
+        """Optimizer steps of resolved settings over so many rows."""
+        return self.steps if self.steps is not None else max(1, math.ceil((self.epochs or 0) * rows / rows_per_step))
+
+    def trainer_state(self, step: int, rows: int, rows_per_step: int) -> dict[str, float]:
+        """What TRL's trainer_state says after `step` steps."""
+        return {"global_step": step, "max_steps": self.steps_over(rows, rows_per_step), "epoch": step * rows_per_step / rows}
 
     def resolved(self):
         """The settings with every missing value filled from the preset, except for fields in STAY_OPEN."""

@@ -163,6 +163,34 @@ def test_rounds_that_teach_nothing_warn_and_change_no_weight_by_a_gradient(start
     assert "of 64 answers 64 were cut" in warning and "0 had no grade" in warning, "of a run too short for rounds in a row"
 
 
+STEPS = """
+def step(completions, completion_ids, trainer_state, **kwargs):
+    state = {"at": trainer_state.global_step, "of": trainer_state.max_steps, "epoch": trainer_state.epoch}
+    return [{"score": float(len(ids)), **state} for ids in completion_ids]
+
+def held_out(completions, trainer_state, **kwargs):
+    with open(__file__ + ".steps", "a") as file:
+        file.write(f"{trainer_state.global_step}\\n")
+    return [float(len(completion)) for completion in completions]
+"""
+
+
+def test_a_function_of_trl_knows_the_step_and_the_tokens(start, tmp_path):
+    (tmp_path / "rewards.py").write_text(STEPS)
+    by, told = f"{tmp_path / 'rewards.py'}", Told()
+    given = {"epochs": 0.5, "steps": None, "grader": f"{by}:step", "held_out_grader": f"{by}:held_out", "answers": 4}
+    run(start, tmp_path / "out", told, **given)
+    rows = pq.read_table(tmp_path / "out" / "rollouts.parquet").to_pylist()
+    assert {row["step"] for row in rows} == {0, 1, 2}
+    for row in rows:
+        at = {"step.at": row["step"], "step.of": 3, "step.epoch": row["step"] * 4 / 24}
+        assert dict(row["parts"]) == {"step": row["tokens"], "step.score": row["tokens"], **at}
+    steps = [int(line) for line in (tmp_path / "rewards.py.steps").read_text().split()]
+    assert steps == sorted([0, 1, 2, 3] * 4), "held-out answers know the steps that were made"
+    [note] = [text for text in told.said if "rewards.py:held_out" in text]
+    assert note.startswith("rft.held_out_grader: rewards.py:held_out gets completions as text, which its source reads")
+
+
 def test_a_grader_that_gives_one_grade_to_all_answers_is_named(start, tmp_path):
     (tmp_path / "rewards.py").write_text("def boolean(prompt, answer, columns):\n    return True\n")
     grader, told = {"parts": {"boolean": {"by": f"{tmp_path / 'rewards.py'}:boolean"}}}, Told()

@@ -137,7 +137,7 @@ def test_the_rollouts_of_one_attempt_count_once_and_have_one_advantage(name):
 def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
     groups = [[rollout([5], [6, 7], grade=1.0), rollout([5], [8], grade=1.0), replace(rollout([5], [9], grade=0.0), attempt=1)]]
     maker = SimpleNamespace(answers=2, rollouts=lambda *_: groups)
-    found = HeldOutRollouts([None], maker, SimpleNamespace(sync=lambda version: None), 1.0, 0)()
+    found = HeldOutRollouts([None], maker, SimpleNamespace(sync=lambda version: None), 1.0, 0, lambda: 0)()
     assert found == {
         "validation_reward": 0.5,
         "validation_pass_rate": 0.5,

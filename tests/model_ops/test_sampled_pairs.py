@@ -124,6 +124,19 @@ def test_it_learns_what_the_grader_likes(start, tmp_path):
     assert {row["parts"][0] for row in rows} == {("verifier", 0.0), ("verifier", 1.0)}
 
 
+def test_a_function_of_trl_knows_the_step_and_the_tokens(start, tmp_path):
+    (tmp_path / "rewards.py").write_text(
+        "def step(completions, completion_ids, trainer_state, **kwargs):\n"
+        "    return [{'score': sum(ids), 'at': trainer_state.global_step, 'of': trainer_state.max_steps, 'n': len(ids)}\n"
+        "            for ids in completion_ids]\n"
+    )
+    run(start, tmp_path / "out", {"grader": f"{tmp_path / 'rewards.py'}:step"}, steps=4)
+    rows = pq.read_table(tmp_path / "out" / "sampled.parquet").to_pylist()
+    assert {row["step"] for row in rows} == {0, 2}
+    parts = [dict(row["parts"]) for row in rows]
+    assert [(part["step.at"], part["step.of"], part["step.n"]) for part in parts] == [(r["step"], 4, r["tokens"]) for r in rows]
+
+
 COUNTING = """
 from pathlib import Path
 

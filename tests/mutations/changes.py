@@ -37,6 +37,7 @@ REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
+FUNCTIONS, FORMS = "model_ops/graders/test_functions.py", "model_ops/graders/test_completion_form.py"
 
 CHANGES = {
     # the sandbox
@@ -501,6 +502,60 @@ CHANGES = {
         "fork.until_s = math.inf",
         "pass",
         ("model_ops/environments/test_agent_rollouts.py",),
+    ),
+    "an answer that lacks a part of another one has a grade": Change(
+        "model_ops/graders/grade.py", "else replace(grade, value=None)", "else grade", (GRADERS,)
+    ),
+    "a part that fails on an answer applies to no other": Change(
+        "model_ops/graders/grade.py", "if grade.value is not None or grade.problem}", "if grade.value is not None}", (GRADERS,)
+    ),
+    "None in a dict counts as 0": Change(
+        "model_ops/graders/grade.py", "any(each[name] is None for name in numbers & each.keys())", "False", (FUNCTIONS,)
+    ),
+    "a function of TRL gets one answer at a time": Change(
+        "model_ops/graders/functions.py", "[group.answers] if self.whole else", "[group.answers] if False else", (FUNCTIONS,)
+    ),
+    "async calls wait one after the other": Change(
+        "model_ops/graders/functions.py", "if self._waits and not self._blocks:", "if False:", (FUNCTIONS,)
+    ),
+    "a call has the time of one answer": Change(
+        "model_ops/graders/functions.py",
+        'self.seconds * max(len(call["answers"]) for call in calls)',
+        "self.seconds",
+        (FUNCTIONS,),
+    ),
+    "a function goes on without what is not known": Change(
+        "model_ops/graders/function_child.py",
+        'return {"refused": UNKNOWN[0]} if UNKNOWN else reply',
+        "return reply",
+        (FUNCTIONS,),
+    ),
+    "answers share the values of a column": Change(
+        "model_ops/graders/function_child.py",
+        "{name: [copy.deepcopy(each) for _ in answers] for name",
+        "{name: [each for _ in answers] for name",
+        (FUNCTIONS,),
+    ),
+    "a column beside completions holds messages": Change(
+        "model_ops/graders/completion_form.py", 'in ("zip", "zip_longest"):', "in ():", (FORMS,)
+    ),
+    "prompts do not show the form": Change(
+        "model_ops/graders/completion_form.py", '{"completions", "prompts"}', '{"completions"}', (FORMS,)
+    ),
+    "held-out answers are of step 0": Change(
+        "model_ops/reinforcement/held_out_rollouts.py", "self._engine.sync(self._steps_done())", "self._engine.sync(0)", (RFT,)
+    ),
+    "functions get no end token": Change(
+        "model_ops/rollouts/graded_answers.py", "ids=tokens.tolist()", "ids=tokens[:-1].tolist()", (RFT,)
+    ),
+    "an epoch is one of steps": Change(
+        "model_ops/training/settings.py", '"epoch": step * rows_per_step / rows', '"epoch": step / rows', (RFT,)
+    ),
+    "kept answers are of their oldest weights": Change(
+        "model_ops/operations/rescore.py",
+        '"global_step": max(row["version"] for',
+        '"global_step": min(row["version"] for',
+        (RESCORE,),
     ),
     "a check that raises says 0": Change(
         "model_ops/graders/built_in.py",

@@ -110,6 +110,32 @@ def test_a_part_that_does_not_apply_is_left_out_and_one_that_failed_leaves_no_gr
     assert combined({"a": Grade(), "b": Grade()}, settings) == Grade()
 
 
+LAX = "def lax(answer):\n    return None if len(answer) == 1 else 1 / (len(answer) - 3)\n"
+
+
+def test_an_answer_that_lacks_a_part_which_another_answer_to_its_prompt_has_gets_no_grade(tmp_path):
+    (tmp_path / "lax.py").write_text(LAX)
+    parts = {"right": {"by": "exact"}, "lax": {"by": f"{tmp_path / 'lax.py'}:lax", "weight": -1.0}}
+    asked = [group("4", "55", answer="4"), group("4", "5", answer="4"), group("4", "5"), group("4", "555", answer="4")]
+    for combine, value in (("sum", 1.0), ("product", -0.0)):
+        with Grader(GraderSettings.model_validate({"parts": parts, "combine": combine}), "grader") as grader:
+            found = grader.grade(asked)
+        assert [[grade.value for grade in of_group] for of_group in found] == [
+            [None, value],
+            [1.0, 0.0],
+            [None, None],
+            [None, None],
+        ], "a part that applies to none of the answers is left out; one that fails on an answer applies to it"
+        assert found[0][0] == Grade(None, {"right": 1.0}), "no failure, and the part that it has is kept"
+        assert found[3][1].problem == "lax: raised ZeroDivisionError in line 2"
+
+
+def test_completions_are_settings_of_functions_alone():
+    GraderSettings.model_validate({"parts": {"a": {"by": "rewards.py:f", "completions": "messages"}}})
+    with pytest.raises(ValueError, match="completions belongs to a function of a file"):
+        GraderSettings.model_validate({"parts": {"a": {"by": "number", "completions": "text"}}})
+
+
 @pytest.mark.parametrize(
     ("said", "value", "problem"),
     [

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
-from model_ops.operations import rft
+from model_ops.operations import rescore, rft
 from model_ops.rollouts import RESCORED_ROWS
 from pipelines.asking.rescoring import print_rescored
 from pipelines.contract.recipe import read_recipe
@@ -97,6 +97,14 @@ def test_stored_answers_are_graded_again_and_old_grades_stay(trained, tmp_path):
     ]
     assert [row["grade"] for row in stored] == [row["letters"] for row in stored] == [float(each) for each in now]
     assert pq.read_table(model / "rollouts.parquet").to_pylist() == before, "not over the old grades"
+
+
+def test_a_function_of_trl_knows_the_step_of_kept_answers():
+    prompt = SimpleNamespace(row_id="r", messages=[], tools=None, columns={})
+    reader = SimpleNamespace(read_text=lambda *_: ("answer", True))
+    rows = [{"text": "a", "tokens": 1, "ended": True, "version": version} for version in (3, 4)]
+    asked = rescore.asked_group(prompt, rows, reader)
+    assert (asked.answers, asked.training) == (["answer"] * 2, {"global_step": 4})
 
 
 def test_means_are_of_answers_that_have_both_grades_and_missing_ones_are_counted(tmp_path):
