@@ -12,15 +12,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.documents.bin_packing import WORK, pack
-    from model_ops.documents.chats import (
-        Chats,
-        context_of,
-        joined_tokens,
-        read_chats,
-        refuse_long_documents,
-        validation_documents,
-        validation_of,
-    )
+    from model_ops.documents.chats import Chats, context_of, joined_tokens, read_chats, validation_documents, validation_of
     from model_ops.documents.conversations import RefusedRows, TokenizeCounts, read_documents, tokenize
     from model_ops.documents.documents import Branch, Document, Documents, first_difference, lengths_and_targets, to_batch
     from model_ops.documents.likelihood import RowLoss, held_out_loss, mean_loss

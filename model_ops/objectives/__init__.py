@@ -1,9 +1,8 @@
 """Training objectives: one module for each loss, a function of model and batch that returns named terms with sum and count.
 
-The trainer in `training` knows none of them. Start with `sft.py`, then `distillation.py`. `spelling.py` and
-`spelt_distillation.py` learn from a teacher with another tokenizer, whose answers `paired_chats.py` aligns with the student's;
-`teacher_cache.py` stores the teacher's distributions; `on_policy.py` samples from the student while it trains. Losses of
-preference training are in `preferences`, those of reinforcement fine-tuning in `reinforcement`.
+The trainer in `training` knows none of them. Start with `sft.py`, then `distillation.py`. `teacher_cache.py` stores
+the teacher's distributions; `on_policy.py` samples from the student while it trains. Losses of preference training are in
+`preferences`, those of reinforcement fine-tuning in `reinforcement`.
 """
 
 from typing import TYPE_CHECKING
@@ -13,14 +12,9 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.objectives.distillation import Divergence, distillation_loss, distillation_rows, refuse_unusual_head
     from model_ops.objectives.divergence_rows import RowDivergence, mean_divergence, row_divergences
-    from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
     from model_ops.objectives.on_policy import OnPolicyPlan
     from model_ops.objectives.on_policy_settings import OnPolicySettings
-    from model_ops.objectives.paired_batches import PairedPlan
-    from model_ops.objectives.paired_chats import PairedDocuments, read_paired
     from model_ops.objectives.sft import next_token_loss
-    from model_ops.objectives.spelling import Spelling
-    from model_ops.objectives.spelt_distillation import spelt_distillation_loss
     from model_ops.objectives.teacher_cache import ABOUT, TeacherCache, write_told
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -13,7 +13,6 @@ kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,35 +118,17 @@ def distillation_rows(
     The teacher's logits exist for one chunk of rows at a time. `divergences` receives the plain divergence of each row. With a
     `shard`, both heads are cut over processes and these are the logits of its tokens.
     """
-
-    def log_teacher(where: slice, log_q: Tensor) -> Tensor:
-        of_teacher = teacher_head.logits(taught[where]).div_(wanted.temperature)
-        if shard is None and of_teacher.shape[1] != log_q.shape[1]:
-            missing = log_q.shape[1] - of_teacher.shape[1]  # a negative pad cuts
-            of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
-        return _log_softmax(of_teacher, shard)
-
-    return divergence_rows(log_teacher, labels, weights, wanted, divergences, shard)
-
-
-def _log_softmax(logits: Tensor, shard: VocabularyShard | None) -> Tensor:
-    return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]
-
-
-def divergence_rows(
-    log_teacher: Callable[[slice, Float[Tensor, "chunk vocab"]], Float[Tensor, "chunk vocab"]],
-    labels: Int[Tensor, " rows"],
-    weights: Float[Tensor, " rows"],
-    wanted: Divergence,
-    divergences: Float[Tensor, " rows"],
-    shard: VocabularyShard | None = None,
-) -> RowsLoss:
-    """As distillation_rows, for any distribution to learn. log_teacher: its log-probabilities for some rows, given the
-    student's; the gradient takes them as constants."""
     temperature, label_weight = wanted.temperature, wanted.label_weight
 
     def total(values: Tensor) -> Tensor:
         return whole(values) if shard is None else shard.sum(values.sum(-1))
+
+    def log_teacher(where: slice, log_q: Tensor) -> Tensor:
+        of_teacher = teacher_head.logits(taught[where]).div_(temperature)
+        if shard is None and of_teacher.shape[1] != log_q.shape[1]:
+            missing = log_q.shape[1] - of_teacher.shape[1]  # a negative pad cuts
+            of_teacher = nn.functional.pad(of_teacher, (0, missing), value=-math.inf)
+        return _log_softmax(of_teacher, shard)
 
     def rows(logits: Tensor, where: slice, gradient_wanted: bool) -> tuple[Tensor, Tensor | None]:
         log_q = _log_softmax(logits / temperature, shard)
@@ -173,3 +154,7 @@ def divergence_rows(
         return losses * weight, None if gradient is None else gradient.mul_(weight[:, None])
 
     return rows
+
+
+def _log_softmax(logits: Tensor, shard: VocabularyShard | None) -> Tensor:
+    return torch.log_softmax(logits, -1) if shard is None else logits - shard.logsumexp(logits)[0][:, None]

@@ -6,11 +6,10 @@ as a model directory of its own.
 The student gets some layers of the teacher with their weights: those that matter most for held-out rows
 (model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
 within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
-that directory, which has to read the rows as the teacher does, and keeps its own tokenizer. Training minimises a divergence of
-student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`, plus
-`hidden_weight` times the error of the student's hidden states (model_ops.objectives.hidden_matching).
-label_weight=1 is plain SFT of the same student on the same rows in the same order, the baseline for distillation. In some
-steps the student may answer by itself (model_ops.objectives.on_policy).
+that directory, and keeps its own tokenizer. Training minimises a divergence of student and teacher at assistant tokens
+(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
+on the same rows in the same order, the baseline for distillation; all else needs a base that reads the rows as the teacher
+does. In some steps the student may answer by itself (model_ops.objectives.on_policy).
 
 Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
@@ -21,45 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel
 
-from model_ops.documents import (
-    Chats,
-    PackedPlan,
-    context_of,
-    first_difference,
-    read_chats,
-    refuse_long_documents,
-    validation_documents,
-    validation_of,
-)
+from model_ops.documents import Chats, PackedPlan, first_difference, read_chats, validation_of
 from model_ops.families import stays_float32
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import concrete
-from model_ops.models import (
-    add_end_of_text,
-    end_of_text_ids,
-    load_model,
-    load_tokenizer,
-    read_config,
-    refuse_misfit,
-    save_model,
-)
+from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_tokenizer, read_config, save_model
 from model_ops.objectives import (
     ABOUT,
     Divergence,
-    HiddenStateMatching,
     OnPolicyPlan,
-    PairedDocuments,
-    PairedPlan,
-    Spelling,
     TeacherCache,
     distillation_loss,
     next_token_loss,
-    read_paired,
     refuse_unusual_head,
-    segment_ends,
-    spelt_distillation_loss,
     write_told,
 )
 from model_ops.operations.base_directory import check_base, import_quantized
@@ -69,7 +44,6 @@ from model_ops.pruning import (
     LayerSearch,
     Widths,
     evenly_spaced,
-    kept_channels,
     least_important,
     make_narrower,
     make_student,
@@ -79,7 +53,6 @@ from model_ops.pruning import (
 )
 from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
 from model_ops.rollouts import InProcessEngine
-from model_ops.tensors import Loss
 from model_ops.training import first_documents, plan_validation, train
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
@@ -99,18 +72,15 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         settings.hidden_size,
     )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    paired = told = None
-    if settings.across_tokenizers is not None and settings.label_weight < 1:
-        chats, paired = read_across(job.input("dataset"), own, place, settings)
-    elif settings.teacher == "answers":
+    told = None
+    if settings.teacher == "answers":
         chats, told = read_told(job.input("dataset"), own or place, settings)
     else:
-        served = None if settings.across_tokenizers else job.inputs.get("served")
-        chats = read_chats(job.input("dataset"), own or place, settings, served)
-        if own is not None and settings.across_tokenizers is None:
-            refuse_other_tokens(job, place, chats, settings)
+        chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
+        if own is not None:
+            chats = as_the_base_reads(job, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers, channels = None, [], None
+    search, layers = None, []
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
@@ -118,7 +88,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
             importance = measure_widths(student, measured, settings.precision)
             student = make_narrower(student, widths, importance)
-            channels = kept_channels(importance, student.config.hidden_size)
     else:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]
@@ -128,13 +97,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             "needs one process: leave mesh out, or resize the embedding of student.base"
         )
     world.place(student, settings.precision)
-    loss, plan = next_token_loss, None if paired is not None else PackedPlan(chats.documents, settings)
+    loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
     ends = end_of_turn_ids(chats.tokenizer)
-    if paired is not None:
-        halve_frozen(teacher, settings.precision, world)
-        world.place(teacher, settings.precision)
-        plan, loss = across(paired, settings, student, teacher, chats.tokenizer, load_tokenizer(place))
-    elif told is not None and settings.label_weight < 1:
+    if told is not None and settings.label_weight < 1:
         plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
@@ -146,10 +111,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
-        if settings.hidden_weight > 0:
-            loss = HiddenStateMatching(
-                loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers), settings.hidden_weight, channels
-            )
         if of_samples is not None:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
@@ -227,52 +188,21 @@ def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Ch
     return chats, told
 
 
-def refuse_other_tokens(job: Job, teacher: Path, chats: Chats, settings: StudentSettings) -> None:
-    """Raises ModelError if the student's base reads the rows as other tokens than the teacher, or as more than the teacher's
-    context holds."""
-    of_teacher = read_chats(job.input("dataset"), teacher, settings, job.inputs.get("served"))
+def as_the_base_reads(job: Job, own: Path, chats: Chats, settings: StudentSettings) -> Chats:
+    """The rows of student.base, read without the log's token ids if the teacher reads the rows as other tokens. Raises
+    ModelError if the student would learn the teacher's log-probabilities then."""
+    dataset = job.input("dataset")
+    of_teacher = read_chats(dataset, job.input("teacher"), settings, job.inputs.get("served"))
     different = first_difference(of_teacher.tokenizer, chats.tokenizer, of_teacher.documents, chats.documents)
-    if different is not None:
+    if different is None:
+        return chats
+    if settings.label_weight < 1:
         raise ModelError(
-            f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}): "
-            "give a model with the teacher's tokenizer and template, or set student.across_tokenizers: spelling"
+            f"student.base {settings.base} has another tokenizer or chat template than the teacher ({different}), so "
+            "log-probabilities cannot be learnt: set student.label_weight to 1 to learn answers instead (the teacher's own by "
+            "teacher.base: sft), or give a model with the teacher's tokenizer and template"
         )
-
-
-def read_across(dataset: Path, own: Path, teacher: Path, settings: StudentSettings) -> tuple[Chats, PairedDocuments]:
-    """The dataset as the student reads it, and aligned with how the teacher does. Raises ModelError if neither can be."""
-    tokenizer = load_tokenizer(own)
-    for directory, its in ((own, tokenizer), (teacher, load_tokenizer(teacher))):
-        refuse_misfit(directory, its)
-    paired = read_paired(
-        dataset,
-        "train",
-        tokenizer,
-        load_tokenizer(teacher),
-        settings.max_length,
-        settings.overflow == "drop",
-        context_of(read_config(teacher)),
-    )
-    validation = validation_documents(dataset, tokenizer, settings.max_length)
-    for split in (paired.documents, validation):
-        refuse_long_documents(own, split)
-    return Chats(tokenizer, paired.documents, validation, paired.counts), paired
-
-
-def across(
-    paired: PairedDocuments,
-    settings: StudentSettings,
-    student: PreTrainedModel,
-    teacher: PreTrainedModel,
-    ours: PreTrainedTokenizerBase,
-    theirs: PreTrainedTokenizerBase,
-) -> tuple[PairedPlan, Loss]:
-    """What a student with another tokenizer learns from."""
-    sizes = tuple(len(model.get_input_embeddings().weight) for model in (student, teacher))
-    spelling = Spelling.of(ours, theirs, paired, sizes)
-    return PairedPlan(paired, settings, spelling), spelt_distillation_loss(
-        teacher, spelling, Divergence(settings.temperature, settings.label_weight, settings.beta)
-    )
+    return read_chats(dataset, own, settings)
 
 
 def chosen_layers(

@@ -26,12 +26,7 @@ class StudentSettings(TrainingSettings):
     base: str | None = Field(
         None,
         description="Directory of a smaller model that the student begins as, with the teacher's tokenizer and chat "
-        "template, unless `across_tokenizers` is given. Left out: the student begins as the teacher with fewer layers",
-    )
-    across_tokenizers: Literal["spelling"] | None = Field(
-        None,
-        description="The student's base may have another tokenizer and chat template; answers are aligned by their "
-        "bytes. spelling: the teacher's next tokens are spelt in the student's. Left out: such a base is refused",
+        "template. Another one needs `label_weight: 1`. Left out: the student begins as the teacher with fewer layers",
     )
     layers: float | None = Field(
         None,
@@ -65,15 +60,6 @@ class StudentSettings(TrainingSettings):
     label_weight: float = Field(
         0.0, ge=0, le=1, description="Share of plain cross-entropy in the loss; 1 is supervised fine-tuning"
     )
-    hidden_weight: float | None = Field(
-        None,
-        ge=0,
-        le=1_000,
-        description="Weight of hidden-state matching: the squared distance between the output of each of "
-        "the student's blocks and the teacher's hidden states at the same place, relative to their norm. 0 switches it off. "
-        "Left out: by preset, where the student is cut from its teacher and trains in one process with the teacher online; 0 "
-        "otherwise",
-    )
     choose_layers: Literal["importance", "even"] | None = Field(
         None,
         description="importance: layers are removed one by one, each time the one whose removal costs least on held-out "
@@ -104,9 +90,6 @@ class StudentSettings(TrainingSettings):
         default_factory=OnPolicySettings, description="Steps that the student answers by itself. Left out: by preset"
     )
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        name: {**values, "hidden_weight": 8.0} for name, values in TrainingSettings.PRESETS.items()
-    }
     ON_POLICY_SHARES: ClassVar[dict[str, float]] = {"quick": 0.0, "balanced": 0.0, "thorough": 1.0}
     """`on_policy.share` by preset."""
 
@@ -114,7 +97,6 @@ class StudentSettings(TrainingSettings):
         **TrainingSettings.STAY_OPEN,
         "dataset": "`datasets.sft`, or the teacher's answers",
         "base": "the student begins as a part of the teacher",
-        "across_tokenizers": "one tokenizer",
         "mlp_width": "the teacher's",
         "heads": "the teacher's",
         "hidden_size": "the teacher's",
@@ -146,16 +128,6 @@ class StudentSettings(TrainingSettings):
                 yield f"{key} is {wanted:g}; it must be a share below 1 or a whole number"
             if wanted is not None and not alone:
                 yield f"{key} is given, and what matters in a layer is measured in one process: leave mesh or {key} out"
-        if self.across_tokenizers is not None:
-            yield from self._not_across_tokenizers()
-        for refused, reason, remedy in (
-            (self.base is not None, "base is given, and a model of its own has other hidden states", "leave base out"),
-            (self.label_weight == 1, "label_weight is 1, so no teacher is asked", "set label_weight below 1"),
-            (self.teacher != "online", f"teacher is {self.teacher}, which holds no hidden states", "set teacher to online"),
-            (not alone, "mesh is given, and hidden states are matched in one process", "leave mesh out"),
-        ):
-            if self.hidden_weight and refused:
-                yield f"hidden_weight is above 0, but {reason}: set hidden_weight to 0, or {remedy}"
         if samples and not alone:
             yield (
                 "on_policy.share is above 0, and a student that samples trains in one process: leave mesh out, or set "
@@ -182,29 +154,6 @@ class StudentSettings(TrainingSettings):
                     f"temperature 1: {remedy}"
                 )
 
-    def _not_across_tokenizers(self) -> Iterator[str]:
-        if self.base is None:
-            yield (
-                "across_tokenizers is given, and a student without a base has its teacher's tokenizer: set base, or leave "
-                "across_tokenizers out"
-            )
-        if self.beta == 1:
-            yield (
-                "beta is 1, reverse KL, which is infinite where the teacher's distribution is spelt with other tokens than "
-                "the student may say: set beta below 1, such as 0.9"
-            )
-        for refused, key, remedy in (
-            (not self.mesh.alone, "mesh", "leave mesh out"),
-            (self.teacher != "online", "teacher", "set it to online"),
-            (bool(self.on_policy.share), "on_policy.share", "set it to 0"),
-            (self.overflow == "split", "overflow", "set it to truncate or drop"),
-        ):
-            if refused:
-                yield (
-                    f"{key} does not work with across_tokenizers, which trains on aligned rows in one process with the "
-                    f"teacher at hand: {remedy}"
-                )
-
     def resolved(self):
         """The settings with every missing value filled, from the mesh and the preset."""
         update: dict[str, Any] = {}
@@ -214,10 +163,8 @@ class StudentSettings(TrainingSettings):
                 "layers": DEFAULT_LAYERS if self.layers is None else self.layers,
             }
         at_hand = self.mesh.alone and self.teacher == "online" and self.label_weight < 1
-        if self.hidden_weight is None and not (at_hand and self.base is None):
-            update["hidden_weight"] = 0.0
         if self.on_policy.share is None:
-            share = self.ON_POLICY_SHARES[self.preset] if at_hand and self.across_tokenizers is None else 0.0
+            share = self.ON_POLICY_SHARES[self.preset] if at_hand else 0.0
             update["on_policy"] = self.on_policy.model_copy(update={"share": share})
         return super(StudentSettings, self.model_copy(update=update)).resolved()
 

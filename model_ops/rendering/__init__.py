@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from model_ops.rendering.reasoning_budget import ReasoningBudget
     from model_ops.rendering.row import LEARNT_REQUEST, ROWS_AT_ONCE, Row, Split, iterate_rows, read_rows, request_of
     from model_ops.rendering.settings import RenderingSettings
-    from model_ops.rendering.token_bytes import TokenBytes, matched_ids
-    from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, TurnTokens, end_of_turn_ids, joined_with_places
+    from model_ops.rendering.tokens import Context, ServedTokens, TurnEncoder, end_of_turn_ids
     from model_ops.rendering.told_tokens import PADDED, ToldTokens
-    from model_ops.rendering.turns import LearntTurn, learnt_turns
+    from model_ops.rendering.turns import learnt_turns
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

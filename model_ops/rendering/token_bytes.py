@@ -1,10 +1,10 @@
 """The bytes that each token of a vocabulary stands for, whatever way a tokenizer writes them.
 
     of_model = TokenBytes.of(tokenizer)
-    of_model.bytes[17], 17 in of_model.special         # b" the", False
+    of_model.bytes[17]         # b" the"
 
 A byte-level BPE writes a space as "Ġ" and other bytes as stand-in letters; SentencePiece writes a space as "▁" and single
-bytes as <0x0A>. Added tokens are their text; special ones among them (an end of turn) are marks rather than text.
+bytes as <0x0A>. Added tokens are their text.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ class TokenBytes:
 
     bytes: dict[int, bytes]
     """Bytes by token id."""
-    special: frozenset[int]
-    """Ids of special tokens."""
     byte_tokens: frozenset[int]
     """Ids of tokens that are one raw byte."""
 
@@ -48,10 +46,9 @@ class TokenBytes:
                 "the tokenizer is neither a byte-level BPE nor of SentencePiece's kind, so the bytes of its "
                 "tokens are not known; give a model with one of them"
             )
-        added = tokenizer.added_tokens_decoder
-        found |= {token_id: token.content.encode() for token_id, token in added.items()}
+        found |= {token_id: token.content.encode() for token_id, token in tokenizer.added_tokens_decoder.items()}
         spelt = {token_id for token, token_id in tokenizer.get_vocab().items() if _BYTE.fullmatch(token)}
-        return cls(found, frozenset(token_id for token_id, token in added.items() if token.special), frozenset(spelt))
+        return cls(found, frozenset(spelt))
 
 
 def _byte_level(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
@@ -69,26 +66,4 @@ def _sentence_piece(tokenizer: PreTrainedTokenizerBase) -> dict[int, bytes]:
     for token, token_id in tokenizer.get_vocab().items():
         byte = _BYTE.fullmatch(token)
         found[token_id] = bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode()
-    return found
-
-
-def matched_ids(
-    student: TokenBytes, teacher: TokenBytes, student_ends: list[int], teacher_ends: list[int]
-) -> tuple[list[int], list[int]]:
-    """(ids of the student, ids of the teacher) of tokens that both vocabularies have: the same bytes, and both text or both
-    special. The first ends of turn are matched as well. Each id is in one pair at most."""
-    pairs = dict(zip(student_ends[:1], teacher_ends[:1], strict=False))
-    theirs = _by_bytes(teacher, set(pairs.values()))
-    for key, token_id in _by_bytes(student, set(pairs)).items():
-        if key in theirs:
-            pairs[token_id] = theirs[key]
-    chosen = sorted(pairs.items())
-    return [ours for ours, _ in chosen], [other for _, other in chosen]
-
-
-def _by_bytes(vocabulary: TokenBytes, taken: set[int]) -> dict[tuple[bytes, bool], int]:
-    """(bytes, whether special) -> id. Of several ids of the same bytes the smallest that is no raw byte's."""
-    found: dict[tuple[bytes, bool], int] = {}
-    for token_id in sorted(vocabulary.bytes.keys() - taken, key=lambda each: (each in vocabulary.byte_tokens, each)):
-        found.setdefault((vocabulary.bytes[token_id], token_id in vocabulary.special), token_id)
     return found

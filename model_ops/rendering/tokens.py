@@ -159,13 +159,7 @@ class TurnEncoder:
 
 def joined(turns: Sequence[TurnTokens]) -> list[Context]:
     """Turns as contexts: a turn whose prompt begins with exactly the tokens before it continues their context."""
-    return joined_with_places(turns)[0]
-
-
-def joined_with_places(turns: Sequence[TurnTokens]) -> tuple[list[Context], list[tuple[int, int]]]:
-    """(contexts as `joined` makes them; of each turn, the index of its context and the place of its answer's first token)."""
     found: list[Context] = []
-    places: list[tuple[int, int]] = []
     for turn in turns:
         ids = np.concatenate([turn.prompt, turn.answer]).astype(np.int32)
         targets = np.zeros(len(ids), dtype=bool)
@@ -176,8 +170,7 @@ def joined_with_places(turns: Sequence[TurnTokens]) -> tuple[list[Context], list
                 targets[: len(before)] = learnt
                 found.pop()
         found.append((ids, targets))
-        places.append((len(found) - 1, len(turn.prompt)))
-    return found, places
+    return found
 
 
 def _ids(encoding: Any) -> Ids:

@@ -88,8 +88,8 @@ class ToldTokens:
         if self.told_tokens < self.label_tokens or not self.told_tokens:
             raise ModelError(
                 f"{self.label_tokens} of {self.told_tokens + self.label_tokens} tokens of the teacher's answers are no tokens "
-                "of the student, so their log-probabilities cannot be learnt: leave teacher.logprobs out to learn the text, or "
-                "put the teacher into the graph with student.across_tokenizers: spelling"
+                "of the student, so their tokenizers differ and log-probabilities cannot be learnt: leave teacher.logprobs and "
+                "student.teacher out and set student.label_weight to 1, to learn the teacher's answers instead"
             )
 
     def _id(self, name: bytes) -> int | None:

@@ -18,6 +18,7 @@ from annotated_types import MinLen
 from pydantic import BaseModel, ValidationError
 
 from pipelines.contract.keys import (
+    INSTEAD,
     Key,
     Kind,
     accepted,
@@ -231,6 +232,8 @@ def _shown(place: Place, value: Any) -> str:
 def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
     *above, name = place
     section = kind_at(model, tuple(above)) or Kind(model)
+    if instead := INSTEAD.get(dotted(place)):
+        return f"there is no such key any more: {instead}"
     if name == "enabled":
         return _always_on(model, section, above)
     if "." in str(name):

@@ -175,15 +175,6 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
 
 def _what_drafts(recipe: RecipeFields) -> Broken:
     drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
-    if recipe.policy.drafting_model == "student_model" and recipe.student.across_tokenizers is not None:
-        yield (
-            "student.across_tokenizers",
-            (
-                f"it is {recipe.student.across_tokenizers} and speculator.architecture is {drafter.architecture}, which begins "
-                f"from the student, and a drafter needs its target's tokenizer; leave student.across_tokenizers out, or name a "
-                f"directory in speculator.{architecture.starts_from.key}"
-            ),
-        )
     begun = stage(recipe.drafter_from) if recipe.drafter_from else None
     if begun and begun.switch in recipe.policy.off:
         yield (

@@ -23,7 +23,7 @@ def of_drawn(items):
 
 
 def of_gsm8k(_):
-    """trainer_vs_trl, student, other_tokenizer, auto_scheme, quantize_peers: test questions after training questions."""
+    """trainer_vs_trl, student, auto_scheme, quantize_peers: test questions after training questions."""
     return [
         [re.sub(r"\W+", " ", row.messages[0]["content"].lower()) for row in sft_material.gsm8k(SHARED, split)]
         for split in ("train", "test")

@@ -3,11 +3,14 @@
 import json
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_models import tiny_model as random_model
 from torch.nn import functional as F
 
+from model_ops.documents.chats import read_chats
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
@@ -92,14 +95,20 @@ def test_a_quantized_base_is_read(tiny_model, chats, tmp_path):
     assert load_model(tmp_path / "out").config.num_hidden_layers == 2
 
 
-def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, tmp_path):
-    exchanged = small(tiny_model, tmp_path / "exchanged")
-    path = exchanged / "tokenizer.json"
+def exchange_last_tokens(model):
+    """Two token ids of a model's vocabulary mean what the other one meant."""
+    path = model / "tokenizer.json"
     content = json.loads(path.read_text())
     vocabulary = content["model"]["vocab"]
     first, second = sorted(vocabulary, key=vocabulary.get)[-2:]
     vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
     path.write_text(json.dumps(content))
+    return vocabulary[first]
+
+
+def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, tmp_path):
+    exchanged = small(tiny_model, tmp_path / "exchanged")
+    exchange_last_tokens(exchanged)
     rendered = small(tiny_model, tmp_path / "rendered")
     template = rendered / "chat_template.jinja"
     template.write_text(template.read_text().replace("'\\n'", "' \\n'").replace("\n' +", " \n' +") + " ")
@@ -112,8 +121,40 @@ def test_another_vocabulary_and_another_template_are_refused(tiny_model, chats, 
             inputs={"teacher": tiny_model, "dataset": chats},
             settings={**SETTINGS, "base": str(base)},
         )
-        with pytest.raises(ModelError, match=reason):
+        with pytest.raises(ModelError, match=rf"{reason}.*set student\.label_weight to 1 to learn answers instead"):
             distill.run(job, Progress())
+
+
+def test_a_student_with_another_tokenizer_learns_the_text_of_answers(tiny_model, chats, tmp_path):
+    """Not the log's token ids, which are the teacher's even where both vocabularies write the prompt in the same way."""
+    base, rows = small(tiny_model, tmp_path / "other"), tmp_path / "rows"
+    another = exchange_last_tokens(base)
+    shutil.copytree(chats, rows)
+    table = pq.read_table(rows / "train.parquet")
+    ids = pa.array([[f"i{i}"] for i in range(len(table))])
+    pq.write_table(table.append_column("interaction_ids", ids), rows / "train.parquet")
+    settings = StudentSettings(**SETTINGS, base=str(base), label_weight=1).resolved()
+    plain = read_chats(rows, base, settings)
+    first = plain.documents[0]
+    start = int(first.targets.argmax())
+    logged = {
+        "interaction_id": "i0",
+        "finish_reason": "stop",
+        "prompt_token_ids": first.input_ids[:start].tolist(),
+        "completion_token_ids": [another, int(first.input_ids[-1])],
+    }
+    (tmp_path / "served").mkdir()
+    pq.write_table(pa.Table.from_pylist([logged]), tmp_path / "served/served.parquet")
+    inputs = {"teacher": tiny_model, "dataset": rows, "served": tmp_path / "served"}
+    job = Job(operation="distill", output=tmp_path / "out", inputs=inputs, settings=settings.model_dump())
+    exact = read_chats(rows, base, settings, tmp_path / "served")
+    assert exact.documents[0].input_ids.tolist() == [*logged["prompt_token_ids"], *logged["completion_token_ids"]]
+    read = distill.as_the_base_reads(job, base, exact, settings)
+    assert [each.input_ids.tolist() for each in read.documents] == [each.input_ids.tolist() for each in plain.documents]
+    distill.run(job, Progress())
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert load_tokenizer(tmp_path / "out").get_vocab() == load_tokenizer(base).get_vocab()
 
 
 def test_a_base_without_weights_is_refused(tiny_model, tmp_path, chats):

@@ -190,7 +190,7 @@ def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp
     tokenizer, teacher = load_tokenizer(place / "teacher"), load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer, rewrite=lambda name: b"\xff" + name + b"\xfe\xff")
     with pytest.raises(
-        ModelError, match=r"are no tokens of the student.*leave teacher.logprobs out.*across_tokenizers: spelling"
+        ModelError, match=r"their tokenizers differ.*leave teacher.logprobs and student.teacher out.*student.label_weight to 1"
     ):
         distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     (dataset / "logprobs.parquet").unlink()

@@ -36,6 +36,15 @@ def said(folder, more):
     "more, expected",
     [
         ("sft: {rank: 8}", "sft.rank: there is no such key; did you mean sft.lora.rank?"),
+        (
+            "student: {hidden_weight: 8}",
+            "student.hidden_weight: there is no such key any more: hidden states are not matched; leave it out",
+        ),
+        (
+            "student: {base: ./other, across_tokenizers: spelling}",
+            "student.across_tokenizers: there is no such key any more: a student with another tokenizer learns answers, by "
+            "student.label_weight: 1",
+        ),
         ("sft: {lr: 1e-3}", "sft.lr: there is no such key; did you mean learning_rate?"),
         ("sft: {lora_rank: 8}", "sft.lora_rank: there is no such key; did you mean sft.lora.rank?"),
         ("sft: {learning-rate: 1e-3}", "sft.learning-rate: there is no such key; did you mean learning_rate?"),
@@ -355,6 +364,7 @@ def test_a_sentence_about_a_section_stands_at_the_line_of_the_key_it_names(tmp_p
         "curation: {language: {allow: [no, en]}}",
         "student: {enabled: no}",
         "student: {layers: 0.5}",
+        "teacher: {base: sft, licence: mit, trains: student}\nstudent: {label_weight: 1}",
         "curation: {judge: null, min_quality: null}\nsft: {lora: null, steps: null}\nseeds:\nevals:",
         'first_day: "2026-06-01"\nlast_day: 2026-6-2',
         "release: {gates: {recovery: null}}",
