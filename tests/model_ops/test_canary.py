@@ -102,6 +102,10 @@ def test_few_or_certain_tokens_are_no_proof():
         few = reading(tokens=3, noise=0.01, seed=seed)
         peaked = reading(tokens=20, spread=12.0, seed=seed)
         assert said_tilt(few) == sampled_tilt(few) == sampled_tilt(peaked) == 0, seed
+    logits, drawn = torch.tensor([[0.0, -7.0]] * 20, dtype=torch.float64), torch.tensor([[1]] + [[0]] * 19)
+    batch = SimpleNamespace(owners=torch.zeros(20, dtype=torch.int64), sampler=torch.zeros(20))
+    rare = read(lambda factor: (logits / factor).log_softmax(-1).gather(1, drawn)[:, 0], batch)
+    assert rare.x.sum().abs() > 7 * rare.v.sum().sqrt() and sampled_tilt(rare) == 0, "one token of a thousandth in twenty"
 
 
 def test_later_differences_are_held_at_a_multiple_of_the_first_and_a_floor():

@@ -103,6 +103,7 @@ def first_step(output):
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_the_first_step_of_a_base_with_dropout_is_that_of_its_reference_and_its_sampler(start, tmp_path, method):
     adapter = {"method": method, **({"lora": {"rank": 4, "dropout": 0.5}} if method == "lora" else {})}
+    adapter["activation_checkpointing"] = "full" if method == "full" else "none"
     settings = {"steps": 2, "tokens_per_step": 600, "max_length": 160, "learning_rate": 1e-3, "precision": "float32", **adapter}
     inputs = {"model": start / "model", "dataset": start / "pairs"}
     preference.run(Job(operation="preference", output=tmp_path / "pairs", inputs=inputs, settings=settings), Progress())
