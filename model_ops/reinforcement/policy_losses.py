@@ -53,21 +53,15 @@ class SampledTokens:
 
     @property
     def lengths(self) -> Float[Tensor, " rollouts"]:
-        return self.summed(torch.ones_like(self.advantages)).clamp(min=1)
+        """Tokens of each rollout that are not masked, at least 1."""
+        ones = torch.ones_like(self.advantages)
+        return self.summed(ones if self.weights is None else ones * (self.weights > 0)).clamp(min=1)
 
     @property
-    def corrected_sum(self) -> Values:
-        """For each token the sum of its rollout's log-ratios, of those that are not masked, with the weight of each."""
+    def corrected_sum(self) -> Float[Tensor, " rollouts"]:
+        """Sum of each rollout's log-ratios, without masked tokens, each with its weight."""
         logs = self.log_ratio
-        if self.weights is not None:
-            logs = torch.where(self.weights > 0, logs + self.weights.log(), 0.0)
-        return self.summed(logs)[self.owners]
-
-    @property
-    def corrected_length(self) -> Values:
-        """For each token the number of its rollout's tokens that are not masked, at least 1."""
-        kept = torch.ones_like(self.advantages) if self.weights is None else (self.weights > 0).to(self.advantages.dtype)
-        return self.summed(kept).clamp(min=1)[self.owners]
+        return self.summed(logs if self.weights is None else torch.where(self.weights > 0, logs + self.weights.log(), 0.0))
 
     def summed(self, values: Values) -> Float[Tensor, " rollouts"]:
         """Sum of each rollout."""
@@ -85,14 +79,14 @@ def rloo(tokens: SampledTokens, clip_low: float = 0.2, clip_high: float = 0.2) -
     """The clipped product of a rollout's ratios times its advantage: REINFORCE of whole answers, Ahmadian et al., arXiv
     2402.14740, with the clip of TRL 1.16 for further steps on the same rollouts."""
     ratios = tokens.corrected_sum.clamp(-MOST_LOG, MOST_LOG).exp()
-    return _clipped(ratios, tokens.advantages, clip_low, clip_high)
+    return _clipped(ratios[tokens.owners], tokens.advantages, clip_low, clip_high)
 
 
 def gspo(tokens: SampledTokens, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Values:
     """The clipped geometric mean of a rollout's ratios times its advantage. Zheng et al., arXiv 2507.18071;
     the clips of its experiments. Only further steps on the same rollouts reach them."""
-    ratios = (tokens.corrected_sum / tokens.corrected_length).exp()
-    return _clipped(ratios, tokens.advantages, clip_low, clip_high)
+    ratios = (tokens.corrected_sum / tokens.lengths).exp()
+    return _clipped(ratios[tokens.owners], tokens.advantages, clip_low, clip_high)
 
 
 def cispo(tokens: SampledTokens, cap: float = 5.0) -> Values:
@@ -114,7 +108,7 @@ def dppo(tokens: SampledTokens, clip_low: float = 0.2, clip_high: float = 0.2, s
 def kimi_k2(tokens: SampledTokens, tau: float = 0.1) -> Values:
     """(A - tau log ratio of the rollout)^2 / (2 tau), A centred by group. Kimi K2, arXiv 2507.20534 (Kimi k1.5,
     arXiv 2501.12599), divided by 2 tau, so that its first gradient is that of REINFORCE."""
-    return (tokens.advantages - tau * tokens.corrected_sum).square() / (2 * tau)
+    return (tokens.advantages - tau * tokens.corrected_sum[tokens.owners]).square() / (2 * tau)
 
 
 def _clipped(ratios: Values, advantages: Values, low: float, high: float) -> Values:

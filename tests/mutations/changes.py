@@ -266,7 +266,7 @@ CHANGES = {
     ),
     "gspo has no geometric mean": Change(
         "model_ops/reinforcement/policy_losses.py",
-        "(tokens.corrected_sum / tokens.corrected_length).exp()",
+        "(tokens.corrected_sum / tokens.lengths).exp()",
         "tokens.corrected_sum.exp()",
         (POLICY_LOSSES,),
     ),
@@ -365,18 +365,15 @@ CHANGES = {
     ),
     "an outlier stays in the ratio of its rollout": Change(
         "model_ops/reinforcement/policy_losses.py",
-        "torch.where(self.weights > 0, logs + self.weights.log(), 0.0)",
-        "self.log_ratio",
+        "logs if self.weights is None else torch.where",
+        "logs if True else torch.where",
         (POLICY_LOSSES,),
     ),
     "a token's ratio is not cut in that of its rollout": Change(
         "model_ops/reinforcement/policy_losses.py", "logs + self.weights.log(), 0.0)", "logs, 0.0)", (POLICY_LOSSES,)
     ),
     "masked tokens count in the length of a rollout": Change(
-        "model_ops/reinforcement/policy_losses.py",
-        "torch.ones_like(self.advantages) if self.weights is None else",
-        "torch.ones_like(self.advantages) if True else",
-        (POLICY_LOSSES,),
+        "model_ops/reinforcement/policy_losses.py", "ones if self.weights is None else", "ones if True else", (POLICY_LOSSES,)
     ),
     "rewards train with dropout": Change(
         "model_ops/operations/rft.py", 'with without_dropout(model, progress, "rft"):', "if True:", (DROPOUT,)
