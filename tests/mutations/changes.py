@@ -29,6 +29,7 @@ REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_sco
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
+CANARY, DROPOUT = "model_ops/test_canary.py", "model_ops/test_dropout.py"
 ENGINES = "model_ops/test_rollout_engines.py"
 ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
 RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rft_schedules.py"
@@ -337,8 +338,8 @@ CHANGES = {
     ),
     "gspo has no geometric mean": Change(
         "model_ops/reinforcement/policy_losses.py",
-        "(tokens.summed(tokens.log_ratio) / tokens.lengths).exp()",
-        "tokens.summed(tokens.log_ratio).exp()",
+        "(tokens.corrected_sum / tokens.lengths).exp()",
+        "tokens.corrected_sum.exp()",
         (POLICY_LOSSES,),
     ),
     "the distance from the start is not weighed by the ratio": Change(
@@ -393,10 +394,73 @@ CHANGES = {
         (RFT,),
     ),
     "the canary is deaf": Change(
-        "model_ops/reinforcement/rollout_plan.py", "if not found <= most:", "if not found <= 1e9:", (RFT,)
+        "model_ops/reinforcement/canary.py", "if not found <= most:", "if not found <= 1e9:", (CANARY,)
     ),
-    "outside float32 other weights are learnt from": Change(
-        "model_ops/reinforcement/rollout_plan.py", "(float(gaps.nanmean()), FAR_GAP)", "(0.0, FAR_GAP)", (ENGINES,)
+    "outside float32 the first round may differ by half a nat": Change(
+        "model_ops/reinforcement/canary.py", "= 0.25, 4, 0.02", "= 0.5, 4, 0.02", (CANARY,)
+    ),
+    "the canary forgets the noise of its first round": Change(
+        "model_ops/reinforcement/canary.py", "            self.noise = found", "            pass", (CANARY,)
+    ),
+    "a training that continues measures the noise anew": Change(
+        "model_ops/reinforcement/rollout_plan.py", 'self._compared.noise = state["noise"]', "pass", (ENGINES,)
+    ),
+    "log-probabilities of another temperature pass": Change(
+        "model_ops/reinforcement/canary.py", "return float(slope) if", "return 0.0 if", (CANARY,)
+    ),
+    "tokens of another temperature pass": Change(
+        "model_ops/reinforcement/canary.py", "return float(moved / variance) if", "return 0.0 if", (CANARY,)
+    ),
+    "a few rare tokens are another temperature": Change(
+        "model_ops/reinforcement/canary.py", "(variance + reading.x.abs().max() * moved.abs() / 3)", "variance", (CANARY,)
+    ),
+    "the canary reads the answers to one prompt": Change(
+        "model_ops/reinforcement/canary.py", "for place in zip_longest(*groups) for", "for place in groups for", (CANARY,)
+    ),
+    "answers that vLLM cut have ended": Change(
+        "model_ops/rollouts/vllm_engine.py", "self._version, ended)", "self._version, True)", (ENGINES,)
+    ),
+    "an answer that a server stopped has ended": Change(
+        "model_ops/rollouts/vllm_engine.py",
+        'bool(tokens) and tokens[-1] in body["stop_token_ids"]',
+        'reason == "stop"',
+        (ENGINES,),
+    ),
+    "the distance from the start is rewarded": Change(
+        "model_ops/reinforcement/policy_loss.py",
+        "values + self.kl * weights * kl_penalty",
+        "values - self.kl * weights * kl_penalty",
+        (POLICY_LOSSES,),
+    ),
+    "weights of truncated importance sampling are not applied": Change(
+        "model_ops/reinforcement/policy_loss.py", "values = weights * values", "pass", (POLICY_LOSSES,)
+    ),
+    "an outlier stays in the ratio of its rollout": Change(
+        "model_ops/reinforcement/policy_losses.py",
+        "logs if self.weights is None else torch.where",
+        "logs if True else torch.where",
+        (POLICY_LOSSES,),
+    ),
+    "a token's ratio is not cut in that of its rollout": Change(
+        "model_ops/reinforcement/policy_losses.py", "logs + self.weights.log(), 0.0)", "logs, 0.0)", (POLICY_LOSSES,)
+    ),
+    "masked tokens count in the length of a rollout": Change(
+        "model_ops/reinforcement/policy_losses.py", "ones if self.weights is None else", "ones if True else", (POLICY_LOSSES,)
+    ),
+    "rewards train with dropout": Change(
+        "model_ops/operations/rft.py", 'with without_dropout(model, progress, "rft"):', "if True:", (DROPOUT,)
+    ),
+    "preferences train with dropout": Change(
+        "model_ops/operations/preference.py", 'with without_dropout(model, progress, "preference"):', "if True:", (DROPOUT,)
+    ),
+    "reward models train with dropout": Change(
+        "model_ops/operations/reward_model.py", 'with without_dropout(model, progress, "reward_model"):', "if True:", (DROPOUT,)
+    ),
+    "rates that a config keeps are left": Change(
+        "model_ops/training/dropout.py", "(*modules, *configs.values())", "modules", (DROPOUT,)
+    ),
+    "a model without dropout is saved without it": Change(
+        "model_ops/training/dropout.py", "values[name] = value", "pass", (DROPOUT,)
     ),
     "a server's cache of prompts outlives its weights": Change(
         "model_ops/rollouts/vllm_engine.py", '"cache_salt": f"{self._run}-{self._syncs}"', '"cache_salt": self._run', (ENGINES,)
@@ -636,6 +700,21 @@ CHANGES = {
         "beta * (answers.ratio - z0)",
         "beta * (answers.ratio + z0)",
         (PREFERENCE_LOSSES,),
+    ),
+    "KTO is measured from 0": Change(
+        "model_ops/preferences/preference.py", '{"z0": batch.z0}, "bco"', '{"z0": 0.0}, "bco"', (PREFERENCE,)
+    ),
+    "z0 has the wrong sign": Change(
+        "model_ops/preferences/mismatched_answers.py",
+        "(-nll - mine.reference[kept])",
+        "(nll + mine.reference[kept])",
+        (PREFERENCE,),
+    ),
+    "BCO is not shifted": Change(
+        "model_ops/preferences/preference.py", '{"shift": self.shift}}', '{"shift": 0.0}}', (PREFERENCE,)
+    ),
+    "BCO shifts by the last step alone": Change(
+        "model_ops/preferences/preference.py", "(mean - self.shift) / self._steps", "mean - self.shift", (PREFERENCE,)
     ),
     "z0 may be below 0": Change(
         "model_ops/preferences/mismatched_answers.py",
