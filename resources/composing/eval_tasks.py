@@ -6,7 +6,7 @@
 recipe names must fit every record: EvalTaskError says what is missing.
 
     kind           needs of a record
-    number         an answer with a number (after ####, or the last one)
+    number         an answer that is one value (model_ops/tasks/number_value.py)
     exact          an answer
     regex          pattern | regex
     json_schema    json_schema | schema: an object, or its JSON text
@@ -112,7 +112,9 @@ def _messages(record: dict[str, Any], prompt: str) -> list[dict[str, Any]]:
 
 def _number(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
     if answer is None or final_number(answer) is None:
-        raise EvalTaskError("needs an answer that holds a number")
+        raise EvalTaskError(
+            'needs an answer that is a number: alone ("18", "4/7", "50%"), after "####" or "answer:", or in \\boxed{}'
+        )
     return NumberItem(**shared, answer=answer)
 
 

@@ -145,7 +145,7 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) 
             if record is not None:
                 keys = {}  # it has them all
             if task["kind"] == "number":
-                right = f"{final_number(task['answer']).normalize():f}"
+                right = str(final_number(task["answer"]))
                 keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
             found.append(
                 {

@@ -149,7 +149,7 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
 @pytest.mark.parametrize(
     ("record", "task", "said"),
     [
-        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that holds a number"),
+        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that is a number"),
         ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
         ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
         ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
