@@ -222,8 +222,8 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _UNITS = {
-    *"mgslLhJWNVAKCFdtMkBaI", "cm", "mm", "km", "kg", "mg", "lb", "ft", "in", "oz", "yd", "mi", "hr", "mL", "ml", "dl", "st", "nd",
-    "rd", "th", "am", "pm", "Hz", "kW", "GB", "MB", "TB", "kB", "Mb", "Gb", "ha", "er", "ms",
+    *"mgslLhJWNVAKCFdtMkBaI", "cm", "mm", "km", "kg", "mg", "lb", "ft", "in", "oz", "yd", "mi", "hr", "mL", "ml", "dl", "st",
+    "nd", "rd", "th", "am", "pm", "Hz", "kW", "GB", "MB", "TB", "kB", "Mb", "Gb", "ha", "er", "ms",
 }  # fmt: skip
 _FUNCTION = r"(?:pi|sqrt|sin|cos|tan|cot|csc|log|ln|exp|mod|gcd|lcm)"
 _LABEL = re.compile(
