@@ -41,6 +41,7 @@ from model_ops.tasks import (
     final_number,
     running_tests,
 )
+from resources.composing.eval_prompts import conversation
 
 Task = Literal[
     "auto",
@@ -92,7 +93,7 @@ def task_item(
     asked = OF_FORMATS.get(kind, "none") if task == "auto" else task
     if asked == "none":
         return None
-    shared = {"suite": suite, "item_id": item_id, "messages": _messages(record, prompt)}
+    shared = {"suite": suite, "item_id": item_id, "messages": conversation(record, prompt)}
     try:
         return _BUILDERS[asked](shared, record, prompt, answer, accepted)
     except (ValidationError, EvalTaskError) as error:
@@ -100,14 +101,6 @@ def task_item(
             return None
         said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise EvalTaskError(f"{place}: task {asked} {said.removeprefix('Value error, ')}") from error
-
-
-def _messages(record: dict[str, Any], prompt: str) -> list[dict[str, Any]]:
-    """The record's own messages up to its last answer, else the prompt as one user message."""
-    messages = record.get("messages")
-    if isinstance(messages, list) and messages and all(isinstance(each, dict) and "role" in each for each in messages):
-        return messages[:-1] if messages[-1]["role"] == "assistant" and len(messages) > 1 else messages
-    return [{"role": "user", "content": prompt}]
 
 
 def _number(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
@@ -180,7 +173,7 @@ def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, acc
         raise EvalTaskError(str(error)) from error
     if not entry_point:  # a task in words
         return UnitTestsItem(**shared, test=test)
-    messages = [{"role": "user", "content": CODE_REQUEST.format(prompt=prompt.rstrip())}]
+    messages = conversation({**record, "messages": None, "prompt": None}, CODE_REQUEST.format(prompt=prompt.rstrip()))
     return UnitTestsItem(**{**shared, "messages": messages}, code=prompt, test=test, entry_point=entry_point)
 
 
