@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -65,6 +65,8 @@ def _decimal(number: Fraction) -> str:
 
 def same_number(said: Value, wanted: Value) -> bool:
     """Whether two values are equal."""
+    if not said.ordered and len(set(said.parts)) == 1:  # 1/2 or 0.5
+        said = replace(said, parts=said.parts[:1])
     if len(said.parts) == len(wanted.parts) == 1:
         one, other = said.parts[0], wanted.parts[0]
         if said.percent == wanted.percent:
@@ -218,7 +220,8 @@ _VALUE = re.compile(
     rf"(?:\s?\^\s?(?P<power>[-+]?\d+)|\s?/\s?(?P<under>{_LITERAL})| (?P<over>\d+)\s?/\s?(?P<below>\d+))?"
     r"(?:\s?[×x*]\s?10\s?\^\s?(?P<ten>[-+]?\d{1,9}))?"
     rf"(?:\s?(?P<percent>%|(?:percent|per cent|pct|prozent|pour cent|por ciento|por cento|procent)(?!\w))|"
-    rf"[\s-]?(?P<scale>{'|'.join(sorted(_SCALE, key=len, reverse=True))})(?!\w)\.?)?(?P<paid>\s?(?:€|£|(?:EUR|Euros?)(?!\w)))?",
+    rf"[\s-]?(?P<scale>{'|'.join(sorted(_SCALE, key=len, reverse=True))})(?!\w)\.?)?"
+    r"(?P<paid>\s?(?:€|£|(?:EUR|Euros?)(?!\w))|,-(?!\d))?",
     re.IGNORECASE,
 )
 _UNITS = {
@@ -239,7 +242,9 @@ _OPENS = re.compile(
     rf"(?:[+*×/^√]|\\[a-zA-Z]+\s*\{{?|[a-zA-Z]\(|\b{_FUNCTION}\s?)$|[\d)]\s*(?:plus|minus|times|divided by|mod)$|"
     r"[\d)\]}%]\s*[×x+*/-]\s?$"
 )
-_CONTINUES = re.compile(rf":\d{{1,2}}(?!\d)|[/_\\]\d|!\S|\(\S|\s?[√π\\]|[.,'_-]\d|\s?{_FUNCTION}\b|[ ×]?[b-hj-zB-HJ-Z]\(|_")
+_CONTINUES = re.compile(
+    rf":\d{{1,2}}(?!\d)|[/_\\]\d|!\S|\(\S|\s?(?:[√π]|\\[a-zA-Z])|\s?\)\s?\^|[.,'_-]\d|\s?{_FUNCTION}\b|[ ×]?[b-hj-zB-HJ-Z]\(|_"
+)
 _JOIN = re.compile(
     r"\s*(?:,|;|,?\s*\b(?:and|or|und|oder|et|ou|y|o|en)\b|&)\s*(?:[a-zA-Z](?:_?\{?\w\}?)?\s*=\s*)?", re.IGNORECASE
 )
@@ -296,7 +301,7 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
     for each in _VALUE.finditer(text):
         start, end = each.span()
         before = text[max(0, start - 40) : start]
-        if re.search(r"[a-zA-Z_\\][-']?$|[\^_]\s?[-+{(]?$|\d[.,]$", before) and not re.search(r"(?<![a-zA-Z])[-']$", before):
+        if re.search(r"[a-zA-Z_\\]$|[a-zA-Z][-']$|[\^_]\s?[-+{(]?$|\d[.,]$", before):
             continue  # of a name or of a unit: m2, GPT-4, cm^2
         number = _number(each, continental)
         sign = re.search(r"(?:^|(?<=.))([-+±])\s?$", before, re.DOTALL)
@@ -320,8 +325,10 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
         counted = counted and int(each["number"][:9]) == listed + 1
         listed += counted
         label = bool(counted or _BEFORE_LABEL.search(before))
-        if bound and (opening := text.rfind("(", max(0, start - 300), start)) >= 0:
-            label = label or (")" not in text[opening:start] and text[max(0, opening - 1) : opening].isspace())
+        opening = text.rfind("(", max(0, start - 300), start)
+        if opening >= 0 and ")" not in text[opening:start]:  # a remark: 18 eggs (9 for each of 2)
+            remark = re.search(r"\s$" if bound else r"[\d%](?: [a-zA-Z]+){0,2} $", text[max(0, opening - 40) : opening])
+            label = label or remark is not None
         begins = re.fullmatch(r"(?:[^\w=]|approximately|about|around|roughly|[a-zA-Z] ?=)*", text[:start][-60:]) is not None
         if bound or number is None:
             yield _Group(start, end, None, label, begins)
