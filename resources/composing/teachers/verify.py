@@ -87,8 +87,8 @@ class Verifier:
                 case "regex":
                     return score(RegexItem(**said, pattern=self.settings.pattern), text)
                 case "number":
-                    wanted = logged_number(_text(logged))
-                    return None if wanted is None else score(NumberItem(**said, answer=str(wanted)), text)
+                    value = logged_number(_text(logged))
+                    return None if value is None else score(NumberItem(**said, answer=str(value)), text)
                 case "exact":
                     wanted = _text(logged)
                     return score(ExactItem(**said, answer=wanted), text) if wanted.strip() else None
