@@ -19,6 +19,8 @@ class Change:
 
 
 CALL_FORMS = "model_ops/test_call_forms.py"
+NUMBERS, FENCES = "model_ops/test_number_value.py", "model_ops/test_code_fences.py"
+SUITES = "resources/composing/test_eval_suite.py"
 TALKS = "model_ops/environments/test_episode_conversation.py"
 SESSION_REQUESTS = "model_ops/environments/test_session_requests.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
@@ -971,6 +973,55 @@ CHANGES = {
     ),
     "a gate whose bound is met exactly is missed": Change(
         "resources/releases/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)
+    ),
+    # values
+    "the last digits of a fraction count": Change(
+        "model_ops/tasks/number_value.py", 'elif each["under"]:', 'elif False and each["under"]:', (NUMBERS,)
+    ),
+    "a right answer may be any part of a text": Change(
+        "model_ops/tasks/number_value.py",
+        "return _whole(text) if part is None else part.value",
+        "return _whole(text[-2:])",
+        (NUMBERS,),
+    ),
+    "a date is a value": Change("model_ops/tasks/number_value.py", " or _DATE.search(plain)", "", (NUMBERS,)),
+    "a power takes any time": Change(
+        "model_ops/tasks/number_value.py",
+        "> 4 * MOST_DIGITS:\n        raise OverflowError",
+        "> 10**4:\n        raise OverflowError",
+        (NUMBERS,),
+    ),
+    "0.5 equals 0.5 %": Change(
+        "model_ops/tasks/number_value.py", "(wanted.percent or not 0 < abs(plain) < 1)", "True", (NUMBERS,)
+    ),
+    "thousands are those of the other language": Change(
+        "model_ops/tasks/number_value.py", '(separator == ".") == continental', '(separator == ",") == continental', (NUMBERS,)
+    ),
+    # fences
+    "JSON ends at the first fence": Change(
+        "model_ops/tasks/code_fences.py",
+        "value, end = decoder.raw_decode(bare, place)",
+        'value, end = decoder.raw_decode(bare.partition("`")[0], place)',
+        (FENCES,),
+    ),
+    "code ends at the first fence": Change(
+        "model_ops/tasks/code_fences.py", "return whole or flat or next", "return next", (FENCES,)
+    ),
+    "a mark in a string begins a call": Change(
+        "model_ops/tasks/call_forms.py", "or _json_end(text, 0) == len(text) or bare_calls(text):", "or False:", (FENCES,)
+    ),
+    "a mark in a string ends a call": Change(
+        "model_ops/tasks/call_forms.py",
+        "closing = end.match(text, value_end) if end and value_end else None",
+        "closing = None",
+        (FENCES,),
+    ),
+    # tasks
+    "what system says is left out": Change(
+        "resources/composing/eval_prompts.py",
+        "    if not system:\n        return messages\n",
+        "    return messages\n",
+        (SUITES,),
     ),
     # graders, sampled pairs
     "a grader that failed says 0": Change(
