@@ -301,7 +301,7 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
     for each in _VALUE.finditer(text):
         start, end = each.span()
         before = text[max(0, start - 40) : start]
-        if re.search(r"[a-zA-Z_\\]$|[a-zA-Z][-']$|[\^_]\s?[-+{(]?$|\d[.,]$", before):
+        if re.search(r"(?:[a-zA-Z_\\]|[a-zA-Z][-']|[\^_]\s?[-+{(]?|\d[.,])\Z", before):
             continue  # of a name or of a unit: m2, GPT-4, cm^2
         number = _number(each, continental)
         sign = re.search(r"(?:^|(?<=.))([-+±])\s?$", before, re.DOTALL)
