@@ -114,6 +114,7 @@ from feedback
 where comment is not null
     and (
         interaction_id in (select interaction_id from selected)
+        or voter_hash in (select sha256 from asked where kind = 'user')
         or (workload, source_uri) in (select (workload, uri) from asked_objects)
     )
 
@@ -311,6 +312,30 @@ create or replace temp table erased_hashes as
 select kind, sha256 from asked
 union
 select kind, sha256 from further_tombstones
+
+-- name: users_near
+-- Which of some hashes of users have rows.
+select user_hash as id, count(*) as rows
+from known_interactions
+where list_contains($hashes, user_hash)
+group by user_hash
+order by user_hash
+
+-- name: sessions_near
+-- Sessions whose id differs from another only in case or blanks.
+select session_id as id, count(*) as rows
+from known_interactions
+where lower(trim(session_id)) = lower($identifier) and session_id <> $identifier
+group by session_id
+order by session_id
+
+-- name: interactions_near
+-- Requests whose id differs from another only in case or blanks.
+select request_id as id, count(*) as rows
+from known_interactions
+where lower(trim(request_id)) = lower($identifier) and request_id <> $identifier
+group by request_id
+order by request_id
 
 -- name: interactions_named
 -- Interactions that an id means: their own id, at least 8 of its first digits, or the id of their request.

@@ -29,6 +29,7 @@ from resources.lake import LakeLayout, Tables, run, workbench
 from resources.launching import relay
 from resources.reading.batches import StagedBatch, Staging, staging
 from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows
+from resources.reading.erasures import keep_key
 from resources.reading.pairing import partners_to_reread
 from resources.reading.span_events import ReadApart
 from resources.reading.ties import ties_of
@@ -205,10 +206,12 @@ def ingest(
 ) -> IngestReport:
     """Reads the objects that are unread in the ledger; with `days`, only objects of these days.
 
-    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
-    IngestCountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
+    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects,
+    LakeError for another key, IngestCountsError where the counts do not add up. A line or an object that cannot be read raises
+    nothing.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+        keep_key(tables)
         ingest_run = _IngestRun(tables, ledger, stage)
         report = ingest_run.report
         _, report.moved_objects = _update(ledger, sources, look_for_days=days is not None)
