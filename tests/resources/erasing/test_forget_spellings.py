@@ -25,7 +25,7 @@ ADDRESS = "anna.meier@example.com"
         "mailto:anna.meier@example.com",
         "<Anna.Meier@example.com>",
         '"Meier, Anna" <anna.meier@EXAMPLE.com>',
-        "ａnna.meier@example.com",
+        "\uff41nna.meier@example.com",
         "anna.meier@example.com.",
     ],
 )
