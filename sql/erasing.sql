@@ -313,29 +313,20 @@ select kind, sha256 from asked
 union
 select kind, sha256 from further_tombstones
 
--- name: users_near
--- Which of some hashes of users have rows.
-select user_hash as id, count(*) as rows
-from known_interactions
-where list_contains($hashes, user_hash)
-group by user_hash
-order by user_hash
-
--- name: sessions_near
--- Sessions whose id differs from another only in case or blanks.
-select session_id as id, count(*) as rows
-from known_interactions
-where lower(trim(session_id)) = lower($identifier) and session_id <> $identifier
-group by session_id
-order by session_id
-
--- name: interactions_near
--- Requests whose id differs from another only in case or blanks.
-select request_id as id, count(*) as rows
-from known_interactions
-where lower(trim(request_id)) = lower($identifier) and request_id <> $identifier
-group by request_id
-order by request_id
+-- name: ids_near
+-- Ids of users (some hashes), sessions or requests (another case, or blanks) that may mean the asked one, with their rows.
+with named as (
+    select unnest([
+        struct_pack(kind := 'user', id := user_hash), struct_pack(kind := 'session', id := session_id),
+        struct_pack(kind := 'interaction', id := request_id)
+    ], recursive := true)
+    from known_interactions
+)
+select id, count(*) as rows
+from named
+where kind = $kind and id <> $asked and (list_contains($hashes, id) or kind <> 'user' and lower(trim(id)) = lower($asked))
+group by id
+order by id
 
 -- name: interactions_named
 -- Interactions that an id means: their own id, at least 8 of its first digits, or the id of their request.

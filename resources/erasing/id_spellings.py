@@ -20,12 +20,11 @@ from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run,
 def near_ids(tables: Tables, kind: Kind, identifier: str) -> Iterator[str]:
     """Sentences on other ids of the lake that differ from the asked one in case, quotes, blanks or a mail address's tag."""
     hashes = {keyed_hash(way): way for way in _ways(identifier)} if kind == "user" else {}
-    asked = {"hashes": list(hashes)} if kind == "user" else {"identifier": identifier.strip()}
     with workbench() as connection:
         for name in ("interactions", "retired"):
             attach_files(connection, name, SCHEMAS[name], tables.files(name), PARTITIONS[name])
         run(connection, "erasing/known_interactions")
-        found = rows(connection, f"erasing/{kind}s_near", **asked)
+        found = rows(connection, "erasing/ids_near", kind=kind, hashes=list(hashes), asked=identifier.strip())
     for row in found.to_pylist():
         near = hashes.get(row["id"], row["id"])
         yield f"another {kind} of almost this id has {counted(row['rows'], 'row')}: --{kind} {shlex.quote(near)}"

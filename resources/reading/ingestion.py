@@ -129,6 +129,8 @@ class IngestReport(BaseModel):
     """Keys of the records that nothing reads, by source."""
     fields: dict[str, dict[str, str]] = Field(default_factory=dict)
     """The `fields` that sources have, by source."""
+    without_user: dict[str, int] = Field(default_factory=dict)
+    """Numbers of rows of objects without any user, of sources whose `fields` names one."""
     clashes: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Numbers of records in which two names of one column contradict each other, by source and by what was read."""
 
@@ -144,6 +146,9 @@ class IngestReport(BaseModel):
             self.loose_ids[source] = (before[0] + ids, before[1] + records)
         for source, records in run(batch.connection, "reading/batch/repeated_ids").fetchall():
             self.repeated_ids[source] = self.repeated_ids.get(source, 0) + records
+        for source, records in run(batch.connection, "reading/batch/rows_without_user").fetchall():
+            if "user" in self.fields.get(source, {}):
+                self.without_user[source] = self.without_user.get(source, 0) + records
         names = run(batch.connection, "reading/batch/workload_names", workload=batch.workload).fetchall()
         for source, name, count in names:
             of_source = self.named.setdefault(source, {})

@@ -191,6 +191,13 @@ inner join batch using (object)
 where fresh and not kept and rule = 'repeated_id'
 group by batch.source
 
+-- name: rows_without_user
+-- Sources none of whose rows in the batch has a user, and the number of rows.
+select source, count(*) as rows
+from staged
+group by source
+having count(user_hash) = 0
+
 -- name: workload_names
 -- Rows that the batch adds to a workload, by their source and the workload that their records name.
 select source, workload_name, count(*) as rows

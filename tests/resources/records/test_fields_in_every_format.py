@@ -6,8 +6,10 @@ from marked_formats import NAMES, VALUES, fields_of, write_marked
 from resources.digests.user_hash import keyed_hash
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
+from resources.reading.ingest_notes import notes_on
 from resources.reading.ingestion import ingest
 from resources.sources.sources import SourceSettings
+from tests.resources.records.test_formats import read
 
 WANTED = {
     "user_hash": keyed_hash(VALUES["user"]),
@@ -68,3 +70,10 @@ def test_feedback_has_the_user_and_session_that_fields_name(tmp_path):
     assert {thumb["voter_hash"] for thumb in thumbs} == {WANTED["user_hash"]}
     assert {thumb["session_id"] for thumb in thumbs} == {VALUES["session"]}
     assert {str(thumb["ts"])[:19] for thumb in thumbs} == {"2026-01-02 03:04:05"} and len(thumbs) > 3
+
+
+def test_a_path_of_the_user_that_no_record_has_is_said(tmp_path):
+    pair = {"prompt": "why", "chosen": "so", "rejected": "no", "who": "ann"}
+    for path, notes in (("who", []), ("whom", ["gateway: fields names the user at whom, and none of 2 rows has one"])):
+        *_, report = read(tmp_path / path, [pair], fields={"user": path})
+        assert [note.partition(": `")[0] for note in notes_on(report) if "fields names" in note] == notes
