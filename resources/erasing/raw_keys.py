@@ -110,6 +110,7 @@ def _places(item: Any, paths: set[str], asked: str, everywhere: bool) -> Iterato
                     in_texts, steps = False, json_paths.steps_of(path)
                     is_near = user_of(written) != asked or synonyms.column_of(tuple(map(str, steps))) is None
                     if path in paths or (everywhere and isinstance(value, str) and is_near):
-                        yield path, row, written, "*" not in path and str(json_paths.value_at(record, steps)) == written
+                        leads = is_otlp or str(json_paths.value_at(record, steps)) == written
+                        yield path, row, written, "*" not in path and leads
                 if in_texts:
                     yield _TEXT, row, asked, False

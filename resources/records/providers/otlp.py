@@ -225,7 +225,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any], reader: Reader) -> d
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system") or beside.get("provider"),
         "cost": beside.get("cost"),
         "feedback": {"name": beside["feedback_name"], "label": beside["feedback"]} if "feedback" in beside else None,
-        "unread": [each.partition("\t")[0] for each in told["unread"]],
+        "unread": told["unread"],
         "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),
         "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},

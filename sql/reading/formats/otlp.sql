@@ -141,7 +141,7 @@ with told as (
     select object, unnest(call.unread) as path from otlp_calls where call.kind = 'call'
 )
 
-select object, 'unread' as kind, path, '' as other, count(*) as records
+select object, 'unread' as kind, split_part(path, chr(9), 1) as path, split_part(path, chr(9), 2) as other, count(*) as records
 from told
 group by all
 
