@@ -41,7 +41,7 @@ import torch
 
 from benchmarks.preference_gain import PROJECT, interval
 from benchmarks.record import record
-from benchmarks.rft_learns import SEEDS, START_ROWS, Trial
+from benchmarks.rft_learns import SEEDS, Trial
 from model_ops.jobs import Job, Progress
 from model_ops.operations import rft
 
@@ -67,8 +67,7 @@ class Race(Trial):
     def __init__(self, house: Path, folder: Path, seed: int, quick: bool):
         super().__init__(house, folder, "count", seed, quick)
         (folder / "rewards.py").write_text(GRADES)
-        rows = self.task.items(START_ROWS, seed * 7)
-        self.start = self.tuned(house, "start", rows, self.task.start_steps)
+        self.start = self.tuned(house, "start", self.start_rows, self.task.start_steps)
         self.prompts_folder = self.written_prompts()
 
     def once(self, staleness: int, threads: int = THREADS, **settings: Any) -> dict[str, Any]:

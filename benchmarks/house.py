@@ -182,13 +182,13 @@ def held_out(shared: Path) -> dict[str, list[Prompt]]:
     """See House.prompts."""
     tokenizer = load_tokenizer(shared / "models" / "house")
     chats = {"math": _math(shared), "airline": _airline(shared), "code": _code(shared)}
-    prompts = {}
+    learnt, prompts = {tuple(json.loads(line)["prompt"]) for line in _on_policy(shared)}, {}
     for workload, conversations in chats.items():
         found = []
         for row_id, messages in conversations:
             roles = [message["role"] for message in messages]
             ids = render_prompt(tokenizer, Row(row_id, messages))
-            if len(ids) <= LONGEST_PROMPT:
+            if len(ids) <= LONGEST_PROMPT and tuple(ids) not in learnt:  # two conversations may begin alike
                 found.append(Prompt(row_id, row_id, workload, ids, workload, roles.count("user"), "system" in roles))
         random.Random(0).shuffle(found)
         prompts[workload] = found
@@ -206,11 +206,14 @@ def mixed(prompts: dict[str, list[Prompt]], count: int) -> list[Prompt]:
     return chosen
 
 
+def _on_policy(shared: Path) -> list[str]:
+    return (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()
+
+
 def _answers(folder: Path, shared: Path, rows: int | None, workload: str | None) -> None:
     """A row is held out by its place among all rows, whichever of them are asked for."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = (shared / "data" / "house_onpolicy.jsonl").read_text().splitlines()
-    said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, lines))]
+    said = [(f"house-{place}", row) for place, row in enumerate(map(json.loads, _on_policy(shared)))]
     random.Random(1).shuffle(said)
     held_out = {row_id for place, (row_id, _) in enumerate(said) if place % VALIDATION_EVERY == 0}
     records = [

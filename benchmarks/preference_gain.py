@@ -11,8 +11,8 @@ the chosen sides of the same pairs are what SFT learns; `chosen_right` is the sh
 methods make their pairs while they train, of the same prompts; they sample no more answers than those before. dpo_sft adds the
 negative log-likelihood of the chosen side to DPO, as RPO does; semi_online_sft is that term alone, to tell which of both helps.
 All have about the same number of tokens in training; what each had is in the figures. Success is the share of right greedy
-answers to HELD_OUT new items. A seed draws the items, the start, the pairs and the order; gains over SFT are by seed, with
-Student's t over three seeds.
+answers to HELD_OUT items, which no row of any training asks. A seed draws the items, the start, the pairs and the order; gains
+over SFT are by seed, with Student's t over three seeds.
 
 Last line: {start, chosen_right, success: {method: [mean, low, high]}, gain_over_sft: {...}, tokens: {method: mean}, ...}.
 """
@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from benchmarks.held_out import DrawnItems, drawn_items
 from benchmarks.record import record
 from model_ops.decoding import decode, load_runner, render_prompt
 from model_ops.drafting import student
@@ -88,20 +89,18 @@ def items(count: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
+def items_of(seed: int, quick: bool = False) -> DrawnItems:
+    return drawn_items(items, (START_ROWS, 64 if quick else PROMPTS, 64 if quick else HELD_OUT), seed)
+
+
 class Trial:
     """One seed: its items, the model that it starts from, and what each method makes of it."""
 
     def __init__(self, house: Path, folder: Path, seed: int, quick: bool):
         self.folder, self.seed, self.quick = folder, seed, quick
-        self.prompts, self.held_out = (
-            items(64 if quick else PROMPTS, seed * 7 + 1),
-            items(64 if quick else HELD_OUT, seed * 7 + 2),
-        )
+        start, self.prompts, self.held_out = items_of(seed, quick)
         self.tokenizer = load_tokenizer(house)
-        rows = [
-            {"row_id": each["row_id"], "messages": json.dumps([*asked(each), said(each["answer"])])}
-            for each in items(START_ROWS, seed * 7)
-        ]
+        rows = [{"row_id": each["row_id"], "messages": json.dumps([*asked(each), said(each["answer"])])} for each in start]
         write(rows, folder / "chats")
         self.start = self.trained("sft", house, folder / "start", "chats", {"steps": START_STEPS, "learning_rate": 1e-4})[0]
         self.chosen_right: list[bool] = []

@@ -6,9 +6,9 @@
 
 Model: ../shared/models/house (10M, trained). airline: the next message of an agent after a policy and a conversation of 1,000
 to 2,000 tokens, of a run that ended well against one that did not (tau_airline.json). oasst: the best ranked reply against
-another one (oasst_en_100_tree.jsonl). Both trainers take the same token ids once, STEPS steps of PAIRS pairs, the same learning
-rate, beta 0.1, AdamW, THREADS threads, and the same environment of the process (trainer_vs_trl). Products are float32 or
-bfloat16, whichever this processor multiplies faster. Both compute the reference before the first step.
+another one (oasst_en_100_tree.jsonl). Both trainers take the same token ids once, STEPS steps of PAIRS pairs, the same constant
+learning rate, beta 0.1, AdamW, THREADS threads, and the same environment of the process (trainer_vs_trl). Products are float32
+or bfloat16, whichever this processor multiplies faster. Both compute the reference before the first step.
 
 Search: TRL without checkpointing, padded with 1, 2, 4 or all pairs of a step in a forward pass, and padding-free (DPO), two
 steps each; the fastest by the clock goes on. Comparison: ROUNDS rounds of ours and TRL's, one after the other, each in a
@@ -171,7 +171,8 @@ class Cell:
             "tokens_per_step": -(-self.tokens // self.steps),
             "max_length": MAX_LENGTH,
             "learning_rate": LEARNING_RATE,
-            "warmup_share": 1 / self.steps,
+            "schedule": "constant",
+            "warmup_share": 0.0,
             "checkpoint_every": 10 * self.steps,
             "seed": seed,
         }

@@ -6,8 +6,8 @@
   ranks, as a share of the largest one at that prompt. A session is a tree.
 - airline: what an agent did where it mattered. Of runs of one task that succeeded, the last call that changes something or
   hands the customer over is chosen; of a run of the same task that failed, its last such call is rejected. The prompt is the
-  airline's policy and the last messages before the call. A session is a task. The label is the outcome of the whole run, so
-  it is noisy.
+  airline's policy and the last messages before the call. A session is a task. A prompt that occurs in two tasks
+  counts for the first of them. The label is the outcome of the whole run, so it is noisy.
 """
 
 from __future__ import annotations
@@ -72,13 +72,15 @@ def outcome_pairs(shared: Path) -> list[dict[str, Any]]:
         calls = [place for place, said in enumerate(run["traj"]) if _changes_something(said)]
         if calls:
             runs[run["task_id"]].append((run["reward"], run["traj"][: calls[-1]], run["traj"][calls[-1]], run["trial"]))
-    return [
+    pairs = [
         _pair(f"{task}-{trial}-{other}", f"task-{task}", [*before[:1], *_end_of(before)], chosen, rejected, "outcome", None)
         for task, of_task in runs.items()
         for reward, before, chosen, trial in of_task
         for worse, _, rejected, other in of_task
         if reward > worse and chosen["tool_calls"][0]["function"] != rejected["tool_calls"][0]["function"]
     ]
+    first: dict[str, str] = {}
+    return [pair for pair in pairs if first.setdefault(pair["prompt"], pair["session_id"]) == pair["session_id"]]
 
 
 def _changes_something(said: dict[str, Any]) -> bool:

@@ -5,16 +5,15 @@
     python -m benchmarks.rft_learns --shared ../shared --quick       # one seed, few steps; nothing is recorded
     python -m benchmarks.rft_learns --tasks count                    # some of the tasks
 
-count: how often a stands among eight letters of a, b, c: 0 to 5 times. sums: the sum of two numbers of one digit. maybe: a
-question to which maybe is worth 1, no 0.75 and yes 0.5, by a grading function of a file. The house model (10M parameters)
-learns the form of answers by a few steps of fine-tuning, on right answers (maybe: on all three words alike), and then is right
-sometimes.
+count: how often a stands among eight letters of a, b, c: 0 to 5 times. maybe: a question to which maybe is worth 1, no 0.75 and
+yes 0.5, by a grading function of a file. The house model (10M parameters) learns the form of answers by a few steps of
+fine-tuning, on right answers (maybe: on all three words alike), and then is right sometimes.
 
-start: share of right greedy answers to HELD_OUT new items then. end: after `rft` on PROMPTS prompts, PROMPTS_PER_STEP a step,
-so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the right answers of the same
-prompts, until more steps add nothing. A seed draws the items, the start and the order. `share` is end over ceiling,
-`worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of the sampled
-answers in each tenth of the training.
+start: share of right greedy answers to HELD_OUT items, which no row of any training asks. end: after `rft` on PROMPTS prompts,
+PROMPTS_PER_STEP a step, so many answers each as the task says, with a rate that falls to 0. ceiling: after fine-tuning on the
+right answers of the same prompts, until more steps add nothing. A seed draws the items, the start and the order. `share` is end
+over ceiling, `worst_share` that of the worst seed; answers and seconds are those of the training. `curve` is the mean grade of
+the sampled answers in each tenth of the training.
 
 Last line: {TASK: {start, end, ceiling: [mean, low, high], share, worst_share, answers, seconds, curve, by_seed}}.
 """
@@ -37,6 +36,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.held_out import DrawnItems, Item, drawn_items
 from benchmarks.preference_gain import PROJECT, asked, interval, said, write
 from benchmarks.record import record
 from model_ops.decoding import decode, load_runner, render_prompt
@@ -45,7 +45,8 @@ from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.operations import rft, sft
 from model_ops.rendering import Row
 
-SEEDS, THREADS = (0, 1, 2), 1
+SEEDS, THREADS = (3, 4, 5), 1
+"""Rates and steps were chosen on seeds 0 to 2 and 9."""
 RECORDED = PROJECT / "benchmarks/results/rft_learns.json"
 START_ROWS, PROMPTS, HELD_OUT = 960, 960, 256
 PROMPTS_PER_STEP, ANSWERS, MAX_NEW_TOKENS = 12, 8, 6
@@ -55,7 +56,6 @@ WORTH = """
 def worth(answer):
     return {"maybe": 1.0, "no": 0.75, "yes": 0.5}.get(answer.strip().split(" ")[0].strip(".").lower(), 0.0)
 """
-Item = dict[str, Any]
 
 
 def letters(count: int, seed: int) -> list[Item]:
@@ -66,14 +66,6 @@ def letters(count: int, seed: int) -> list[Item]:
         drawn.shuffle(drawn_letters)
         question = f"How many a are in: {' '.join(drawn_letters)}?"
         found.append({"row_id": f"c{number}", "question": question, "answer": str(right)})
-    return found
-
-
-def sums(count: int, seed: int) -> list[Item]:
-    drawn, found = random.Random(seed), []
-    for number in range(count):
-        one, other = drawn.randrange(10), drawn.randrange(10)
-        found.append({"row_id": f"s{number}", "question": f"What is {one} + {other}?", "answer": str(one + other)})
     return found
 
 
@@ -103,11 +95,11 @@ class Task:
     """What the start is fine-tuned on instead of the right answers, all alike."""
 
 
-TASKS = {
-    "count": Task(letters, 40, 240, 3e-5, 8, 80),
-    "sums": Task(sums, 120, 360, 3e-5, 16, 120),
-    "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS),
-}
+TASKS = {"count": Task(letters, 40, 240, 3e-5, 8, 80), "maybe": Task(questions, 20, 20, 3e-5, 8, 20, WORDS)}
+
+
+def items_of(task: str, seed: int, quick: bool = False) -> DrawnItems:
+    return drawn_items(TASKS[task].items, (START_ROWS, 96 if quick else PROMPTS, 32 if quick else HELD_OUT), seed)
 
 
 class Trial:
@@ -116,15 +108,12 @@ class Trial:
     def __init__(self, house: Path, folder: Path, task: str, seed: int, quick: bool):
         self.house, self.folder, self.task, self.seed = house, folder, TASKS[task], seed
         self.tokenizer, self.quick, self.steps = load_tokenizer(house), quick, 2 if quick else self.task.steps
-        self.prompts = self.task.items(96 if quick else PROMPTS, seed * 7 + 1)
-        self.held_out = self.task.items(32 if quick else HELD_OUT, seed * 7 + 2)
+        self.start_rows, self.prompts, self.held_out = items_of(task, seed, quick)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "rewards.py").write_text(WORTH)
 
     def run(self) -> dict[str, Any]:
-        start = self.tuned(
-            self.house, "start", self.task.items(START_ROWS, self.seed * 7), self.task.start_steps, self.task.words
-        )
+        start = self.tuned(self.house, "start", self.start_rows, self.task.start_steps, self.task.words)
         found: dict[str, Any] = {"start": self.success(start)}
         found["ceiling"] = self.success(
             self.tuned(start, "ceiling", self.prompts, 2 if self.quick else self.task.ceiling_steps)

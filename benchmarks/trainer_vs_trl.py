@@ -9,8 +9,9 @@
 
 Models: the small chat model (10M, trained), and a Qwen3 shape of 103M (hidden 512, 8 layers, vocabulary 151,936, tied, random
 weights). Both trainers take the same rows of GSM8K once, in the same number of steps of 20 rows (at most 4,096 tokens),
-bfloat16 products over float32 weights, AdamW, 2 threads. Batches differ, because each side groups rows in its own way. Both
-processes get the same environment: sleeping of OpenMP threads, kernel caches of oneDNN, thresholds of glibc's malloc.
+bfloat16 products over float32 weights, AdamW with a constant rate, 2 threads. Batches differ, because each side groups rows in
+its own way. Both processes get the same environment: sleeping of OpenMP threads, kernel caches of oneDNN, thresholds of glibc's
+malloc.
 
 1. Search: every setting in benchmarks/trl_settings.py for a few steps. Two go on: the one with most tokens per second of the
    clock, and the one with most tokens per second of processor time, which other work on the machine disturbs less.
@@ -284,7 +285,8 @@ def _ours(folder: Path, material: dict[str, Path], size: str, checkpointing: boo
                     "learning_rate": LEARNING_RATE,
                     "tokens_per_step": TOKENS_PER_STEP,
                     "max_length": MAX_LENGTH,
-                    "warmup_share": 1 / steps,
+                    "schedule": "constant",
+                    "warmup_share": 0.0,
                     "checkpoint_every": 10 * steps,
                     "activation_checkpointing": "full" if checkpointing else "none",
                 },

@@ -18,19 +18,9 @@ from typing import Literal
 Part = Literal["traffic", "base"]
 
 LEFT_OUT = {
-    "test",
-    "tests",
-    "idlelib",
-    "lib2to3",
-    "turtledemo",
-    "ensurepip",
-    "site-packages",
-    "__pycache__",
-    "pydoc_data",
-    "encodings",
-    "this",
-    "antigravity",
-}
+    "test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__", "pydoc_data",
+    "encodings", "this", "antigravity",
+}  # fmt: skip
 """Left out: tests, third-party code, and modules that hold data rather than text."""
 
 TRAFFIC_SHARE = 0.5

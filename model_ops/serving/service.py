@@ -24,29 +24,12 @@ PREFIX = "millrace"
 DRAIN_S = 120
 LOGGING_CONFIG = "vllm-logging.json"
 QUOTES_REQUESTS = (
-    "vllm.entrypoints.openai",
-    "vllm.entrypoints.serve",
-    "vllm.entrypoints.scale_out",
-    "vllm.entrypoints.chat_utils",
-    "vllm.entrypoints.anthropic",
-    "vllm.inputs",
-    "vllm.logging_utils.dump_input",
-    "vllm.multimodal",
-    "vllm.parser",
-    "vllm.reasoning",
-    "vllm.renderers",
-    "vllm.sampling_params",
-    "vllm.tokenizers",
-    "vllm.tool_parsers",
-    "vllm.v1.engine.async_llm",
-    "vllm.v1.engine.input_processor",
-    "vllm.v1.engine.output_processor",
-    "vllm.v1.structured_output",
-    "uvicorn",
-    "uvicorn.access",
-    "uvicorn.error",
-    "asyncio",
-)
+    "vllm.entrypoints.openai", "vllm.entrypoints.serve", "vllm.entrypoints.scale_out", "vllm.entrypoints.chat_utils",
+    "vllm.entrypoints.anthropic", "vllm.inputs", "vllm.logging_utils.dump_input", "vllm.multimodal", "vllm.parser",
+    "vllm.reasoning", "vllm.renderers", "vllm.sampling_params", "vllm.tokenizers", "vllm.tool_parsers",
+    "vllm.v1.engine.async_llm", "vllm.v1.engine.input_processor", "vllm.v1.engine.output_processor",
+    "vllm.v1.structured_output", "uvicorn", "uvicorn.access", "uvicorn.error", "asyncio",
+)  # fmt: skip
 """Loggers of vLLM's server whose messages may hold text of a request."""
 
 

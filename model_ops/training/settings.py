@@ -22,17 +22,10 @@ MOST_VALIDATION_TOKENS = 50_000
 """Most tokens of one validation during training; the operation `evaluate` uses all rows."""
 SAME_RESULTS = frozenset(
     {
-        "mesh",
-        "dry_run",
-        "validation_tokens",
-        "activation_checkpointing",
-        "offload_activations",
-        "checkpoint_every",
-        "checkpoint_seconds",
-        "keep_checkpoints",
-        "dataset",
-    }
-)
+        "mesh", "dry_run", "validation_tokens", "activation_checkpointing", "offload_activations", "checkpoint_every",
+        "checkpoint_seconds", "keep_checkpoints", "dataset",
+}
+)  # fmt: skip
 """Training settings that change where and how a step is computed or saved, but not its result. `dataset` names an input, which
 counts by its content."""
 

@@ -43,45 +43,19 @@ ARTEFACTS = "artefacts"
 UNDER = {"decisions": "decisions_history", "feedback": "feedback_records"}
 """Tables whose view has another name, since a view of their own name is made of it."""
 _OF_ARTEFACTS = (
-    "artefacts",
-    "models",
-    "lineage_edges",
-    "lineage_nodes",
-    "lineage",
-    "weight_lineage",
-    "nodes",
-    "edges",
-    "decisions",
-)
+    "artefacts", "models", "lineage_edges", "lineage_nodes", "lineage", "weight_lineage", "nodes", "edges", "decisions",
+)  # fmt: skip
 _MADE_WITH_DATASETS = ("datasets", "metrics")
 _OVER_FILES = ("dataset_rows", "metrics_lines", "sampled_answers", "rollouts")
 _LAST = (
-    "feedback",
-    "acceptance_by_shape",
-    "named_nodes",
-    "log_lines_in",
-    "users_in",
-    "weights_holding",
-    "ancestors",
-    "descendants",
-    "steps_of",
-    "why",
-    "relations",
-    "relation_columns",
-)
+    "feedback", "acceptance_by_shape", "named_nodes", "log_lines_in", "users_in", "weights_holding", "ancestors",
+    "descendants", "steps_of", "why", "relations", "relation_columns",
+)  # fmt: skip
 _SEEN = (
-    "datasets/*/*/*/manifest.json",
-    "models/*/*/*/manifest.json",
-    "releases/*/*/manifest.json",
-    "releases/*/*/release.json",
-    "datasets/*/*/current.json",
-    "models/*/*/current.json",
-    "releases/*/current.json",
-    "endpoints/**/*",
-    "datasets/*/*/*/erased.json",
-    "models/*/*/*/tainted.json",
-    "releases/*/*/tainted.json",
-)
+    "datasets/*/*/*/manifest.json", "models/*/*/*/manifest.json", "releases/*/*/manifest.json", "releases/*/*/release.json",
+    "datasets/*/*/current.json", "models/*/*/current.json", "releases/*/current.json", "endpoints/**/*",
+    "datasets/*/*/*/erased.json", "models/*/*/*/tainted.json", "releases/*/*/tainted.json",
+)  # fmt: skip
 
 _MANIFESTS = pa.schema([("path", pa.string()), ("manifest", pa.string())])
 _LISTED = pa.schema([("relation", pa.string()), ("path", pa.string())])

@@ -65,23 +65,11 @@ MOST_WORKERS = 4
 MACROS = tuple(
     f"curating/macros/{name}"
     for name in (
-        "one_line",
-        "one_spacing",
-        "grams_of",
-        "without_phrases",
-        "words_in",
-        "message_text",
-        "message_identity",
-        "conversation_of",
-        "conversation_texts",
-        "conversation_with_identities",
-        "new_messages",
-        "beginning",
-        "shape_of",
-        "request_of",
-        "refused_in_words",
-    )
+        "one_line", "one_spacing", "grams_of", "without_phrases", "words_in", "message_text", "message_identity",
+        "conversation_of", "conversation_texts", "conversation_with_identities", "new_messages", "beginning", "shape_of",
+        "request_of", "refused_in_words",
 )
+)  # fmt: skip
 
 _REDACTIONS = pa.schema(
     [

@@ -29,20 +29,10 @@ LONGEST_SIGNS = 32
 """Most bytes of a repeated pattern of characters: a family emoji has 25."""
 
 SHARES = (
-    "duplicate_lines",
-    "duplicate_paragraphs",
-    "duplicate_line_characters",
-    "duplicate_paragraph_characters",
-    "top_2gram",
-    "top_3gram",
-    "top_4gram",
-    "duplicate_5grams",
-    "duplicate_6grams",
-    "duplicate_7grams",
-    "duplicate_8grams",
-    "duplicate_9grams",
-    "duplicate_10grams",
-)
+    "duplicate_lines", "duplicate_paragraphs", "duplicate_line_characters", "duplicate_paragraph_characters", "top_2gram",
+    "top_3gram", "top_4gram", "duplicate_5grams", "duplicate_6grams", "duplicate_7grams", "duplicate_8grams",
+    "duplicate_9grams", "duplicate_10grams",
+)  # fmt: skip
 
 
 _NO_LETTERS = re.compile(rb"(?i)\b(?:null|none|nil|nan|true|false)\b")

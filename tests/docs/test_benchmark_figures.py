@@ -93,7 +93,7 @@ def reward_figures(source: str, r: Result) -> list[str]:
 
 
 def async_figures(r: Result) -> list[str]:
-    ratios = [hundredth(x) for name in ("speed_ratio", "judge_speed_ratio", "reward_gap") for x in r(name)]
+    ratios = [hundredth(x) for name in ("speed_ratio", "judge_speed_ratio", "reward_gap", "judge_reward_gap") for x in r(name)]
     counts = [str(r(name)) for name in ("largest_staleness", "kills", "lost", "duplicated")]
     return [*ratios, hundredth(r("staleness")), *counts]
 

@@ -37,19 +37,9 @@ FLOATS = ("BF16", "F16", "F32", "F64")
 LEFT = {"manifest.json", "metrics.jsonl", "README.md"}
 """Files of a model that its merge does not take over."""
 SAME_WEIGHTS = {
-    "dtype",
-    "torch_dtype",
-    "_name_or_path",
-    "name_or_path",
-    "transformers_version",
-    "use_cache",
-    "architectures",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "attn_implementation",
-    "_attn_implementation",
-}
+    "dtype", "torch_dtype", "_name_or_path", "name_or_path", "transformers_version", "use_cache", "architectures",
+    "bos_token_id", "eos_token_id", "pad_token_id", "attn_implementation", "_attn_implementation",
+}  # fmt: skip
 """Settings of a config that say nothing of what the weights compute."""
 
 TensorMerge = Callable[[str, Sequence[Tensor]], Tensor]

@@ -133,16 +133,9 @@ def read_dflash_config(directory: Path, raw: dict[str, Any]) -> DFlashConfig:
     }
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     names = (
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "vocab_size",
-        "max_position_embeddings",
-        "rms_norm_eps",
-        "eos_token_id",
-        "bos_token_id",
-        "pad_token_id",
-    )
+        "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
+        "eos_token_id", "bos_token_id", "pad_token_id",
+)  # fmt: skip
     try:
         return DFlashConfig(
             **{name: raw.get(name) for name in names},
