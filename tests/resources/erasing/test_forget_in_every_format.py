@@ -114,3 +114,23 @@ def test_no_byte_of_a_user_is_left_in_any_format_with_every_column_that_fields_m
     forget(lake, ask_for(Tables(lake), "user", VALUES["user"]), BY, vacuum=True)
     assert places_of({MARK}, lake.root) == []
     assert len(Tables(lake).open("interactions").to_pyarrow_table()) == 6
+
+
+def test_feedback_goes_with_the_user_who_gave_it_and_stays_away(tmp_path):
+    logs = tmp_path / "logs"
+    write_others(logs)
+    lines = [
+        {"request_id": f"r{n}", "score": n, "comment": f"{who} likes it", "author": f"{who}@Mill.example"}
+        for n, who in enumerate((MARK, "bob"))
+    ]
+    (logs / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lake = LakeLayout.open(tmp_path / "lake")
+    tables, source = Tables(lake), {"app": SourceSettings(uri=str(logs), fields={"user": "author"})}
+    ingest(tables, "tutor", source)
+    plan = forget(lake, ask_for(tables, "user", f"{MARK}@mill.example"), BY, vacuum=True)
+    assert plan.tables == {"feedback": 1} and [place.lines for place in plan.places] == [[1]]
+    with (logs / "thumbs.jsonl").open("a") as file:
+        file.write("\n")
+    ingest(tables, "tutor", source)
+    comments = [row["comment"] for row in tables.open("feedback").to_pyarrow_table().to_pylist() if row["comment"]]
+    assert comments == ["bob likes it"] and places_of({MARK}, lake.root) == []
