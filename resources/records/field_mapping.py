@@ -154,8 +154,12 @@ class FieldMapping(BaseModel):
 
     def without_columns(self, record: dict[str, Any]) -> dict[str, Any]:
         """The record without the keys that the paths begin with: some formats are known by all their keys."""
-        begins = {steps[0] for steps in self._steps.values()}
-        return {key: value for key, value in record.items() if key not in begins}
+        return {key: value for key, value in record.items() if key not in self.begins}
+
+    @cached_property
+    def begins(self) -> frozenset[str | int]:
+        """The keys that the paths begin with."""
+        return frozenset(steps[0] for steps in self._steps.values())
 
     def mapped(self, record: dict[str, Any]) -> dict[str, Any] | str:
         """The record in a known format's keys; or what it lacks, as the rest of a sentence."""

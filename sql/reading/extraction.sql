@@ -350,7 +350,7 @@ with own as (
 select
     own.* replace (
         case when extra then own.request_id else coalesce(named.id, own.request_id) end as request_id,
-        case when extra and own.session_id is null then null else coalesce(named.session, own.session_id) end as session_id,
+        case when extra and own.session_id is null then null else trim(coalesce(named.session, own.session_id)) end as session_id,
         case when extra then own.written_value else coalesce(named.feedback, own.written_value) end as written_value,
         coalesce(named.user, own.user_id) as user_id,
         coalesce(named.workload, own.workload_name) as workload_name,

@@ -77,3 +77,14 @@ def test_a_path_of_the_user_that_no_record_has_is_said(tmp_path):
     for path, notes in (("who", []), ("whom", ["gateway: fields names the user at whom, and none of 2 rows has one"])):
         *_, report = read(tmp_path / path, [pair], fields={"user": path})
         assert [note.partition(": `")[0] for note in notes_on(report) if "fields names" in note] == notes
+
+
+def test_a_user_beside_chunks_alone_is_the_answers(tmp_path):
+    piece = {"id": "c7x7f", "object": "chat.completion.chunk", "who": "Ann@Mill.example"}
+    chunks = [
+        {"id": "c7x7f", "request": {"messages": [{"role": "user", "content": "why"}]}},
+        piece | {"choices": [{"index": 0, "delta": {"content": "so"}}]},
+        piece | {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+    ]
+    [row], *_ = read(tmp_path, chunks, fields={"user": "who"})
+    assert row["user_hash"] == keyed_hash("ann@mill.example") and '"so"' in row["completion"]
