@@ -114,6 +114,7 @@ from feedback
 where comment is not null
     and (
         interaction_id in (select interaction_id from selected)
+        or voter_hash in (select sha256 from asked where kind = 'user')
         or (workload, source_uri) in (select (workload, uri) from asked_objects)
     )
 
@@ -311,6 +312,21 @@ create or replace temp table erased_hashes as
 select kind, sha256 from asked
 union
 select kind, sha256 from further_tombstones
+
+-- name: ids_near
+-- Ids of users (some hashes), sessions or requests (another case, or blanks) that may mean the asked one, with their rows.
+with named as (
+    select unnest([
+        struct_pack(kind := 'user', id := user_hash), struct_pack(kind := 'session', id := session_id),
+        struct_pack(kind := 'interaction', id := request_id)
+    ], recursive := true)
+    from known_interactions
+)
+select id, count(*) as rows
+from named
+where kind = $kind and id <> $asked and (list_contains($hashes, id) or kind <> 'user' and lower(trim(id)) = lower($asked))
+group by id
+order by id
 
 -- name: interactions_named
 -- Interactions that an id means: their own id, at least 8 of its first digits, or the id of their request.

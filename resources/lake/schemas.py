@@ -115,6 +115,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "request_id",
         "trace_id",
         "session_id",
+        column("voter_hash", _TEXT, description="hash of the id of the user who gave it, as user_hash"),
         column("name", _TEXT, description="what was rated: thumbs, or a score's name"),
         column("value", _NUMBER, description="the feedback as a number; thumbs are 1 and -1"),
         column("label", _TEXT, description="the feedback as a word"),

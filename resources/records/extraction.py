@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
-from resources.digests import hash_key
+from resources.digests import hash_key, user_of
 from resources.lake import run, sql_text
 from resources.records.field_mapping import MEASURES
 from resources.records.formats import BY_NAME
@@ -69,6 +69,7 @@ MACROS = (
             "placeholder_in",
             "unread_in",
             "is_weak_id",
+            "user_name",
         )
     ),
     *(
@@ -122,9 +123,18 @@ class Extraction:
         self._connection, self._workload, self._workloads = connection, workload, list(workloads)
         self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
         connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
+        connection.create_function("user_of", user_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function(
+            "model_call_of", lambda item, source: model_call_of(item, self._reader(source, "otlp")), ["VARCHAR"] * 2, "VARCHAR"
+        )
+        connection.create_function(
+            "joined_call_of",
+            lambda span, events, source: joined_call_of(span, events, self._reader(source, "otlp")),
+            ["VARCHAR"] * 3,
+            "VARCHAR",
+            null_handling="special",
+        )
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
@@ -137,6 +147,11 @@ class Extraction:
             run(connection, macro)
         connection.unregister("lines")
 
+    @property
+    def fielded(self) -> list[str]:
+        """The sources with `fields`."""
+        return list(self._fields)
+
     def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
         return [line for some in in_calls(lines, form.spans) for line in self._extract(form, some, route)]
@@ -144,8 +159,8 @@ class Extraction:
     def _extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
         self._attach(lines)
         if form.spans:
-            for query in ("calls", "sides"):
-                run(self._connection, f"reading/formats/{form.name}/{query}")
+            run(self._connection, f"reading/formats/{form.name}/calls", fielded=self.fielded)
+            run(self._connection, f"reading/formats/{form.name}/sides")
         if "interactions" in form.fills:
             self._stage_interactions(form)
         else:
@@ -157,7 +172,7 @@ class Extraction:
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
         self._count_unread(form)
-        if "feedback" in form.fills or looks_beside(form):
+        if "feedback" in form.fills or looks_beside(form) or self._fields:
             run(self._connection, "reading/feedback/stage_feedback")
             run(self._connection, "reading/feedback/quarantine_feedback")
         rerouted += self._repair_surrogates(form)
@@ -170,8 +185,10 @@ class Extraction:
         for some in in_calls(lines):
             self._attach(some)
             self._stage_interactions(form)
+            self._check_feedback(form)
             run(self._connection, "reading/extraction/quarantine_checked")
             self._count_unread(form)
+            run(self._connection, "reading/feedback/stage_feedback")
             self._connection.unregister("lines")
 
     def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
@@ -191,21 +208,28 @@ class Extraction:
         self._connection.register("lines", pa.Table.from_batches(_batches(with_last_values(lines)), LINES))
         run(self._connection, "reading/extraction/records")
 
-    def _beside_of(self, raw: str, source: str, form: str) -> str:
+    def _reader(self, source: str, form: str) -> Reader:
         reader = self._readers.get((source, form))
         if reader is None:
             fields = self._fields.get(source, {})
             if form.startswith("fields:"):
                 fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
+        return reader
+
+    def _beside_of(self, raw: str, source: str, form: str) -> str:
+        reader = self._reader(source, form)
         try:
             record = json.loads(raw)
-            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record))  # it is a project
+            if not looks_beside(BY_NAME[form]):
+                return json_text({"named": reader.named(record)})
+            lines = record.pop(JOINED_LINES, ())
+            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record, *lines))  # a project
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
     def _look_beside(self, form: Format, looks: bool = True) -> None:
-        fielded = [] if form.name.startswith("fields:") else list(self._fields)
+        fielded = [] if form.name.startswith("fields:") else self.fielded
         run(
             self._connection,
             "reading/extraction/beside",
@@ -234,7 +258,13 @@ class Extraction:
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.name}/feedback"
         self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
-        run(self._connection, "reading/feedback/checked_feedback", workload=self._workload, workloads=self._workloads)
+        run(
+            self._connection,
+            "reading/feedback/checked_feedback",
+            workload=self._workload,
+            workloads=self._workloads,
+            user_hash_key=hash_key(),
+        )
 
     def _view(self, name: str, select: str | None, turns: bool = False) -> None:
         select = sql_text(select or "reading/feedback/without_feedback")
@@ -306,6 +336,8 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
     ]
 
 
+JOINED_LINES = "joined_lines"
+"""Key under which a record that was joined from two lines has them, as pairing.sql writes it."""
 _APART = frozenset(
     ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
 )

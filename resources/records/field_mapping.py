@@ -152,6 +152,15 @@ class FieldMapping(BaseModel):
     def _steps(self) -> dict[str, Steps]:
         return {name: steps_of(path) for name, path in self.given.items()}
 
+    def without_columns(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The record without the keys that the paths begin with: some formats are known by all their keys."""
+        return {key: value for key, value in record.items() if key not in self.begins}
+
+    @cached_property
+    def begins(self) -> frozenset[str | int]:
+        """The keys that the paths begin with."""
+        return frozenset(steps[0] for steps in self._steps.values())
+
     def mapped(self, record: dict[str, Any]) -> dict[str, Any] | str:
         """The record in a known format's keys; or what it lacks, as the rest of a sentence."""
         try:
@@ -228,7 +237,7 @@ class FieldMapping(BaseModel):
             raise self._missing("feedback")
         if told["request_id"] is None and told["session_id"] is None:
             raise self._missing("id" if self.id else "session")
-        return _without_none({**told, "value": told["feedback"], "feedback": None, "user_id": None})
+        return _without_none({**told, "value": told["feedback"], "feedback": None})
 
     def _missing(self, name: str, why: str = "") -> _MissingError:
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")

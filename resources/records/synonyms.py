@@ -556,12 +556,18 @@ class Reader:
         self._is_read = lru_cache(maxsize=4096)(self._reads)
         self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
 
-    def of(self, record: dict[str, Any]) -> dict[str, Any]:
-        by_fields = {
-            name: result
+    def named(self, *records: dict[str, Any]) -> dict[str, Any]:
+        """The columns that `fields` names, each from the first record that has it."""
+        return {
+            name: value
+            for record in reversed(records)
             for name, steps in self._fields.items()
-            if (result := measured(name, steps, value_at(record, steps))) is not None
+            if (value := _at(record, name, steps)) is not None
         }
+
+    def of(self, record: dict[str, Any], *parts: dict[str, Any]) -> dict[str, Any]:
+        """parts: the lines that the record was joined from."""
+        by_fields = self.named(*parts, record)
         mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
         found: dict[str, list[Found]] = {}
         unread: list[tuple[Path, Any]] = []
@@ -656,6 +662,12 @@ def measured(name: str, steps: Steps, value: Any) -> Any:
         if name in ("feedback", "user", "session", "id", "model", "provider", "time", "workload"):
             return str(value).strip() or None
     return told
+
+
+def _at(record: dict[str, Any], name: str, steps: Steps) -> Any:
+    """The column at a path; an attribute of a span has its dots in its name."""
+    value = value_at(record, steps)
+    return measured(name, steps, record.get(".".join(map(str, steps))) if value is None else value)
 
 
 def _name(path: Path) -> str:

@@ -2,7 +2,7 @@
 -- Feedback that passed the checks.
 insert into staged_feedback by name
 select
-    object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, name,
+    object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, voter_hash, name,
     value, label, source, comment, ts, uri as source_uri, row as source_row
 from checked_feedback
 where error_code is null
@@ -28,6 +28,7 @@ with valued as (
         extracted_feedback.* exclude (about_part) replace (
             coalesce(extracted_feedback.interaction_id, staged.interaction_id) as interaction_id
         ),
+        case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_name(user_id))) end as voter_hash,
         batch.uri,
         coalesce(staged.workload, batch.workloads[extracted_feedback.workload_name], case when extra then $workload end)
             as own_workload,

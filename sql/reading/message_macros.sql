@@ -120,8 +120,8 @@ json_transform(
 )
 
 -- name: otlp_items
--- Spans and log records of one OTLP document in order, each with its service.
-create or replace temp macro otlp_items(raw) as
+-- Spans and log records of one OTLP document in order, each with its service; with_resource: and with the attributes of its resource.
+create or replace temp macro otlp_items(raw, with_resource) as
 list_concat(
     flatten(list_transform(
         json_transform(raw, '{"resourceSpans": [{
@@ -130,7 +130,9 @@ list_concat(
         }]}').resourceSpans,
         lambda sent: list_transform(
             flatten(list_transform(sent.scopeSpans, lambda scope: coalesce(scope.spans, []))),
-            lambda span: struct_pack(item := span, service := list_filter(
+            lambda span: struct_pack(item := case
+                when with_resource then json_merge_patch(span, json_object('resource', sent.resource)) else span
+            end, service := list_filter(
                 sent.resource.attributes, lambda each: each.key = 'service.name'
             )[1].value.stringValue)
         )
@@ -142,7 +144,9 @@ list_concat(
         }]}').resourceLogs,
         lambda sent: list_transform(
             flatten(list_transform(sent.scopeLogs, lambda scope: coalesce(scope.logRecords, []))),
-            lambda logged: struct_pack(item := logged, service := list_filter(
+            lambda logged: struct_pack(item := case
+                when with_resource then json_merge_patch(logged, json_object('resource', sent.resource)) else logged
+            end, service := list_filter(
                 sent.resource.attributes, lambda each: each.key = 'service.name'
             )[1].value.stringValue)
         )

@@ -31,6 +31,7 @@ PYTHON_FUNCTIONS = {
     "is_sought",
     "call_turns",
     "moment_of",
+    "user_of",
     "context_of",
     "finish_reason_of",
 }

@@ -6,7 +6,7 @@ with parsed as (
         row,
         json_transform(raw, '{
             "response_id": "VARCHAR", "request_id": "VARCHAR", "completion_id": "VARCHAR", "trace_id": "VARCHAR",
-            "session_id": "VARCHAR", "conversation_id": "VARCHAR", "interaction_id": "VARCHAR",
+            "session_id": "VARCHAR", "conversation_id": "VARCHAR", "interaction_id": "VARCHAR", "user_id": "VARCHAR",
             "workload_id": "VARCHAR", "workload": "VARCHAR", "name": "VARCHAR", "metric": "VARCHAR",
             "value": "VARCHAR", "score": "VARCHAR", "rating": "VARCHAR", "reward": "VARCHAR", "thumb": "VARCHAR",
             "thumbs": "VARCHAR", "feedback": "VARCHAR", "label": "VARCHAR", "source": "VARCHAR", "comment": "VARCHAR", "text": "VARCHAR",
@@ -23,6 +23,7 @@ select
     coalesce(record.response_id, record.request_id, record.completion_id) as request_id,
     record.trace_id as trace_id,
     coalesce(record.session_id, record.conversation_id) as session_id,
+    record.user_id as user_id,
     record.interaction_id as interaction_id,
     coalesce(record.workload_id, record.workload) as workload_name,
     coalesce(record.name, record.metric, case when coalesce(record.thumb, record.thumbs) is null then 'feedback'

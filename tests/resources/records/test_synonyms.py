@@ -430,7 +430,7 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
         def of(self, record):
             raise LookupError(record)
 
-    own = SimpleNamespace(_readers={("app", "openai_pairs"): Broken()})
+    own = SimpleNamespace(_reader=lambda source, form: Broken())
     assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 
