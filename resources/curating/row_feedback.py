@@ -107,7 +107,7 @@ def guessed_bound(found: Mapping[str, Any]) -> tuple[Literal["least", "most"], f
 
 def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Iterator[str]:
     """A sentence for each way in which names and scales decide what feedback counts for, and the rule that says otherwise."""
-    ways: dict[str, list[str]] = {"least": [], "most": [], "turned": [], "unknown": []}
+    ways: dict[str, list[str]] = {"least": [], "most": [], "zero": [], "turned": [], "unknown": []}
     good: dict[str, dict[str, float]] = {"least": dict(rules.least), "most": dict(rules.most)}
     for each in _names_of(tables, workload):
         name = visible(each["name"] or "")
@@ -117,6 +117,8 @@ def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Itera
         if bound := guessed_bound(each):
             ways[bound[0]].append(name + span)
             good[bound[0]][name] = bound[1]
+        elif each["is_flag"] and each["low"] == 0 and _end(each) > 0:
+            ways["zero"].append(name)
         elif (end := _end(each)) < 1:
             ways["turned" if end else "unknown"].append(name + (span if not end else ""))
     rule = {
@@ -128,6 +130,8 @@ def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Itera
         f"`curation: {{feedback: {{least: {rule['least']}}}}}`",
         "most": "by the name less is better, so the numbers count for nothing; give the recipe the highest good ones, such as "
         f"`curation: {{feedback: {{most: {rule['most']}}}}}`",
+        "zero": "its numbers are 0 and 1 alone, so 0 is a thumb down; `curation: {feedback: {least: {NAME: 0}}}` says that "
+        "it is none",
         "turned": "by the name true and 1 are bad; `curation: {feedback: {least: {NAME: 1}}}` says that they are good",
         "unknown": "the name does not say which end is good, so it counts for nothing; `least` or `most` in `curation: "
         "{feedback: ...}` says it",

@@ -441,11 +441,12 @@ graded as (
     select
         * exclude (least, kind, side, end_of_good, bounded),
         case
-            when kind = 'truth' and abs(value) = 1 then nullif(end_of_good, 0) * value
+            when kind = 'nothing' and coalesce(value, 0) = 0 then null
+            when kind = 'truth' and (abs(value) = 1 or bounded is null) then nullif(end_of_good, 0) * side
             when kind = 'side' and (abs(value) = 1 or coalesce(bounded * side, 0) <= 0) then side
             else bounded
         end as grade,
-        coalesce(kind = 'nothing' and value is null, false) as is_taken_back
+        coalesce(kind = 'nothing' and coalesce(value, 0) = 0, false) as is_taken_back
     from known
 )
 select * exclude (is_taken_back)

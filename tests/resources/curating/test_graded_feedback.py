@@ -45,6 +45,8 @@ def given(tables, *votes, rules=None):
         ([("label", 0), ("label", 1)], [-1, 1]),
         ([("label", 0), ("label", 1), ("label", 3)], [None, None, None]),
         ([("stars", 5, "good"), ("stars", 2, "bad")], [5, -1]),
+        ([("hallucination", 0.83, "yes"), ("hallucination", 0.1, "false"), ("hallucination", 0.2)], [-1, 1, None]),
+        ([("thumbs", 1, "up"), ("thumbs", 0, "neutral"), ("thumbs", 0)], [1, None, -1]),
     ],
 )
 def test_names_numbers_and_words_say_what_is_good(tables, votes, values):
@@ -63,10 +65,12 @@ def test_the_rules_go_before_the_name(tables):
 
 
 def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
-    given(tables, ("hallucination", 0), ("toxicity", 0.2), ("toxicity", 0.9), ("latency", 40), ("user_score", 1))
+    given(tables, ("hallucination", 0), ("toxicity", 0.2), ("toxicity", 0.9), ("latency", 40), ("user_score", 0))
     assert list(feedback_notes(tables, "tutor", FeedbackRules(least={}))) == [
         "feedback toxicity (0.2 to 0.9): by the name less is better, so the numbers count for nothing; give the recipe the "
         "highest good ones, such as `curation: {feedback: {most: {toxicity: 0.5}}}`",
+        "feedback user_score: its numbers are 0 and 1 alone, so 0 is a thumb down; `curation: {feedback: {least: {NAME: 0}}}` says that "
+        "it is none",
         "feedback hallucination: by the name true and 1 are bad; `curation: {feedback: {least: {NAME: 1}}}` says that they are good",
         "feedback latency (40 to 40): the name does not say which end is good, so it counts for nothing; `least` or `most` in "
         "`curation: {feedback: ...}` says it",
