@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resources.records import FieldMapping, field_mapping, is_moment, json_paths, synonyms
+from resources.records import FieldMapping, field_mapping, is_moment, json_paths, thumb_of
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -242,5 +242,5 @@ def _is_uuid(value: Any) -> bool:
 
 def _is_feedback(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in synonyms.THUMBS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
+        return thumb_of(value) is not None or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
     return isinstance(value, bool | int | float)

@@ -29,11 +29,13 @@ import pyarrow.compute as pc
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key, user_of
 from resources.lake import run, sql_text
-from resources.records.field_mapping import MEASURES
+from resources.records.field_mapping import MEASURES, measure_key
 from resources.records.formats import BY_NAME
 from resources.records.formats.format import Format
+from resources.records.json_paths import steps_of
 from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
+from resources.records.polarity import label_of, thumb_of
 from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
@@ -141,6 +143,8 @@ class Extraction:
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("finish_reason_of", finish_reason_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("thumb_of", thumb_of, ["VARCHAR"], "DOUBLE", null_handling="special")
+        connection.create_function("label_of", label_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("normal_messages", normal_messages, ["VARCHAR"], "VARCHAR")
         self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
@@ -213,7 +217,7 @@ class Extraction:
         if reader is None:
             fields = self._fields.get(source, {})
             if form.startswith("fields:"):
-                fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
+                fields = {name: f"{BESIDE}.{measure_key(name, steps_of(fields[name]))}" for name in MEASURES if name in fields}
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         return reader
 
@@ -224,7 +228,11 @@ class Extraction:
             if not looks_beside(BY_NAME[form]):
                 return json_text({"named": reader.named(record)})
             lines = record.pop(JOINED_LINES, ())
-            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record, *lines))  # a project
+            if form == "langsmith":
+                record = {**record, "session_id": None}  # it is a project
+            if form in _LABELLED:
+                record |= {key: None for key in ("label", "kto_tag") if label_of(str(record.get(key))) is not None}
+            return json_text(reader.of(record, *lines))
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
@@ -257,7 +265,8 @@ class Extraction:
 
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.name}/feedback"
-        self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
+        labelled = form.name in _LABELLED
+        self._view("extracted_feedback", select if "feedback" in form.fills else None, turns=form.turns, labelled=labelled)
         run(
             self._connection,
             "reading/feedback/checked_feedback",
@@ -266,9 +275,9 @@ class Extraction:
             user_hash_key=hash_key(),
         )
 
-    def _view(self, name: str, select: str | None, turns: bool = False) -> None:
+    def _view(self, name: str, select: str | None, **flags: bool) -> None:
         select = sql_text(select or "reading/feedback/without_feedback")
-        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
+        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, **flags))
 
     def _reroute_faulty(self, form: Format, route: Routing) -> list[ReroutedLine]:
         """Removes the records that `form` could not extract and that are of another format, or of none."""
@@ -342,6 +351,8 @@ _APART = frozenset(
     ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
 )
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
+_LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
+"""Formats of data sets, whose `label` or `kto_tag` says whether the last answer is wanted (KTO)."""
 _OWN = {
     "stored_completions": frozenset(
         (

@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.records.providers.streams import joined
 from resources.records.streams import CHUNK, is_chunk
-from resources.records.synonyms import BESIDE, measured, words_of
+from resources.records.synonyms import BESIDE, mapped_feedback_name, measured, words_of
 
 ROLES = {
     "human": "user",
@@ -69,6 +69,11 @@ UNREAD = {
     r"""|\{(?=.*["'](message|detail)["'])[^{}]*["'](statuscode|status_code|status|code)["']\s*:\s*["']?[45]\d\d\b[^{}]*\}$""": "an error in place of an answer (take a text as it is with prompt or answer)",  # noqa: E501
 }
 """What stands where a body may stand and is none, by how it begins."""
+
+
+def measure_key(name: str, steps: Steps) -> str:
+    """The key of a measure under BESIDE."""
+    return mapped_feedback_name(steps) if name == "feedback" else MEASURES[name]
 
 
 def _checked(path: str) -> str:
@@ -207,9 +212,9 @@ class FieldMapping(BaseModel):
         others = dict(record)
         for steps in self._steps.values():
             _without(others, steps)
-        for name, key in MEASURES.items():
+        for name in MEASURES:
             if steps := self._steps.get(name):
-                others[key] = measured(name, steps, value_at(record, steps))
+                others[measure_key(name, steps)] = measured(name, steps, value_at(record, steps))
         return _without_none(others) or None
 
     def _mapped(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +242,8 @@ class FieldMapping(BaseModel):
             raise self._missing("feedback")
         if told["request_id"] is None and told["session_id"] is None:
             raise self._missing("id" if self.id else "session")
-        return _without_none({**told, "value": told["feedback"], "feedback": None})
+        name = mapped_feedback_name(self._steps["feedback"])
+        return _without_none({**told, "name": name, "value": told["feedback"], "feedback": None})
 
     def _missing(self, name: str, why: str = "") -> _MissingError:
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")

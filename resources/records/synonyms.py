@@ -20,6 +20,7 @@ from typing import Any
 
 from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.records.moments import is_moment
+from resources.records.polarity import SAID, good_end, plain_word
 
 Path = tuple[str, ...]
 Found = tuple[int, int, Path, Any]
@@ -28,31 +29,6 @@ Found = tuple[int, int, Path, Any]
 BESIDE = "beside"
 """Key under which a record that `fields` maps has what is left of it."""
 
-THUMBS = frozenset(
-    (
-        "up",
-        "thumbs_up",
-        "thumbs-up",
-        "like",
-        "liked",
-        "good",
-        "positive",
-        "👍",
-        "true",
-        "yes",
-        "down",
-        "thumbs_down",
-        "thumbs-down",
-        "dislike",
-        "disliked",
-        "bad",
-        "negative",
-        "👎",
-        "false",
-        "no",
-    )
-)
-"""Words of feedback, as in the statement reading/feedback/checked_feedback."""
 _MS = {
     "ms": 1.0,
     "msec": 1.0,
@@ -73,8 +49,8 @@ _MS = {
 _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
 _SIDES = {
-    "1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
-    "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown"),
+    "up": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
+    "down": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown"),
 }
 _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
 
@@ -159,17 +135,18 @@ def _hit(name: str, value: Any) -> bool | None:
 def _feedback(name: str, value: Any) -> str | None:
     """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
     said = str(value).strip().lower()
-    if (side := _side(name)) and said not in THUMBS - {"true", "yes", "false", "no"}:
+    kind, _ = SAID.get(plain_word(said), ("", 0))
+    if (side := _side(name)) and kind != "side":
         return side if said in ("true", "yes", "1", "1.0") else None
     if isinstance(value, str):
-        value = said
-        return value if value in THUMBS or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", value) else None
+        return said if kind in ("side", "truth") or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", said) else None
     return str(value).lower() if isinstance(value, bool | int | float) else None
 
 
 def _side(name: str) -> str | None:
     """The value of a flag that only one side of feedback sets; None for a name of both sides."""
-    return next((value for value, words in reversed(_SIDES.items()) if not {*words}.isdisjoint(name.split("_"))), None)
+    sides = [value for value, words in _SIDES.items() if not {*words}.isdisjoint(name.split("_"))]
+    return sides[0] if len(sides) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -591,6 +568,8 @@ class Reader:
         values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(best["feedback"][2])
+        if "feedback" in by_fields:
+            by_fields["feedback_name"] = mapped_feedback_name(self._fields["feedback"])
         return {
             "named": by_fields,
             "found": values,
@@ -648,6 +627,15 @@ def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _feedback_name(path: Path) -> str:
     name = (column_of(path) or ("", 0, "feedback"))[2]
     return "thumbs" if "thumb" in name or "like" in name else name.removeprefix("user_")
+
+
+def mapped_feedback_name(steps: Steps) -> str:
+    """`feedback`, or of a path of which more is not better, such as `evals.hallucination.score`, what it measures."""
+    path = tuple(str(step) for step in steps)
+    while path[1:] and path[-1].lower() in _VALUES:
+        path = path[:-1]
+    name = _name(path)
+    return "feedback" if _side(name) or good_end(name) == 1 else name
 
 
 def measured(name: str, steps: Steps, value: Any) -> Any:

@@ -100,11 +100,10 @@ order by md5(interaction_id)
 create or replace temp table votes as
 with matched as (
     select
-        interaction_ids.interaction_id, id_rank, named_id, name, feedback_by_id.source as given_by, ts,
+        interaction_ids.interaction_id, id_rank, named_id, name, graded_feedback.source as given_by, ts,
         min(id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
-    join feedback_by_id using (id_rank, named_id)
-    where value is not null and not isnan(value)
+    join graded_feedback using (id_rank, named_id)
 ),
 named as (
     select id_rank, named_id, count(distinct interaction_id) as answers

@@ -399,45 +399,76 @@ select
 from spread
 
 -- name: feedback_by_name
--- Feedback by name: records, mean, least, largest and different values, how many are below zero, how many are tied to an
--- interaction.
+-- Feedback by name: records, mean, least and largest number (`up` and `true` are none), whether all numbers are 0 or 1, how many
+-- records are below zero, how many are tied to an interaction.
+with known as (
+    select
+        feedback.*,
+        not isnan(value) and (abs(value) <> 1 or coalesce(kind, 'nothing') = 'nothing') as is_number
+    from feedback
+    left join feedback_words on word = regexp_replace(lower(trim(label)), '[\s_-]+', '_', 'g')
+    where tie is distinct from 'elsewhere'
+)
 select
-    name, count(*) as records, avg(value) as mean, min(value) filter (not isnan(value)) as low,
-    max(value) filter (not isnan(value)) as high, count(distinct value) as different, count(*) filter (value < 0) as below_zero,
+    name, count(*) as records, avg(value) as mean, min(value) filter (is_number) as low, max(value) filter (is_number) as high,
+    coalesce(bool_and(value in (0, 1)) filter (is_number), false) as is_flag, count(*) filter (value < 0) as below_zero,
     count(*) filter (interaction_id is not null) as tied, count(*) filter (tie = 'several') as several
-from feedback
+from known
 group by name
 order by records desc, name
+
+-- name: graded_feedback
+-- The last vote of each name on each id, without those that were taken back. grade: the value by its scale (feedback_scales) or its
+-- word (feedback_words), good above 0, bad below. Values of a name that does not say which end is good have none.
+create or replace temp view graded_feedback as
+with known as (
+    select
+        feedback_by_id.*, least, kind, side, coalesce(end_of_good, 1) as end_of_good,
+        case
+            when isnan(value) then null
+            when value < least then value - least
+            when least is not null then greatest(value, value - least)
+            when value > most then most - value
+            when most is not null then 1 + most - value
+            when coalesce(end_of_good, 1) = 1 then value
+        end as bounded
+    from feedback_by_id
+    left join feedback_scales using (name)
+    left join feedback_words on word = regexp_replace(lower(trim(label)), '[\s_-]+', '_', 'g')
+    where tie is distinct from 'elsewhere'
+),
+graded as (
+    select
+        * exclude (least, kind, side, end_of_good, bounded),
+        case
+            when kind = 'nothing' and coalesce(value, 0) = 0 then null
+            when kind = 'truth' and (abs(value) = 1 or bounded is null) then nullif(end_of_good, 0) * side
+            when kind = 'side' and (abs(value) = 1 or coalesce(bounded * side, 0) <= 0) then side
+            else bounded
+        end as grade,
+        coalesce(kind = 'nothing' and coalesce(value, 0) = 0, false) as is_taken_back
+    from known
+)
+select * exclude (is_taken_back)
+from graded
+where grade is not null or is_taken_back
+qualify grade is not null
+    and row_number() over (partition by name, id_rank, named_id order by ts desc, source_uri desc, source_row desc, grade) = 1
 
 -- name: row_feedback
 -- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row
 -- takes only the most specific records. Of several records with one name the newest counts (a person may change a thumb);
--- across names the lowest: one complaint is enough. Below the least good value of its name, a value counts as below zero.
+-- across names the lowest: one complaint is enough.
 create or replace temp table row_feedback as
-with bounded as (
-    select *, map(cast($names as varchar[]), cast($least as double[]))[name] as least
-    from feedback_by_id
-    where value is not null and not isnan(value)
-),
-valued as (
+with matched as (
     select
-        name, ts, id_rank, named_id,
-        case
-            when least is null then value
-            when value < least then value - least
-            else greatest(value, value - least)
-        end as value
-    from bounded
-),
-matched as (
-    select
-        interaction_ids.interaction_id, valued.name, valued.value, valued.ts, interaction_ids.id_rank,
+        interaction_ids.interaction_id, name, grade, ts, interaction_ids.id_rank,
         min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
-    join valued using (id_rank, named_id)
+    join graded_feedback using (id_rank, named_id)
 ),
 newest as (
-    select interaction_id, name, arg_max(value, (ts, -value)) as value
+    select interaction_id, name, arg_max(grade, (ts, -grade)) as value
     from matched
     where id_rank = best_rank
     group by interaction_id, name

@@ -63,7 +63,7 @@ with looked as (
             '{
                 "named": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "model": "VARCHAR",
                           "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE", "prompt_tokens": "BIGINT",
-                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR",
+                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR", "feedback_name": "VARCHAR",
                           "workload": "VARCHAR"},
                 "found": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "trace": "VARCHAR",
                           "model": "VARCHAR", "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE",
@@ -339,12 +339,32 @@ from tested
 -- Feedback as a format's select reads it; columns that it does not name are null. extra: the feedback came inside an
 -- interaction's record and is not a record of its own.
 -- Where the format's select has none, feedback beside what the format reads is about the answer, or all answers of a conversation.
--- placeholders: rows, turns
+-- labelled: a data set's `label` or `kto_tag` is feedback on the last answer. A number may be a thumb or a class: the numbers of all
+-- records tell (graded_feedback), so it has another name.
+-- placeholders: rows, turns, labelled
 create or replace temp view extracted_feedback as
-with own as (
+with labels as (
+    select
+        object, row, label_of(coalesce(raw ->> '$.kto_tag', raw ->> '$.label')) as written_value,
+        openai_messages(coalesce(raw -> '$.messages', raw -> '$.conversations', raw -> '$.conversation'), 'user')[-1] as last_message
+    from records
+    where {labelled} and regexp_matches(raw, '"(label|kto_tag)"\s*:')
+),
+
+own as (
     select * from no_feedback
     union all by name
     ({rows})
+    union all by name
+    select
+        object, row, staged.part, true as extra, staged.part as about_part,
+        if(try_cast(written_value as double) is null, 'preference', 'label') as name, written_value, 'label' as source
+    from labels
+    inner join staged using (object, row)
+    where written_value is not null and staged.completion is not null and staged.error_code is null
+        and coalesce(last_message ->> '$.role', 'assistant') = 'assistant'
+        and coalesce(last_message ->> '$.weight', '1') not in ('0', '0.0')
+    qualify staged.part = max(staged.part) over (partition by object, row)
 )
 
 select
@@ -361,7 +381,7 @@ left join beside on beside.object = own.object and beside.row = own.row
 union all by name
 select
     beside.object, beside.row, staged.part, true as extra, staged.part as about_part,
-    case when beside.named.feedback is not null then 'feedback' else beside.found.feedback_name end as name,
+    case when beside.named.feedback is not null then beside.named.feedback_name else beside.found.feedback_name end as name,
     coalesce(beside.named.feedback, beside.found.feedback) as written_value,
     'log' as source
 from beside

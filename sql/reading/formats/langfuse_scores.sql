@@ -33,7 +33,11 @@ select
     coalesce(record.metadata.workload_id, record.metadata.workload) as workload_name,
     record.name as name,
     case record.data_type
-        when 'BOOLEAN' then case when try_cast(record.value as double) = 0 then 'false' else 'true' end
+        when 'BOOLEAN' then case
+            when record.value is null then word
+            when coalesce(try_cast(record.value as double), 0) = 0 and record.value <> 'true' then 'false'
+            else 'true'
+        end
         when 'CATEGORICAL' then word
         when 'TEXT' then word
         else record.value

@@ -10,9 +10,9 @@ import pytest
 from interaction_rows import START, days_of, interaction, read, store, thumb
 
 from resources.curating.cleaning import clean, stale_days
-from resources.curating.curation import CurationSettings
+from resources.curating.curation import CurationSettings, FeedbackRules
 from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, kept_topics
-from resources.curating.row_feedback import scales_without_least
+from resources.curating.row_feedback import feedback_notes
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import workbench
 from resources.lake.tables import Tables
@@ -217,7 +217,6 @@ def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(
         ([0, 50, 100], 70),
         ([0.2, 0.5, 0.9], 0.5),
         ([1, 1], None),
-        ([0, 1], None),
         ([-1, 5, 3], None),
         ([3, 700, 12], None),
         ([math.nan, 1], None),
@@ -228,12 +227,12 @@ def test_a_scale_without_a_least_good_value_is_said_with_a_guess(tables, values,
     rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
     feedback = [{**thumb(value, interaction_id=f"i{n}"), "name": "stars"} for n, value in enumerate(values, 1)]
     cleaned(tables, rows, CurationSettings(), feedback=[*feedback, thumb(1, interaction_id="i4")])
-    said = scales_without_least(tables, "tutor", {"reward": 1.0})
+    said = " ".join(feedback_notes(tables, "tutor", FeedbackRules()))
     assert bool(said) == (least is not None)
     if least is not None:
         assert f"feedback stars ({min(values):g} to {max(values):g}): each value above 0 counts as a thumb up" in said
         assert said.endswith(f"`curation: {{feedback: {{least: {{reward: 1.0, stars: {least}}}}}}}`")
-    assert scales_without_least(tables, "tutor", {"stars": 0.0}) == ""
+    assert list(feedback_notes(tables, "tutor", FeedbackRules(least={"stars": 0.0}))) == []
 
 
 def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
