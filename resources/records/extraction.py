@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key
 from resources.lake import run, sql_text
+from resources.records.example_prompts import KEYS as EXAMPLE
+from resources.records.example_prompts import prompt_of
 from resources.records.field_mapping import MEASURES
 from resources.records.formats import BY_NAME
 from resources.records.formats.format import Format
@@ -78,6 +80,8 @@ MACROS = (
             "openai_role",
             "openai_message",
             "openai_messages",
+            "example_prompt",
+            "unpreferred",
             "openai_tools",
             "openai_tool_calls",
             "otlp_call",
@@ -127,6 +131,7 @@ class Extraction:
         connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("prompt_of", prompt_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
@@ -306,9 +311,7 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
     ]
 
 
-_APART = frozenset(
-    ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
-)
+_APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories"))
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
 _OWN = {
     "stored_completions": frozenset(
@@ -330,9 +333,14 @@ _OWN = {
         )
     ),
     "sglang": frozenset(("obj",)),
-    "messages": frozenset(("parallel_tool_calls",)),
+    "messages": EXAMPLE | {"parallel_tool_calls"},
+    "sharegpt": EXAMPLE,
     "anthropic": frozenset(("request.metadata.user_id",)),
     "langsmith": LANGSMITH,
+    "preferences": EXAMPLE
+    | {"score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status"},
+    "alpaca": EXAMPLE,
+    "prompt_completion": EXAMPLE,
 }
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))
