@@ -1,7 +1,7 @@
 """Composes the prompt of a line of examples from every key that holds a part of it.
 
     prompt_of('{"system": "Be kind.", "input": "Why?", "chosen": "...", "rejected": "..."}')
-    # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"problem":null}'
+    # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"edit":null,"problem":null}'
 
 In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of QUESTIONS
 that the line has; `input` comes after it, and a context after an instruction and before any other question, with a blank line
@@ -15,6 +15,7 @@ import json
 from typing import Any
 
 from model_ops.chat_apis import json_text, mapping
+from resources.records.edits import sides_of
 from resources.records.json_paths import structure_in
 
 SYSTEMS = ("system", "system_prompt", "system_message")
@@ -32,9 +33,12 @@ class _UncomposedError(Exception):
 
 
 def prompt_of(text: str) -> str:
-    """The messages before the answer (of a whole conversation, all of them) and why they may lack a part, as JSON text."""
+    """The messages before the answer (of a whole conversation, all of them), an answer and its correction under any of their names,
+    and why the messages may lack a part, as JSON text."""
     try:
-        return json_text({"messages": _composed(json.loads(text)), "problem": None})
+        record = json.loads(text)
+        edit = None if "chosen" in record else sides_of(record)
+        return json_text({"messages": _composed(record), "edit": edit, "problem": None})
     except _UncomposedError as reason:
         return json_text({"messages": None, "problem": str(reason)})
     except (ValueError, TypeError, AttributeError, RecursionError):

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key
 from resources.lake import run, sql_text
+from resources.records.edits import edit_of
 from resources.records.example_prompts import KEYS as EXAMPLE
 from resources.records.example_prompts import prompt_of
 from resources.records.field_mapping import MEASURES
@@ -132,6 +133,7 @@ class Extraction:
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("prompt_of", prompt_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("edit_of", edit_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")

@@ -61,7 +61,7 @@ case json_type(content)
 end
 
 -- name: example_prompt
--- What prompt_of() tells of a line of examples: the messages before its answer (a whole conversation), or why a part of the prompt
+-- What prompt_of() tells of a line of examples: the messages before its answer (a whole conversation), an edit, or why a part of the prompt
 -- has no place. Null for a conversation without a further key.
 create or replace temp macro example_prompt(raw) as
 case
@@ -69,7 +69,7 @@ case
         raw,
         '"(system(_prompt|_message)?|history|instruction|prompt|question|query|input|contexts?|passages?|documents?|article|images?|videos?|audios?'
         '|chosen|rejected_\w+)"\s*:'
-    ) then json_transform(prompt_of(raw), '{"messages": "JSON", "problem": "VARCHAR"}')
+    ) then json_transform(prompt_of(raw), '{"messages": "JSON", "edit": ["JSON"], "problem": "VARCHAR"}')
 end
 
 -- name: unpreferred

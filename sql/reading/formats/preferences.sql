@@ -48,9 +48,9 @@ dialects as (
     select
         *,
         openai_messages(told.messages, 'user') as written_prompt,
-        coalesce(record.preferred_output, record.preferred_completion, record.chosen) as better,
+        coalesce(record.preferred_output, record.preferred_completion, record.chosen, told.edit[2]) as better,
         coalesce(
-            record.non_preferred_output, record.non_preferred_completion, record.rejected, record.rejected_response
+            record.non_preferred_output, record.non_preferred_completion, record.rejected, record.rejected_response, told.edit[1]
         ) as worse
     from parsed
 ),

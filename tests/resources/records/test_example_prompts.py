@@ -112,4 +112,4 @@ def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores,
 
 @pytest.mark.parametrize("text", ["[]", "null", "{", '"x"', '{"messages": 4}', '{"history": 3, "prompt": "q"}', "[" * 5000])
 def test_prompt_of_never_raises(text):
-    assert {"messages", "problem"} == json.loads(prompt_of(text)).keys()
+    assert {"messages", "problem"} <= json.loads(prompt_of(text)).keys()
