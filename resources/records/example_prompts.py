@@ -28,7 +28,7 @@ _ASKED = ("user", "human", "question", "instruction", "prompt", "query", "input"
 _SAID = ("assistant", "gpt", "bot", "answer", "output", "response")
 
 
-class _UncomposedError(Exception):
+class UncomposedError(Exception):
     """A part of the prompt has no known place; the message names its key."""
 
 
@@ -38,18 +38,19 @@ def prompt_of(text: str) -> str:
     try:
         record = json.loads(text)
         edit = None if "chosen" in record else sides_of(record)
-        return json_text({"messages": _composed(record), "edit": edit, "problem": None})
-    except _UncomposedError as reason:
+        return json_text({"messages": composed(record), "edit": edit, "problem": None})
+    except UncomposedError as reason:
         return json_text({"messages": None, "problem": str(reason)})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return '{"messages":null,"problem":null}'
 
 
-def _composed(record: dict[str, Any]) -> list[dict[str, Any]]:
+def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a record's keys. Raises UncomposedError."""
     parts = {key: record[key] for key in KEYS if record.get(key) not in (None, "", [], {})}
     for key in (*MEDIA, "suffix"):
         if key in parts and not isinstance(parts[key], bool | int | float):
-            raise _UncomposedError(f"`{key}` is a part of the prompt that is no text before the answer")
+            raise UncomposedError(f"`{key}` is a part of the prompt that is no text before the answer")
     if isinstance(body := parts.get("input"), dict):  # OpenAI's DPO lines
         parts = {"messages": body.get("messages"), **{key: parts[key] for key in SYSTEMS if key in parts}}
     talk = next((key for key in CONVERSATIONS if isinstance(parts.get(key), list)), None)
@@ -63,7 +64,7 @@ def _composed(record: dict[str, Any]) -> list[dict[str, Any]]:
     for system in systems:
         if _adds(system, messages):
             if messages and _speaker(mapping(messages[0])) in ("system", "developer"):
-                raise _UncomposedError("the line has two system prompts that differ")
+                raise UncomposedError("the line has two system prompts that differ")
             messages = [{"role": "system", "content": system}, *messages]
     others = [
         key
@@ -71,7 +72,7 @@ def _composed(record: dict[str, Any]) -> list[dict[str, Any]]:
         if _is_prose(value) and _adds(value, messages) and not (key in QUESTIONS and _renders(value, messages))
     ]
     if others and messages:
-        raise _UncomposedError(
+        raise UncomposedError(
             f"`{'`, `'.join(sorted(others))}` may be a part of the prompt, with no known place beside the rest"
         )
     last = messages[-1] if messages else None
@@ -113,7 +114,7 @@ def _turns(history: Any) -> list[dict[str, Any]]:
         if isinstance(turn, dict):
             turn = [next((turn[key] for key in keys if key in turn), None) for keys in (_ASKED, _SAID)]
         if not isinstance(turn, list) or len(turn) != 2 or not all(isinstance(said, str) for said in turn):
-            raise _UncomposedError("`history` is neither a list of turns (question and answer) nor of messages")
+            raise UncomposedError("`history` is neither a list of turns (question and answer) nor of messages")
         turns += [{"role": role, "content": said} for role, said in zip(("user", "assistant"), turn, strict=True) if said]
     return turns
 

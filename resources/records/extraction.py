@@ -40,6 +40,7 @@ from resources.records.normal_messages import call_turns, normal_messages
 from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
+from resources.records.providers.langsmith_runs import run_of
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
@@ -207,7 +208,7 @@ class Extraction:
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         try:
             record = json.loads(raw)
-            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record))  # it is a project
+            return json_text(reader.of({**run_of(record), "session_id": None} if form == "langsmith" else record))  # it is a project
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
