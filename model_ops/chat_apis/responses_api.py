@@ -38,12 +38,7 @@ def chat_of(text: str) -> str:
             asked = _messages(_listed(given)) + asked
         answer, ended = answer_of(response)
         return json_text(
-            {
-                "messages": asked or None,
-                "message": answer,
-                "finish_reason": ended,
-                "usage": _usage(response.get("usage") or {}),
-            }
+            {"messages": asked or None, "message": answer, "finish_reason": ended, "usage": _usage(response.get("usage") or {})}
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"

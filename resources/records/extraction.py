@@ -208,7 +208,9 @@ class Extraction:
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
         try:
             record = json.loads(raw)
-            return json_text(reader.of({**run_of(record), "session_id": None} if form == "langsmith" else record))  # it is a project
+            return json_text(
+                reader.of({**run_of(record), "session_id": None} if form == "langsmith" else record)
+            )  # it is a project
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 

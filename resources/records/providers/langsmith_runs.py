@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from model_ops.chat_apis import body, finish_reason, json_text, mapping, objects, responses_api
-from resources.records.example_prompts import CONVERSATIONS, KEYS as PROMPTS, composed
+from resources.records.example_prompts import KEYS as PROMPTS
+from resources.records.example_prompts import composed
 
 ROLES = {
     "human": "user",
@@ -72,7 +73,9 @@ def chat(record: dict[str, Any]) -> dict[str, Any]:
         choices = [{"message": answer, "finish_reason": ended}] if answer else []
     else:
         choices = [{"message": message, "finish_reason": finish_reason(ended, message)} for message, ended in _answers(outputs)]
-    if not (of_responses or isinstance(prompts, list) or isinstance(prompt, str) and not PROMPTS & inputs.keys() - {"prompt"}):
+    if not (
+        of_responses or isinstance(prompts, list) or (isinstance(prompt, str) and not PROMPTS & inputs.keys() - {"prompt"})
+    ):
         whole = {**inputs, "messages": [_message(each) for each in asked]} if isinstance(asked, list) else inputs
         asked, prompt = composed({**whole, **_listed_input(whole)}), None
     outputs = mapping(outputs)
@@ -118,7 +121,9 @@ def _first(*values: Any) -> Any:
 def _opened(side: Any) -> Any:
     """A side of a run without the keys that wrap it: a function's one argument, or its result."""
     found = body(side) or side
-    while isinstance(found, dict) and len(found) == 1 and (key := next(iter(found))) in ("inputs", "outputs", "input", "output"):
+    while (
+        isinstance(found, dict) and len(found) == 1 and (key := next(iter(found))) in ("inputs", "outputs", "input", "output")
+    ):
         inner = body(found[key])
         if not inner or (key in ("input", "output") and _is_message(inner)):
             break
@@ -148,7 +153,10 @@ def _answers(outputs: Any) -> list[tuple[dict[str, Any], Any]]:
         return [({"role": "assistant", "content": outputs}, None)] if outputs else []
     if objects(outputs.get("choices")):
         return [
-            (mapping(choice.get("message")) or {"role": "assistant", "content": choice.get("text")}, choice.get("finish_reason"))
+            (
+                mapping(choice.get("message")) or {"role": "assistant", "content": choice.get("text")},
+                choice.get("finish_reason"),
+            )
             for choice in objects(outputs["choices"])
         ]
     generations = outputs.get("generations")

@@ -20,7 +20,12 @@ RESPONSE = {
     "status": "completed",
     "output": [
         {"type": "reasoning", "id": "rs_1", "summary": []},
-        {"type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Because."}]},
+        {
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "Because."}],
+        },
     ],
     "usage": {"input_tokens": 7, "output_tokens": 3},
 }
@@ -68,15 +73,17 @@ def test_a_text_of_a_run_without_a_place_is_said(tmp_path):
 
 
 def test_feedback_stats_are_feedback(tmp_path):
-    stats = {"user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]}, "tone": {"n": 1, "avg": None, "values": {"rude": 1}}, "x": {"n": 0}}
+    stats = {
+        "user_score": {"n": 2, "avg": 0.5, "comments": ["meh"]},
+        "tone": {"n": 1, "avg": None, "values": {"rude": 1}},
+        "x": {"n": 0},
+    }
     run = {**RUN, "inputs": {"messages": USER}, "outputs": {"output": A}, "feedback_stats": stats}
     chain = {**RUN, "run_type": "chain", "id": "t2", "trace_id": "t2", "feedback_stats": {"thumb": {"n": 1, "avg": 1.0}}}
     call = {**run, "id": "a1b9", "trace_id": "t2", "inputs": {"messages": [*USER, *USER]}, "feedback_stats": json.dumps({})}
     rows, bad, feedback, report = read(tmp_path, [run, {**chain, "inputs": {}, "outputs": {}}, call])
     assert not bad and report.total.skipped == 1
     named = {row["interaction_id"]: row["request_id"] for row in rows}
-    assert sorted((row["name"], row["value"], row["label"], row["comment"], named[row["interaction_id"]]) for row in feedback) == [
-        ("thumb", 1.0, None, None, "a1b9"),
-        ("tone", None, "rude", None, "a1b2"),
-        ("user_score", 0.5, None, "meh", "a1b2"),
-    ]
+    assert sorted(
+        (row["name"], row["value"], row["label"], row["comment"], named[row["interaction_id"]]) for row in feedback
+    ) == [("thumb", 1.0, None, None, "a1b9"), ("tone", None, "rude", None, "a1b2"), ("user_score", 0.5, None, "meh", "a1b2")]
