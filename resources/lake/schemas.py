@@ -127,8 +127,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         column(
             "tie",
             _TEXT,
-            description="id by which it is tied to its interaction: interaction, request, gateway, answer (an edit's, by what the "
-            "model said), trace or session; else why not: several, unknown, elsewhere (in another workload)",
+            description="id by which it is tied to its interaction: interaction, request, gateway, answer (an edit, by what "
+            "the model said), trace or session; else why not: several, unknown, elsewhere (in another workload)",
         ),
     ),
     "quarantine": _columns(
@@ -151,9 +151,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "messages",
         "tools",
         "completion",
-        column(
-            "replaced", _TEXT, description="the answer as logged, where a person's correction stands in its place; else null"
-        ),
+        column("replaced", _TEXT, description="the answer as logged, where a correction stands in its place; else null"),
         column("status", _TEXT, description="the rule that drops the row, or ok"),
         column("feedback", _NUMBER, description="people's feedback on the answer as one number; below 0 is bad"),
         column("prompt_characters", _COUNT, description="length of the prompt, in characters"),

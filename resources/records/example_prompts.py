@@ -3,10 +3,10 @@
     prompt_of('{"system": "Be kind.", "input": "Why?", "chosen": "...", "rejected": "..."}')
     # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"edit":null,"problem":null}'
 
-In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of QUESTIONS
-that the line has; `input` comes after it, and a context after an instruction and before any other question, with a blank line
-between them. A key whose text stands in the prompt already adds nothing. Where the line has more than that, `problem` names the
-keys, and the record goes to quarantine. DuckDB calls it for fine-tuning and preference lines; it never raises.
+In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of
+QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a blank
+line between them. A key whose text stands in the prompt already adds nothing. Where the line has more than that, `problem`
+names the keys, and the record goes to quarantine. DuckDB calls it for fine-tuning and preference lines; it never raises.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class UncomposedError(Exception):
 
 
 def prompt_of(text: str) -> str:
-    """The messages before the answer (of a whole conversation, all of them), an answer and its correction under any of their names,
-    and why the messages may lack a part, as JSON text."""
+    """The messages before the answer (of a whole conversation, all of them), an answer and its correction, and why the messages
+    may lack a part, as JSON text."""
     try:
         record = json.loads(text)
         edit = None if "chosen" in record else sides_of(record)

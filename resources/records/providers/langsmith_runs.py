@@ -2,8 +2,8 @@
 
     chat(record)      # {messages, choices, tools, params, usage, ...}, see calls.py; {"skipped": ...} for a run of another type
 
-Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's chat or Responses API; a
-traced function its arguments, whose texts are the prompt (resources/records/example_prompts.py), and its result.
+Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's chat or Responses
+API; a traced function its arguments, whose texts are the prompt (example_prompts.py), and its result.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def chat(record: dict[str, Any]) -> dict[str, Any]:
     if isinstance(inputs, str):
         inputs = {"input": inputs}
     asked = inputs.get("messages")
-    if isinstance(asked, list) and asked and isinstance(asked[0], list):  # a batch of one conversation
-        asked = asked[0] if len(asked) == 1 else None
+    if isinstance(asked, list) and asked and isinstance(asked[0], list):
+        [asked] = asked  # a batch of one conversation
     params = mapping(extra.get("invocation_params"))
     metadata = mapping(extra.get("metadata"))
     prompts = inputs.get("prompts")

@@ -453,7 +453,9 @@ def edit(of, said):
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
     rows = [
         interaction(1, "first", "the model's first answer", session_id="a"),
-        interaction(2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a", minutes=1),
+        interaction(
+            2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a", minutes=1
+        ),
         *(interaction(n, f"ask {n}", f"the model's answer {n}", session_id=f"s{n}") for n in range(3, 7)),
         interaction(8, "long", "an answer, and a part that a person takes out", session_id="h"),
     ]

@@ -583,10 +583,16 @@ def test_a_day_is_stale_when_a_correction_comes_changes_or_goes(tables):
     settings = CurationSettings()
     store(tables, "interactions", rows)
     clean(tables, "tutor", days_of(rows), settings)
-    for edits, said in (([corrected("west")], "west"), ([corrected("east")], "east"), ([thumb(0, request_id="other")], "north")):
+    for edits, said in (
+        ([corrected("west")], "west"),
+        ([corrected("east")], "east"),
+        ([thumb(0, request_id="other")], "north"),
+    ):
         store(tables, "feedback", edits)
         assert stale_days(tables, "tutor", settings) == days_of(rows)[:1]
         clean(tables, "tutor", days_of(rows)[:1], settings)
         assert stale_days(tables, "tutor", settings) == []
-        found = {row["interaction_id"]: json.loads(row["completion"])["content"] for row in read(tables, "cleaned_interactions")}
+        found = {
+            row["interaction_id"]: json.loads(row["completion"])["content"] for row in read(tables, "cleaned_interactions")
+        }
         assert found == {"i1": said, "i2": "south"}

@@ -5,7 +5,9 @@ import json
 import pytest
 from test_formats import read
 
+from resources.inspecting.proposed_fields import proposed_fields
 from resources.records.edits import answer_id, is_edit, sides_of
+from resources.records.field_mapping import FieldMapping
 from resources.records.formats import detect
 
 BERN, ROME = "The capital is Bern.", "The capital is Rome."
@@ -115,3 +117,46 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
 def test_edits_of_a_table_are_read(tmp_path):
     _, bad, feedback, _ = read(tmp_path, b"request_id,original,corrected\nr1,It is Bern.,It is Rome.\n", name="edits.csv")
     assert not bad and [(row["request_id"], row["comment"]) for row in feedback] == [("r1", "It is Rome.")]
+
+
+def test_a_correction_of_langfuse_is_an_edit(tmp_path):
+    score = {"id": "s1", "observation_id": "chatcmpl-1x7f", "name": "output", "data_type": "CORRECTION", "value": 0}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/a.jsonl").write_text(json.dumps(call(1, BERN)))
+    _, bad, [row], _ = read(tmp_path, [{**score, "string_value": None, "long_string_value": ROME}], name="b.jsonl")
+    assert not bad and (row["name"], row["value"], row["label"], row["comment"]) == ("correction", None, "corrected", ROME)
+    assert row["tie"] == "request"
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"call": "chatcmpl-1x7f", "was": BERN, "is": ROME}, ""),
+        ({"call": "x", "was": BERN}, "has nothing at is (fields: correction)"),
+    ],
+)
+def test_fields_name_an_edit(tmp_path, record, reason):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/a.jsonl").write_text(json.dumps(call(1, BERN)))
+    fields = FieldMapping(id="call", original="was", correction="is")
+    _, bad, feedback, _ = read(tmp_path, [record], name="b.jsonl", fields=fields)
+    assert [(row["comment"], row["tie"]) for row in feedback] == ([] if reason else [(ROME, "request")])
+    assert len(bad) == bool(reason) and all(reason in row["message"] for row in bad)
+
+
+@pytest.mark.parametrize("fields", [{"original": "a"}, {"original": "a", "correction": "b", "prompt": "c", "answer": "d"}])
+def test_an_edit_is_named_whole_and_without_a_request(fields):
+    with pytest.raises(ValueError, match="without a request"):
+        FieldMapping(**fields)
+
+
+def test_texts_that_share_their_words_are_proposed_as_an_edit():
+    said = [
+        "the museum opens at nine on each day but monday",
+        "tea is served in the garden from four to six",
+        "the last boat goes at ten",
+    ]
+    edits = [{"bot": text, "we": f"{text}, as we all know", "no": f"n{number}"} for number, text in enumerate(said)]
+    assert proposed_fields(edits).items() >= {"original": "bot", "correction": "we"}.items()
+    chats = [{"one": text, "two": f"{text[::-1]} {number}"} for number, text in enumerate(said)]
+    assert proposed_fields(chats) == {"prompt": "one", "answer": "two"}
