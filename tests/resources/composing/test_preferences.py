@@ -472,7 +472,8 @@ def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(table
             *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7)),
         ]
     )
-    assert {pair["chosen_id"] for pair in made.pairs} == {None} and {pair["confidence"] for pair in made.pairs} == {0.95}
+    assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
+    assert {pair["confidence"] for pair in made.pairs} == {0.95}
     assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
         ("the model's first answer", False)
     ]
