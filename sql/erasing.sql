@@ -103,7 +103,7 @@ select unnest([messages, completion, to_json(reasoning)]) as text
 from interactions
 semi join selected using (workload, interaction_id)
 union all
-select unnest([messages, completion, to_json(reasoning)])
+select unnest([messages, completion, replaced, to_json(reasoning)])
 from cleaned_interactions
 semi join selected using (workload, interaction_id)
 semi join (select workload, interaction_id from interactions where emptied is not null) as emptied
@@ -176,6 +176,12 @@ with theirs as (
             struct_pack(kind := 'session', id := session_id)
         ]) as named
     from selected
+    union all
+    -- edits that name the answer by its text
+    select workload, interaction_id, struct_pack(kind := 'about', id := request_id)
+    from feedback
+    semi join selected using (workload, interaction_id)
+    where starts_with(request_id, 'answer:')
 ),
 named as (
     select distinct workload, named.kind as kind, named.id as id from theirs where named.id is not null

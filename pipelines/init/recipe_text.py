@@ -204,6 +204,8 @@ def _sources(contents: Contents, text: _Text) -> None:
         span = " to ".join(dict.fromkeys(map(str, look.days or ())))
         days = f"; named for {span}{' and later' if look.has_more else ''}" if look.names_days else ""
         text.note(f"{many}, {' and '.join(look.formats) or 'records of no known format'}{days}", 2)
+        if "edits" in look.formats or "correction" in look.proposed:
+            text.note("Edits: a person's correction stands in place of the answer, and makes a preference pair with it.", 2)
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
         _fields(source, text)

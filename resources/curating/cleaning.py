@@ -77,13 +77,14 @@ _REDACTIONS = pa.schema(
         ("messages", pa.string()),
         ("tools", pa.string()),
         ("completion", pa.string()),
+        ("replaced", pa.string()),
         ("reasoning", pa.string()),
         ("request", pa.string()),
         ("pii", pa.map_(pa.string(), pa.int32())),
     ]
 )
 
-_SEARCHED = ("messages", "tools", "completion", "reasoning", "request")
+_SEARCHED = ("messages", "tools", "completion", "replaced", "reasoning", "request")
 """Columns in which personal data is replaced, in the order in which placeholders are numbered."""
 
 
@@ -187,13 +188,18 @@ def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str
 
 
 def _stale_opinions(tables: Tables, workload: str, rules: FeedbackRules) -> set[date]:
-    """Days with rows whose feedback changed. An id in feedback may name a row of any day."""
+    """Days with rows whose feedback or correction changed. An id in feedback may name a row of any day."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         run(connection, "curating/clean/cleaned_with_ids")
         attach_row_feedback(connection, rules)
-        return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
+        run(connection, "curating/clean/corrections")
+        return {
+            day
+            for what in ("feedback", "corrections")
+            for (day,) in run(connection, f"curating/clean/days_with_changed_{what}").fetchall()
+        }
 
 
 def _stale_chains(tables: Tables, workload: str) -> set[date]:
@@ -320,6 +326,7 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
         return None
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
+        attach_slice(connection, tables, "feedback", workload)
         [people] = run(connection, "curating/shapes/people").fetchone()
         if people < LEAST_PEOPLE:
             return None
@@ -335,6 +342,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
     """The tables `cleaned`, `conversations`, `texts` and `asked_words` of one part of the sessions."""
     for macro in MACROS:
         run(connection, macro)
+    run(connection, "curating/clean/corrections")
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
     connection.register("redactions", _redactions(connection, settings))

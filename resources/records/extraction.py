@@ -29,6 +29,9 @@ import pyarrow.compute as pc
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
 from resources.digests import hash_key, user_of
 from resources.lake import run, sql_text
+from resources.records.edits import edit_of
+from resources.records.example_prompts import KEYS as EXAMPLE
+from resources.records.example_prompts import prompt_of
 from resources.records.field_mapping import MEASURES, measure_key
 from resources.records.formats import BY_NAME
 from resources.records.formats.format import Format
@@ -39,6 +42,7 @@ from resources.records.polarity import label_of, thumb_of
 from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
+from resources.records.providers.langsmith_runs import run_of
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
@@ -81,6 +85,8 @@ MACROS = (
             "openai_role",
             "openai_message",
             "openai_messages",
+            "example_prompt",
+            "unpreferred",
             "openai_tools",
             "openai_tool_calls",
             "otlp_call",
@@ -139,6 +145,8 @@ class Extraction:
         )
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("prompt_of", prompt_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("edit_of", edit_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
@@ -229,7 +237,7 @@ class Extraction:
                 return json_text({"named": reader.named(record)})
             lines = record.pop(JOINED_LINES, ())
             if form == "langsmith":
-                record = {**record, "session_id": None}  # it is a project
+                record = {**run_of(record), "session_id": None}  # it is a project
             if form in _LABELLED:
                 record |= {key: None for key in ("label", "kto_tag") if label_of(str(record.get(key))) is not None}
             return json_text(reader.of(record, *lines))
@@ -347,9 +355,7 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
 
 JOINED_LINES = "joined_lines"
 """Key under which a record that was joined from two lines has them, as pairing.sql writes it."""
-_APART = frozenset(
-    ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
-)
+_APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories"))
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
 _LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
 """Formats of data sets, whose `label` or `kto_tag` says whether the last answer is wanted (KTO)."""
@@ -373,9 +379,14 @@ _OWN = {
         )
     ),
     "sglang": frozenset(("obj",)),
-    "messages": frozenset(("parallel_tool_calls",)),
+    "messages": EXAMPLE | {"parallel_tool_calls"},
+    "sharegpt": EXAMPLE,
     "anthropic": frozenset(("request.metadata.user_id",)),
     "langsmith": LANGSMITH,
+    "preferences": EXAMPLE
+    | {"score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status"},
+    "alpaca": EXAMPLE,
+    "prompt_completion": EXAMPLE,
 }
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))

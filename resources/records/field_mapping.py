@@ -111,6 +111,10 @@ class FieldMapping(BaseModel):
     feedback: Path | None = Field(
         None, description="Feedback on the answer: a number, true or false, or a word such as up or dislike. Left out: none"
     )
+    original: Path | None = Field(None, description="Of a source of edits: what the model said. Left out: id says it")
+    correction: Path | None = Field(
+        None, description="Of a source of edits: the answer as a person corrected it. Left out: the source has no edits"
+    )
     provider: Path | None = Field(None, description="Name of the provider. Left out: the record's own")
     status: Path | None = Field(
         None, description="Whether the call failed: an HTTP status, false, or a word such as error. Left out: the record's own"
@@ -134,6 +138,10 @@ class FieldMapping(BaseModel):
             raise ValueError("give one of response and answer: both name the answer")
         if not asked and (self.response or self.answer or self.system or self.tools):
             raise ValueError("the request is missing; give request, messages or prompt")
+        if (self.original and not self.correction) or (self.correction and asked):
+            raise ValueError(
+                "original and correction name an edit of an answer of another source; give both, without a request"
+            )
         if not self.given:
             raise ValueError("nothing can be read; give request and response, or a column such as user or cost")
         if self.prompt and not (self.response or self.answer):
@@ -223,7 +231,7 @@ class FieldMapping(BaseModel):
         if self.adds:
             if self.feedback:
                 told["feedback"] = measured("feedback", self._steps["feedback"], told["feedback"])
-            return self._feedback_alone(told)
+            return self._feedback_alone(told, found)
         told |= {BESIDE: self._others(record), "feedback": None}
         request = self._request(found)
         request.update({name: value for name in ("model", "tools") if (value := self._extra(found, name)) is not None})
@@ -235,7 +243,11 @@ class FieldMapping(BaseModel):
         told |= {key: request.get(key) for key in ("messages", "tools", "model")}
         return _without_none(told | {"id": told.pop("request_id"), "metadata": metadata})
 
-    def _feedback_alone(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _feedback_alone(self, told: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        if self.correction:
+            if not found["correction"]:
+                raise self._missing("correction")
+            return _without_none({**told, "original": found.get("original"), "corrected": found["correction"], "user_id": None})
         if not self.feedback or not (self.id or self.session):
             raise _MissingError("is read by no known format, and fields names no request")
         if told["feedback"] is None:

@@ -68,7 +68,8 @@ def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | s
     if isinstance(found, str):
         return found
     found = normalised_record(found)
-    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else FORMATS["feedback"]
+    feedback = FORMATS["edits" if "corrected" in found else "feedback"]
+    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else feedback
     return MAPPED.get(f"fields:{kind.name}", kind), found
 
 

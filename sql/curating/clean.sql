@@ -37,6 +37,25 @@ anti join (select interaction_id from interactions where emptied is not null) as
 where row_feedback.value is distinct from cleaned_interactions.feedback
 order by dt
 
+-- name: corrections
+-- People's corrections of answers: of several of one answer the newest. mark: a number of the text.
+create or replace temp table corrections as
+select
+    interaction_id, arg_max(comment, (ts, source_uri, source_row)) as correction,
+    (md5_number(correction) % 9007199254740992)::double as mark
+from feedback
+where name = 'correction' and label = 'corrected' and comment is not null and interaction_id is not null
+group by interaction_id
+
+-- name: days_with_changed_corrections
+-- Days with rows whose correction came, changed or went since they were cleaned.
+select distinct dt
+from cleaned_interactions
+left join corrections using (interaction_id)
+anti join (select interaction_id from interactions where emptied is not null) as emptied using (interaction_id)
+where mark is distinct from cleaned_interactions.quality['correction']
+order by dt
+
 -- name: days_with_changed_chains
 -- Days with rows that would now begin with another number of earlier messages than when they were cleaned.
 select distinct chains.dt
@@ -183,10 +202,32 @@ with whole as (
             params ->> '$.context.elsewhere',
             case when earlier is null and (params ->> '$.context.previous_response_id') is not null then 'previous_response_id' end
         ) as context,
-        len(earlier) as earlier_turns
+        len(earlier) as earlier_turns,
+        mark,
+        correction,
+        correction is not null and coalesce(status, '') not in ('prompt', 'text', 'tokens')
+            and one_spacing(one_line(correction)) <> coalesce(one_spacing(one_line(try(completion ->> '$.content'))), '') as is_corrected
     from interactions
     left join chains using (interaction_id)
+    left join corrections using (interaction_id)
     where emptied is null
+),
+
+-- a correction stands in place of the answer; later requests repeat the answer as it was
+corrected as (
+    select
+        * exclude (correction, is_corrected) replace (
+            case
+                when is_corrected then cast(json_merge_patch(
+                    coalesce(completion, '{}'), json_object('role', 'assistant', 'content', correction, 'refusal', null)
+                ) as varchar)
+                else completion
+            end as completion,
+            case when is_corrected is distinct from true then reasoning end as reasoning,
+            case when is_corrected and finish_reason is distinct from 'tool_calls' then 'stop' else finish_reason end as finish_reason
+        ),
+        case when is_corrected then completion end as replaced
+    from whole
 ),
 
 placed as (
@@ -197,7 +238,7 @@ placed as (
                 else coalesce(beginning(client, messages), 'alone:' || interaction_id)
             end as session_id
         )
-    from whole
+    from corrected
 )
 select * exclude (prompt_token_ids, completion_token_ids, params, emptied), request_of(params) as request
 from placed
@@ -211,10 +252,11 @@ create or replace temp view conversations as select * from arrived
 -- Rows with personal data replaced.
 create or replace temp view cleaned as
 select
-    arrived.* exclude (messages, tools, completion, reasoning, request),
+    arrived.* exclude (messages, tools, completion, replaced, reasoning, request),
     coalesce(redactions.messages, arrived.messages) as messages,
     coalesce(redactions.tools, arrived.tools) as tools,
     coalesce(redactions.completion, arrived.completion) as completion,
+    coalesce(redactions.replaced, arrived.replaced) as replaced,
     coalesce(redactions.reasoning, arrived.reasoning) as reasoning,
     coalesce(redactions.request, arrived.request) as request,
     coalesce(redactions.pii, cast(map {} as map(varchar, integer))) as pii
@@ -305,7 +347,7 @@ group by interaction_id
 -- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and its measures.
 select
     cleaned.workload, cleaned.dt, cleaned.interaction_id, cleaned.content_sha256, cleaned.session_id, cleaned.ts, cleaned.source,
-    cleaned.messages, cleaned.tools, cleaned.completion, cleaned.reasoning, cleaned.request,
+    cleaned.messages, cleaned.tools, cleaned.completion, cleaned.replaced, cleaned.reasoning, cleaned.request,
     coalesce(broken_rules.rule, 'ok') as status,
     row_feedback.value as feedback,
     coalesce(prompt_characters, 0) as prompt_characters,
@@ -316,6 +358,7 @@ select
         [
             {k: 'answer_words', v: measured.answer_words::double},
             {k: 'answer_to_prompt', v: if(prompt_characters > 0, completion_characters / prompt_characters, null)},
+            {k: 'correction', v: cleaned.mark},
             {k: 'earlier_turns', v: cleaned.earlier_turns::double},
             {k: 'calls_without_tools', v: if(coalesce(try(json_array_length(cleaned.tools)), 0) = 0, nullif(
                 coalesce(try(json_array_length(cleaned.completion, '$.tool_calls')), 0)
@@ -355,14 +398,14 @@ order by session_id, ts, cleaned.interaction_id
 
 -- name: pii_columns
 -- The columns that are searched for personal data.
-select interaction_id, messages, tools, completion, reasoning, request from conversations
+select interaction_id, messages, tools, completion, replaced, reasoning, request from conversations
 
 -- name: pii_candidates
 -- Rows that may contain personal data, in the order in which their session's placeholders are numbered, and the columns in
 -- which it may be.
 select
-    interaction_id, session_id, dt, messages, tools, completion, reasoning, request, searched_messages, searched_tools,
-    searched_completion, searched_reasoning, searched_request
+    interaction_id, session_id, dt, messages, tools, completion, replaced, reasoning, request, searched_messages, searched_tools,
+    searched_completion, searched_replaced, searched_reasoning, searched_request
 from conversations
 inner join suspects using (interaction_id)
 order by session_id, dt, ts, interaction_id

@@ -60,6 +60,33 @@ case json_type(content)
     else cast([] as json[])
 end
 
+-- name: example_prompt
+-- What prompt_of() tells of a line of examples: the messages before its answer (a whole conversation), an edit, or why a part of the prompt
+-- has no place. Null for a conversation without a further key.
+create or replace temp macro example_prompt(raw) as
+case
+    when not regexp_matches(raw, '"(messages|conversations?)"\s*:\s*\[') or regexp_matches(
+        raw,
+        '"(system(_prompt|_message)?|history|instruction|prompt|question|query|input|contexts?|passages?|documents?|article|images?|videos?|audios?'
+        '|chosen|rejected_\w+)"\s*:'
+    ) then json_transform(prompt_of(raw), '{"messages": "JSON", "edit": ["JSON"], "problem": "VARCHAR"}')
+end
+
+-- name: unpreferred
+-- Why a preference line does not prefer its chosen answer, by its own scores: the rule that skips it; null where it does.
+create or replace temp macro unpreferred(raw) as
+case when regexp_matches(raw, '"(score_chosen|chosen_(score|rating)|status)"\s*:') then list_transform(
+    [struct_pack(
+        chosen := try_cast(coalesce(raw ->> '$.score_chosen', raw ->> '$.chosen_score', raw ->> '$.chosen_rating') as double),
+        rejected := try_cast(coalesce(raw ->> '$.score_rejected', raw ->> '$.rejected_score', raw ->> '$.rejected_rating') as double),
+        status := raw ->> '$.status'
+    )],
+    lambda each: case
+        when each.chosen < each.rejected then 'contradictory_scores'
+        when each.chosen = each.rejected or each.status = 'tie' then 'equal_scores'
+    end
+)[1] end
+
 -- name: openai_tools
 -- Tools in the OpenAI shape, from a list, its JSON text, or the bare functions of older requests. A custom tool, whose input is a
 -- text, is a function with the argument `input`.

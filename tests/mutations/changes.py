@@ -36,6 +36,7 @@ ENGINES = "model_ops/test_rollout_engines.py"
 ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
 RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rft_schedules.py"
 RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resources/releasing/test_rollout_section.py"
+EXAMPLE_PROMPTS = "resources/records/test_example_prompts.py"
 REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
@@ -808,6 +809,48 @@ CHANGES = {
     ),
     "a rare key's vote weighs without a bound": Change(
         "sql/composing/preferences.sql", "least($propensity_clip, 1 / kept_share)", "1 / kept_share", (PAIRS,)
+    ),
+    "a correction takes the verdict on the answer that it replaces": Change(
+        "sql/composing/preferences.sql",
+        "coalesce(replaced, completion)) as conversation",
+        "completion) as conversation",
+        (PAIRS,),
+    ),
+    "what people sent as an edit counts as a placeholder": Change(
+        "sql/composing/preference_rules.sql",
+        "when is_repeated and chosen_said in",
+        "when reason = 'edited' and chosen_said in",
+        (PAIRS,),
+    ),
+    "a correction is learnt with the reasoning of the answer that it replaces": Change(
+        "sql/curating/clean.sql",
+        "case when is_corrected is distinct from true then reasoning end as reasoning",
+        "reasoning as reasoning",
+        ("resources/curating/test_clean.py",),
+    ),
+    "the oldest correction of an answer counts": Change(
+        "sql/curating/clean.sql",
+        "arg_max(comment, (ts, source_uri, source_row)) as correction",
+        "arg_min(comment, (ts, source_uri, source_row)) as correction",
+        ("resources/curating/test_clean.py",),
+    ),
+    "a context beside a conversation is lost": Change(
+        "resources/records/example_prompts.py", "if others and messages:", "if False:", (EXAMPLE_PROMPTS,)
+    ),
+    "a history is lost": Change(
+        "resources/records/example_prompts.py", "messages = [*before, *turns]", "messages = [*turns]", (EXAMPLE_PROMPTS,)
+    ),
+    "answers of equal scores are a pair": Change(
+        "sql/reading/message_macros.sql",
+        "when each.chosen = each.rejected or each.status = 'tie'",
+        "when false",
+        (EXAMPLE_PROMPTS,),
+    ),
+    "an edit of any program's words is a correction": Change(
+        "resources/records/edits.py",
+        'if "original" in sides and "perhaps" in sides',
+        'if "perhaps" in sides and sides.setdefault("original", "") is not None',
+        ("resources/records/test_edits.py",),
     ),
     "an outcome counts whole for each answer": Change(
         "sql/composing/preferences.sql", "1 / count(*) over (partition by kind, session_id)", "1", (PAIRS,)

@@ -293,7 +293,14 @@ def _nanoseconds(written: Any) -> int | None:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
+    """Attributes by name, of a list of keys and values or of an object."""
+    if isinstance(pairs, dict):
+        return {key: _plain(value) if _is_any_value(value) else value for key, value in pairs.items()}
     return {pair["key"]: _plain(pair.get("value")) for pair in pairs or [] if isinstance(pair, dict) and "key" in pair}
+
+
+def _is_any_value(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value")
 
 
 def _plain(value: Any) -> Any:

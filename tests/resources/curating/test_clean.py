@@ -551,3 +551,47 @@ def test_a_day_is_stale_when_people_say_something_else_of_a_row(tables):
     assert stale_days(tables, "tutor", settings) == []
     store(tables, "feedback", [thumb(1, interaction_id="i2")])
     assert stale_days(tables, "tutor", settings) == days_of(rows)[1:]
+
+
+def corrected(said, of="i1", **about):
+    return thumb(0, interaction_id=of, name="correction", label="corrected", comment=said, **about) | {"value": None}
+
+
+def test_a_correction_stands_in_place_of_the_answer(tables):
+    rows = [
+        interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
+        interaction(2, "Who else?", "Bert."),
+        interaction(3, "And who calls?", "Carla, at noon."),
+    ]
+    edits = [
+        corrected("Somebody else.", ts=START),
+        corrected("Anna, from anna@example.com."),
+        corrected(" bert. ", of="i2"),
+        corrected("Dora.", of="i3") | {"label": "unchanged"},
+    ]
+    _, found = cleaned(tables, rows, feedback=edits)
+    row = found["i1"]
+    assert json.loads(row["completion"]) == {"role": "assistant", "content": "Anna, from <EMAIL_1>."} and row["status"] == "ok"
+    assert json.loads(row["replaced"])["content"] == "Nobody, I fear" and row["reasoning"] is None
+    assert [json.loads(found[name]["completion"])["content"] for name in ("i2", "i3")] == ["Bert.", "Carla, at noon."]
+    assert found["i2"]["replaced"] is found["i3"]["replaced"] is None
+
+
+def test_a_day_is_stale_when_a_correction_comes_changes_or_goes(tables):
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1)]
+    settings = CurationSettings()
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), settings)
+    for edits, said in (
+        ([corrected("west")], "west"),
+        ([corrected("east")], "east"),
+        ([thumb(0, request_id="other")], "north"),
+    ):
+        store(tables, "feedback", edits)
+        assert stale_days(tables, "tutor", settings) == days_of(rows)[:1]
+        clean(tables, "tutor", days_of(rows)[:1], settings)
+        assert stale_days(tables, "tutor", settings) == []
+        found = {
+            row["interaction_id"]: json.loads(row["completion"])["content"] for row in read(tables, "cleaned_interactions")
+        }
+        assert found == {"i1": said, "i2": "south"}
