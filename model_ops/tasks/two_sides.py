@@ -24,6 +24,7 @@ import json
 import operator
 import os
 import pathlib
+import re
 import struct
 import sys
 import traceback
@@ -43,7 +44,8 @@ PARTS = {
 DICTS = {"OrderedDict": collections.OrderedDict, "Counter": collections.Counter, "dict": dict}
 MUTABLE = (list, dict, set, bytearray, collections.deque)
 OPERANDS = (str, bytes, bytearray, int, float, complex, list, tuple, decimal.Decimal, fractions.Fraction)
-"""Plain values that an operator of the answer may meet. Others (sets, times) have differences whose emptiness a test could ask for."""
+"""Plain values that an operator of the answer may meet; not sets and times, of whose differences a test could ask the size."""
+NUMBER = re.compile(r"[\s()+\-.\dejEJ]*|nan|inf")
 DESCRIPTIONS = ("__name__", "__qualname__", "__doc__", "__module__")
 
 
@@ -99,32 +101,28 @@ class Remote(Standing):
 
 
 WITH_ATTRIBUTES = {kind: type(kind.__name__, (Standing, kind), {}) for kind in (str, int, float, tuple)}
-"""Plain class -> its subclass for values that have attributes, too, as those of named tuples. Its operators are the plain ones."""
+"""Plain class -> its subclass with attributes of an object, for named tuples and the like. Its operators are the plain ones."""
 
 
 def _asks(name):
     return lambda self, *args: self._of[0].ask(name, self, *args)
 
 
-def _combines(name):
-    return lambda self, *args: self._of[0].combine(name, self, *args)
-
-
-def _combines_reversed(name):
-    return lambda self, other: self._of[0].combine(name, other, self)
+def _combines(name, step=1):
+    return lambda self, *args: self._of[0].combine(name, *(self, *args)[::step])
 
 
 def _compares(name):
     return lambda self, other: self._of[0].ask(name, self, other) if isinstance(other, Remote) else NotImplemented
 
 
-ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")
+ARITHMETIC = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift"]
 for _name in ("len", "iter", "next", "getitem", "setitem", "delitem"):
     setattr(Remote, f"__{_name}__", _asks(_name))
 for _name in ("str", "repr", "format", "int", "float", "abs", "round", "neg", *ARITHMETIC):
     setattr(Remote, f"__{_name.strip('_')}__", _combines(_name))
 for _name in ARITHMETIC:
-    setattr(Remote, f"__r{_name.strip('_')}__", _combines_reversed(_name))
+    setattr(Remote, f"__r{_name.strip('_')}__", _combines(_name, -1))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Remote, f"__{_name}__", _compares(_name))
 
@@ -139,8 +137,8 @@ class Side:
         """Numbers of the answer's objects that an operator made of a plain value."""
 
     def pack(self, value):
-        """The value as JSON. Subclasses of plain types become plain, and those of the answer keep their attributes; mutable ones
-        that have methods, and other objects, stay here, under a number."""
+        """The value as JSON. Subclasses of plain types become plain, those of the answer with their attributes; mutable ones
+        that have methods stay here, under a number, as other objects do."""
         if isinstance(value, Standing):
             return {"yours": value._of[1]}
         if self.gives_all and type(value).__module__ == "answer":
@@ -257,14 +255,13 @@ class Side:
         if name != "format" and not all(isinstance(each, OPERANDS) or callable(each) for each in plain):
             raise TypeError(f"an answer's object and a value of type {type(plain[0]).__name__} have no operator in common")
         value = self.ask(name, *args)
+        mixed = bool(plain) or any(each._of[1] in self.mixed for each in args)
         if name in ("str", "repr", "format"):
-            mixed = args[0]._of[1] in self.mixed and is_number(value)
-        elif mixed := bool(plain) or any(each._of[1] in self.mixed for each in args):
-            if mixed and isinstance(value, Remote):
-                self.mixed.add(value._of[1])
-                return value
-        if mixed:
+            mixed = args[0]._of[1] in self.mixed and NUMBER.fullmatch(value)
+        if mixed and not isinstance(value, Remote):
             raise TypeError("an operator of the answer gives no plain value for a plain value")
+        if mixed:
+            self.mixed.add(value._of[1])
         return value
 
     def error(self, names, text, asked):
@@ -291,7 +288,8 @@ class Side:
             reply["value"] = self.pack(value)
         except BaseException as error:
             reply |= {"raised": [kind.__name__ for kind in type(error).__mro__], "text": str(error)[:10_000]}
-        now = [(place, self.pack(each)) for place, each in enumerate(args) if isinstance(each, MUTABLE) and id(each) not in self.numbers]
+        own = [(place, each) for place, each in enumerate(args) if isinstance(each, MUTABLE) and id(each) not in self.numbers]
+        now = [(place, self.pack(each)) for place, each in own]
         reply["changed"] = [(place, each) for place, each in now if each != asked["args"][place]]
         if self.gives_all and sys.stdout.tell():
             reply["printed"], sys.stdout = sys.stdout.getvalue(), io.StringIO()
@@ -311,14 +309,6 @@ class Side:
             values = {each: value for each, value in known.items() if not isinstance(value, types.ModuleType)}
             return values, {each: [of.__name__ for of in kind.__mro__] for each, kind in errors.items()}
         return (getattr(operator, name, None) or getattr(builtins, name))(*args)
-
-
-def is_number(text):
-    try:
-        complex(text)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def change(value, now):
