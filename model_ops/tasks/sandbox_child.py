@@ -12,11 +12,9 @@ Both are locked down before they read anything: Landlock (only the job's folder 
 and the shared libraries that its modules load can be read, by the ABI that the kernel has), a seccomp filter that knows the
 system calls Python needs and refuses all others (sockets, new processes, other programs, signals to others, mounts, io_uring),
 limits of memory, processor time, file size and open files, no new privileges; where the machine allows them, another user,
-namespaces of network, processes and IPC, and a root of the server's own, which has no /proc and no other folders.
-
-With such a root, the job's folder is a file system of MOST_BYTES. Elsewhere a second filter stops a process at each file that
-it makes until the supervisor has counted it. Without Landlock or seccomp nothing runs. The supervisor ends both processes at
-the job's time limit, or if they start many threads.
+namespaces of network, processes and IPC, and a root and folder of their own (sandbox_root.py). Where a folder is no file
+system of its own, a second filter stops a process at each file that it makes until the supervisor has counted it. Without
+Landlock or seccomp nothing runs. The supervisor ends both processes at the job's time limit, or if they start many threads.
 """
 
 import collections  # noqa: F401 - this one and others like it: answers import them, so they are loaded once
@@ -40,31 +38,25 @@ import socket
 import string  # noqa: F401
 import struct
 import sys
-import tempfile
 import time
 import typing  # noqa: F401
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import two_sides
+from sandbox_root import FILES, LIBC, MOST_BYTES, NOBODY, USER, has_own_root, job_folder, libraries
 
 del sys.path[0]
 
-LIBC = ctypes.CDLL(None, use_errno=True)
-NOBODY = 65534
-MOUNTS, USER, NETWORK, PROCESSES, IPC = 0x00020000, 0x10000000, 0x40000000, 0x20000000, 0x08000000
-LARGEST_FILE, OPEN_FILES = 8 << 20, 32
-MOST_BYTES, MOST_FILES, MOST_THREADS = 32 << 20, 256, 64
-"""Of a job's folder, and of each of its processes."""
+NETWORK, PROCESSES, IPC = 0x40000000, 0x20000000, 0x08000000
+LARGEST_FILE, OPEN_FILES, MOST_THREADS = 8 << 20, 32, 64
+"""Of each process of a job."""
 MOST_CREATIONS = 64
 """Files that a job makes where the machine forbids mounts. Each may then have MOST_BYTES / MOST_CREATIONS."""
 LOOK_SECONDS = 0.02
 LARGEST_REPORT = 1 << 20
 
 PROC = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
-NO_SUID, NO_DEVICES, BIND, RECURSIVE, PRIVATE, DETACH = 2, 4, 1 << 12, 1 << 14, 1 << 18, 2
-FILES = "/usr/share/zoneinfo /usr/lib/locale /etc/ld.so.cache /etc/localtime /dev/urandom /dev/zero"
-
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 WRITE_FILE, READ_FILE, READ_DIR, REMOVE_FILE, MAKE_FILE, TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 8, 1 << 14
 OF_FOLDER = WRITE_FILE | READ_FILE | READ_DIR | REMOVE_FILE | MAKE_FILE | TRUNCATE
@@ -96,7 +88,7 @@ LIMITED_CALLS = """
 ioctl 16 29, socketpair 53 199, kill 62 129, fcntl 72 25, tgkill 234 131, prlimit64 302 261
 """
 CLONE, CLONE3, CLONE_THREAD = (56, 220), 435, 0x00010000
-PIVOT_ROOT, SECCOMP, OPEN, OPEN_AT = (155, 41), (317, 277), (2, -1), (257, 56)
+SECCOMP, OPEN, OPEN_AT = (317, 277), (2, -1), (257, 56)
 
 
 def limited_arguments():
@@ -209,108 +201,12 @@ def rule(path, right):
     return struct.pack("=Qi", right & HANDLED if os.path.isdir(path) else right & (WRITE_FILE | READ_FILE), place)  # noqa: PTH112
 
 
-def libraries():
-    """Shared libraries of Python's own modules: a forked process loads them all, and reads its map of memory."""
-    found, maps = os.pipe()
-    if os.fork() == 0:
-        try:
-            for name in (*Path(os.__file__).parent.glob("lib-dynload/*.so"), "libgcc_s.so.1"):  # which ends threads
-                with contextlib.suppress(OSError):
-                    ctypes.CDLL(str(name))
-            with open("/proc/self/maps") as lines, os.fdopen(maps, "w") as pipe:  # noqa: PTH123
-                pipe.writelines({line.split(maxsplit=5)[-1] for line in lines if ".so" in line})
-        finally:
-            os._exit(0)
-    os.close(maps)
-    with os.fdopen(found) as lines:
-        return {Path(line.rstrip("\n")) for line in lines}
-
-
-def mount(kind, place, flags, options=None):
-    if LIBC.mount(os.fsencode(kind), os.fsencode(place), b"tmpfs", flags, options) != 0:
-        raise OSError(f"no mount at {place}")
-
-
-def enter_own_root():
-    """Gives this process a root that has Python, its libraries and /jobs. Raises OSError where that is forbidden."""
-    user, group = os.geteuid(), os.getegid()
-    if LIBC.unshare(MOUNTS if user == 0 else MOUNTS | USER) != 0:
-        raise OSError("no namespace of mounts")
-    if user != 0:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            Path("/proc/self", name).write_text(text)
-    folders = {path.parent for path in LIBRARIES}
-    folders |= {Path("/", *path.parts[2:]) for path in folders if path.parts[1] == "usr"}  # names by links: /lib is /usr/lib
-    paths = [*map(Path, FILES.split()), Path("/dev/null"), *sorted(folders), Path(os.__file__).parent]
-    mount("none", "/", RECURSIVE | PRIVATE)
-    sources = [(path, os.open(path, os.O_PATH)) for path in paths if path.exists()]
-    mount("tmpfs", "/tmp", NO_SUID | NO_DEVICES, b"mode=755")
-    for path, source in sources:
-        place = Path("/tmp", *path.parts[1:])
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            place.mkdir(exist_ok=True)
-        else:
-            place.touch()
-        mount(f"/proc/self/fd/{source}", place, BIND | RECURSIVE)
-        os.close(source)
-    os.mkdir("/tmp/jobs")  # noqa: PTH102
-    os.chdir("/tmp")
-    if LIBC.syscall(PIVOT_ROOT[COLUMN], b".", b".") != 0 or LIBC.umount2(b".", DETACH) != 0:
-        raise OSError("no other root")
-    os.chdir("/")
-
-
-def has_own_root():
-    """Whether this process has entered a root of its own. A forked process tries first: half a root would be none."""
-    tried = os.fork()
-    if tried == 0:
-        try:
-            enter_own_root()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    if os.waitpid(tried, 0)[1] != 0:
-        return False
-    enter_own_root()
-    return True
-
-
-@contextlib.contextmanager
-def job_folder():
-    """An empty folder for one job. In an own root it is a file system, which later jobs use again."""
-    if not OWN_ROOT:
-        with tempfile.TemporaryDirectory(prefix="millrace-tests-", dir=os.environ["TMPDIR"]) as folder:
-            with contextlib.suppress(OSError):  # not root, or a container's root that may not: then the job's user is the same
-                os.chown(folder, NOBODY, NOBODY)
-            yield folder
-        return
-    for folder in (f"/jobs/{number}" for number in itertools.count()):
-        with open(f"{folder}.lock", "w") as lock:  # noqa: PTH123
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            if not os.path.ismount(folder):
-                os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-                options = f"size={MOST_BYTES},nr_inodes={MOST_FILES},mode=777"
-                mount("tmpfs", folder, NO_SUID | NO_DEVICES, options.encode())
-            empty(folder)  # of what a job left whose supervisor was killed
-            yield folder
-            return empty(folder)
-
-
-def empty(folder):
-    for file in os.scandir(folder):
-        os.unlink(file)  # noqa: PTH108
-
-
 def fixed_rules():
     """Rules for what every job may read: Python itself, without packages that are installed beside its library."""
     library = Path(os.__file__).parent
     found = [path for path in library.iterdir() if path.name not in ("site-packages", "dist-packages")]
     rights = [("/dev/null", WRITE_FILE | READ_FILE), (library, READ_DIR)]
-    rights += [(path, READ_FILE | READ_DIR) for path in [*found, *LIBRARIES, *map(Path, FILES.split())]]
+    rights += [(path, READ_FILE | READ_DIR) for path in [*found, *LIBRARIES, *FILES]]
     return [made for path, right in rights if (made := rule(path, right)) is not None]
 
 
@@ -491,7 +387,7 @@ def serve(control):
                 control.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.setsid()
-                with job_folder() as folder:
+                with job_folder(OWN_ROOT) as folder:
                     supervise(places[0], json.loads(message) | {"folder": folder})
             finally:
                 os._exit(0)
@@ -500,7 +396,7 @@ def serve(control):
 
 if __name__ == "__main__":
     LIBRARIES = libraries()
-    OWN_ROOT = has_own_root()
+    OWN_ROOT = has_own_root(LIBRARIES)
     FIXED_RULES = fixed_rules()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as control:
