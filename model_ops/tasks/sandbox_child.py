@@ -156,13 +156,14 @@ def seccomp():
             checks += [(EQUAL, left, 0, value) for left, value in zip(range(len(values), 0, -1), values, strict=True)]
             checks.append((GIVE, 0, 0, REFUSE))
         code += [(EQUAL, 0, len(checks) + 1, number), *checks, (GIVE, 0, 0, ALLOW)]
-    header, _held = program(ALLOWED_CALLS + packed([*code, (GIVE, 0, 0, REFUSE)]))
+    header, _buffer = program(ALLOWED_CALLS + packed([*code, (GIVE, 0, 0, REFUSE)]))
     return LIBC.prctl(22, 2, header, 0, 0) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
 
 
 def program(filter_code):
-    held = ctypes.create_string_buffer(filter_code, len(filter_code))
-    return struct.pack("HxxxxxxP", len(filter_code) // 8, ctypes.addressof(held)), held
+    """(What the kernel is given for a filter, the memory to which that points.)"""
+    buffer = ctypes.create_string_buffer(filter_code, len(filter_code))
+    return struct.pack("HxxxxxxP", len(filter_code) // 8, ctypes.addressof(buffer)), buffer
 
 
 def count_files(supervisor):
@@ -172,7 +173,7 @@ def count_files(supervisor):
         if number >= 0:
             code += [(EQUAL, 0, 4, number), (LOAD, 0, 0, 16 + 8 * flags), (SET_BITS, 0, 1, os.O_CREAT | 0x400000)]  # O_TMPFILE
             code += [(GIVE, 0, 0, ASK), (GIVE, 0, 0, ALLOW)]
-    header, _held = program(packed([*code, (GIVE, 0, 0, ALLOW)]))
+    header, _buffer = program(packed([*code, (GIVE, 0, 0, ALLOW)]))
     listener = LIBC.syscall(SECCOMP[COLUMN], 1, 8, header)  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
     if listener >= 0:
         socket.send_fds(supervisor, [b"0"], [listener])

@@ -29,7 +29,7 @@ NO_SUID, NO_DEVICES, BIND, RECURSIVE, PRIVATE, DETACH = 2, 4, 1 << 12, 1 << 14, 
 
 def libraries():
     """Shared libraries of Python's own modules: a forked process loads them all, and reads its map of memory."""
-    found, maps = os.pipe()
+    report, maps = os.pipe()
     if os.fork() == 0:
         try:
             for name in (*Path(os.__file__).parent.glob("lib-dynload/*.so"), "libgcc_s.so.1"):  # which ends threads
@@ -40,7 +40,7 @@ def libraries():
         finally:
             os._exit(0)
     os.close(maps)
-    with os.fdopen(found) as lines:
+    with os.fdopen(report) as lines:
         paths = {Path(line.rstrip("\n")) for line in lines}
     os.wait()
     return paths
@@ -51,7 +51,7 @@ def mount(kind, place, flags, options=None):
         raise OSError(f"no mount at {place}")
 
 
-def enter_own_root(shared):
+def enter_own_root(library_files):
     """Gives this process a root that has Python, its libraries and /jobs. Raises OSError where that is forbidden."""
     user, group = os.geteuid(), os.getegid()
     if LIBC.unshare(MOUNTS if user == 0 else MOUNTS | USER) != 0:
@@ -59,7 +59,7 @@ def enter_own_root(shared):
     if user != 0:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             Path("/proc/self", name).write_text(text)
-    folders = {path.parent for path in shared}
+    folders = {path.parent for path in library_files}
     folders |= {Path("/", *path.parts[2:]) for path in folders if path.parts[1] == "usr"}  # names by links: /lib is /usr/lib
     paths = [*FILES, Path("/dev/null"), *sorted(folders), Path(os.__file__).parent]
     mount("none", "/", RECURSIVE | PRIVATE)
@@ -81,18 +81,18 @@ def enter_own_root(shared):
     os.chdir("/")
 
 
-def has_own_root(shared):
+def has_own_root(library_files):
     """Whether this process has entered a root of its own. A forked process tries first: half a root would be none."""
-    tried = os.fork()
-    if tried == 0:
+    trial = os.fork()
+    if trial == 0:
         try:
-            enter_own_root(shared)
+            enter_own_root(library_files)
             os._exit(0)
         finally:
             os._exit(1)
-    if os.waitpid(tried, 0)[1] != 0:
+    if os.waitpid(trial, 0)[1] != 0:
         return False
-    enter_own_root(shared)
+    enter_own_root(library_files)
     return True
 
 

@@ -166,9 +166,9 @@ def server(request, tmp_path, monkeypatch):
     """A server of each way to bound a job's files."""
     for name in ("sandbox_child.py", "two_sides.py", "sandbox_root.py"):
         source = sandbox.CHILD.with_name(name).read_text()
-        assert name != "sandbox_root.py" or source.count("tried = os.fork()") == 1
+        assert name != "sandbox_root.py" or source.count("trial = os.fork()") == 1
         (tmp_path / name).write_text(
-            source if request.param == "own root" else source.replace("tried = os.fork()", "return False")
+            source if request.param == "own root" else source.replace("trial = os.fork()", "return False")
         )
     monkeypatch.setattr(sandbox, "CHILD", tmp_path / "sandbox_child.py")
     monkeypatch.setattr(sandbox, "_SERVER", server := sandbox._Server())
