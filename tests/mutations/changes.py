@@ -39,6 +39,7 @@ RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resource
 EXAMPLE_PROMPTS = "resources/records/test_example_prompts.py"
 REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
+STAND_INS, TWO_SIDES = "model_ops/test_stand_ins.py", "model_ops/tasks/two_sides.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
 FUNCTIONS, FORMS = "model_ops/graders/test_functions.py", "model_ops/graders/test_completion_form.py"
@@ -76,19 +77,53 @@ CHANGES = {
     ),
     # the sandbox
     "an answer's object is compared with a plain value by its own methods": Change(
-        "model_ops/tasks/two_sides.py",
-        "if isinstance(other, Remote) else NotImplemented",
-        "if True else NotImplemented",
-        (SANDBOX,),
+        TWO_SIDES, "if isinstance(other, Remote) else NotImplemented", "if True else NotImplemented", (SANDBOX,)
     ),
     "an answer may ask the tests for anything": Change(
-        "model_ops/tasks/two_sides.py",
-        "        if not self.gives_all:\n            raise TypeError",
-        "        if False:\n            raise TypeError",
+        TWO_SIDES,
+        "        if not self.gives_all:\n            if name ==",
+        "        if False:\n            if name ==",
         (SANDBOX,),
     ),
     "built-in names come from the answer": Change(
-        "model_ops/tasks/two_sides.py", 'wanted -= own | set(dir(builtins)) | {""}', 'wanted -= own | {""}', (SANDBOX,)
+        TWO_SIDES, 'wanted -= own | set(dir(builtins)) | {""}', 'wanted -= own | {""}', (SANDBOX,)
+    ),
+    "an operator of an answer gives a plain value for a plain value": Change(
+        TWO_SIDES, "mixed = bool(plain) or any(each", "mixed = any(each", (STAND_INS,)
+    ),
+    "the difference of an answer's object and a number forgets the number": Change(
+        TWO_SIDES, "            self.mixed.add(value._of[1])\n", "            pass\n", (STAND_INS,)
+    ),
+    "an answer's object meets sets": Change(
+        TWO_SIDES, 'if name != "format" and not all(', "if False and not all(", (STAND_INS,)
+    ),
+    "an answer ends a loop of the tests": Change(TWO_SIDES, 'and asked != "next":', "and False:", (STAND_INS,)),
+    "an answer gives names that nobody asked for": Change(
+        TWO_SIDES, "for name in wanted & values.keys()}", "for name in values}", (STAND_INS,)
+    ),
+    "an answer's exit hides a failed assertion": Change(
+        TWO_SIDES,
+        '        Standing.__getattr__(self, "__exit__")(kind, None, None)',
+        '        return Standing.__getattr__(self, "__exit__")(kind, None, None)',
+        (STAND_INS,),
+    ),
+    "a named tuple has no names": Change(
+        TWO_SIDES,
+        "base = next((kind for kind in WITH_ATTRIBUTES if isinstance(value, kind)), None)",
+        "base = None",
+        (STAND_INS,),
+    ),
+    "a job's folder has no bound": Change(
+        "model_ops/tasks/sandbox_root.py", "size={MOST_BYTES},nr_inodes={MOST_FILES},mode=777", "mode=777", (SANDBOX,)
+    ),
+    "a job finds what the last one left": Change(
+        "model_ops/tasks/sandbox_root.py", "        os.unlink(file)", "        pass", (SANDBOX,)
+    ),
+    "a job makes any number of files": Change(
+        "model_ops/tasks/sandbox_child.py", "creations <= MOST_CREATIONS", "True", (SANDBOX,)
+    ),
+    "shared libraries are not looked for": Change(
+        "model_ops/tasks/sandbox_root.py", "                    ctypes.CDLL(str(name))", "                    pass", (SANDBOX,)
     ),
     "programs may fork": Change(
         "model_ops/tasks/sandbox_child.py", "(SET_BITS, 0, 1, CLONE_THREAD)", "(SET_BITS, 0, 0, CLONE_THREAD)", (SANDBOX,)
