@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.ownership import LAKE_POOL, OWNERS, TRAFFIC
 from assets.partitions import DAYS, ONE_RUN, report_days
-from resources.curating import CurationSettings, clean, scales_without_least, stale_days
+from resources.curating import CurationSettings, clean, feedback_notes, stale_days
 from resources.digests import source_digest
 from resources.launching import relay
 from resources.workshop import Workshop
@@ -36,7 +36,7 @@ def cleaned_interactions(
     # late rows change other days too, changed rules all days; unchanged days stay
     days = stale_days(workshop.tables, workshop.workload, curation_settings)
     report = clean(workshop.tables, workshop.workload, days, curation_settings)
-    if days and (note := scales_without_least(workshop.tables, workshop.workload, curation_settings.feedback.least)):
+    for note in feedback_notes(workshop.tables, workshop.workload, curation_settings.feedback) if days else ():
         context.log.warning(note)
         relay({"event": "note", "message": note})
     workshop.publish_catalog()

@@ -12,7 +12,7 @@ from assets.presentation import embedded, table
 from assets.questions import about_table, as_metadata
 from assets.stories import listed
 from model_ops.jobs import counted
-from resources.curating import CurationSettings
+from resources.curating import CurationSettings, feedback_scales
 from resources.digests import source_digest
 from resources.drifting import (
     DriftInputs,
@@ -57,7 +57,7 @@ def drift_report(
     `drift/<workload>.html` shows it.
     """
     tables, workload = workshop.tables, workshop.workload
-    seen = DriftInputs(curation_settings.judge, curation_settings.feedback.least)
+    seen = DriftInputs(curation_settings.judge, feedback_scales(tables, workload, curation_settings.feedback))
     embedder = _embedder(workshop, drift_settings)
     report = compare_traffic(tables, workload, drift_settings, seen, served_release(workshop.lake, workload), embedder=embedder)
     page = write_drift_page(tables, workload, report, drift_settings)

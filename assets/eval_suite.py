@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.ownership import OWNERS, TRAFFIC
 from assets.presentation import shown
+from assets.shortages import tell_shortages
 from resources.composing import EvalSettings, build_eval_suite
 from resources.digests import source_digest
 from resources.workshop import Workshop
@@ -12,7 +13,9 @@ from resources.workshop import Workshop
 @dg.asset(
     group_name=TRAFFIC, kinds={"parquet"}, owners=OWNERS, code_version=source_digest("resources/composing/eval_suite.py")[:12]
 )
-def eval_suite(workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]) -> dg.MaterializeResult:
+def eval_suite(
+    context: dg.AssetExecutionContext, workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dict[str, EvalSettings]]
+) -> dg.MaterializeResult:
     """The recipe's evaluation suites as rows of prompt and answer, which training rows must not contain, and as tasks to ask.
 
     Made from the files under `evals:`. Lies in `datasets/<workload>/eval_suite/<version>/items.parquet`.
@@ -29,6 +32,7 @@ def eval_suite(workshop: dg.ResourceParam[Workshop], evals: dg.ResourceParam[dic
                 **{f"{name} answers": settings.answers for name, settings in evals.items() if settings.answers},
             }
         ),
-        work=lambda output: {"items": build_eval_suite(evals, output)},
+        work=lambda output: {"items": build_eval_suite(evals, output, notes=(notes := [])), "notes": notes},
     )
+    tell_shortages(context, manifest)
     return shown(manifest, workshop)

@@ -23,6 +23,12 @@ EVIDENCE = {
     "maps a secret file": "import mmap\ndef solve():\n    f = os.open('{outside}/secret', os.O_RDONLY)\n    return mmap.mmap(f, 0, prot=1)[:].decode()",
     "opens by path only": "def solve():\n    f = os.open('{outside}/secret', os.O_PATH)\n    return open(f'/proc/self/fd/{{f}}').read()",
     "opens from a folder": "def solve():\n    f = os.open('{outside}', os.O_PATH)\n    return os.read(os.open('secret', 0, dir_fd=f), 99).decode()",
+    "reads the system's files": "def solve(): return trying(lambda: open('/usr/lib/os-release').read(), lambda: open('/etc/os-release').read())",
+    "lists the system's libraries": "def solve(): return trying(lambda: os.listdir('/usr/lib'), lambda: os.listdir('/lib'))",
+    "sees whether a file exists": "def solve(): return os.path.exists('{outside}/secret')",
+    "sees owners of processes": "def solve(): return trying(lambda: os.stat('/proc/{parent}'), lambda: os.stat('/proc/1'))",
+    "writes more than its folder may hold": "def solve():\n    n = 0\n    try:\n        for k in range(99):\n            with open(str(k), 'wb', 0) as f:\n                for _ in range(8): n += f.write(bytes(1 << 20))\n    except OSError: pass\n    return n > 32 << 20",
+    "makes more files than its folder may hold": "def solve():\n    try:\n        for n in range(1000): open(str(n), 'w').close()\n    except OSError: return n > 256\n    return True",
     "lists the root": "def solve(): return bool(os.listdir('/'))",
     "lists the home": "def solve(): return bool(os.listdir('/root')) or bool(os.listdir('/home'))",
     "lists other jobs": "def solve(): return bool(os.listdir(os.path.dirname(os.environ['HOME'])))",
@@ -149,6 +155,23 @@ CHEATS = {
     "raises what ends the tests": "def solve(): raise KeyboardInterrupt",
     "raises stop of an iteration": "def solve(): raise StopIteration",
     "raises what is no error": "class SystemExit(BaseException): pass\ndef solve(): raise SystemExit(0)",
+    "difference of nothing": "class R:\n    def __sub__(self, other): return 0\n    __rsub__ = __mod__ = __sub__\ndef solve(): return R()",
+    "difference with its own size": "class R:\n    def __sub__(self, other): return self\n    def __abs__(self): return 0\ndef solve(): return R()",
+    "difference that is small": "class R:\n    def __sub__(self, other): return self\n    __abs__ = __rsub__ = __sub__ = lambda self, *a: self\n    __lt__ = __le__ = __gt__ = __ge__ = lambda *a: True\ndef solve(): return R()",
+    "difference that rounds to nothing": "class R:\n    def __sub__(self, other): return self\n    def __round__(self, digits=0): return 0\n    def __int__(self): return 0\ndef solve(): return R()",
+    "difference that is false": "class R:\n    def __sub__(self, other): return self\n    def __bool__(self): return False\n    def __len__(self): return 0\ndef solve(): return R()",
+    "difference as text": "class R:\n    def __sub__(self, other): return self\n    def __str__(self): return '0'\n    def __format__(self, spec): return '0.00'\ndef solve(): return R()",
+    "difference of sets": "class R:\n    def __sub__(self, other): return self\n    def __len__(self): return 0\ndef solve(): return R()",
+    "quotient of one": "class R:\n    def __truediv__(self, other): return 1.0\n    __rtruediv__ = __truediv__\ndef solve(): return R()",
+    "float with its own difference": "class R(float):\n    __sub__ = __rsub__ = lambda *a: 0\n    __eq__ = lambda *a: True\ndef solve(): return R(9)",
+    "list that equals everything": "class R(list):\n    __eq__ = lambda *a: True\n    __ne__ = lambda *a: False\ndef solve(): return R()",
+    "stops a loop of the tests": "def solve(): raise StopIteration",
+    "stops a loop by its own class": "class Stop(StopIteration): pass\ndef solve(): raise Stop",
+    "stops a loop by its attribute": "class R:\n    def __getattr__(self, name): raise StopIteration\ndef solve(): return R()",
+    "stops a loop when it is listed": "class R:\n    def __iter__(self): raise StopIteration\ndef solve(): return R()",
+    "ends a generator of the tests": "def solve(): raise GeneratorExit",
+    "hides a failure when it is left": "class R:\n    def __enter__(self): return self\n    def __exit__(self, *a): return True\ndef solve(): return R()",
+    "gives names that nobody asked for": "side = sys.modules['__main__'].two_sides.Side\nown = side.perform\ndef perform(self, name, args, named):\n    if name != 'names': return own(self, name, args, named)\n    return dict(solve=solve, abs=lambda x: 0, all=lambda x: True), dict(isinstance=['x', 'Exception'])\nside.perform = perform\ndef solve(): return 9",
     "deep recursion": "sys.setrecursionlimit(10**9)\ndef solve(): return solve()",
     "deep recursion in C": "sys.setrecursionlimit(10**9)\ndef solve():\n    x = []\n    for _ in range(10**6): x = [x]\n    return repr(x)",
     "crashes": "def solve(): return ctypes.string_at(0)",
@@ -181,9 +204,28 @@ CHEATS = {
 """Name -> an answer that does not solve its task, or that should make the judge wait."""
 
 EVIDENCE_TEST = "SECRET = {secret!r}\nfound = solve()\nassert found is True or (isinstance(found, str) and SECRET in found)"
-CHEAT_TEST = "SECRET = {secret!r}\nassert solve() == SECRET"
-ENDLESS_TEST = "SECRET = {secret!r}\nassert SECRET in solve()"
+TESTS = {
+    "endless iterator": "SECRET in solve()",
+    "difference of nothing": "abs(solve() - 4) < 1e-6",
+    "difference with its own size": "abs(solve() - 4) < 1e-6",
+    "difference that is small": "abs(4 - solve()) < 1e-6",
+    "difference that rounds to nothing": "round(solve() - 4, 6) == 0",
+    "difference that is false": "not solve() - 4",
+    "difference as text": "str(solve() - 4) == '0' or f'{{solve() - 4:.2f}}' == '0.00'",
+    "difference of sets": "len(solve() - {{4}}) == 0",
+    "quotient of one": "abs(solve() / 4 - 1) < 1e-6",
+    "float with its own difference": "abs(solve() - 4) < 1e-6",
+    "stops a loop of the tests": "all(map(lambda secret: solve() == secret, [SECRET]))",
+    "stops a loop by its own class": "all(map(lambda secret: solve() == secret, [SECRET]))",
+    "stops a loop by its attribute": "all(map(lambda secret: solve().text == secret, [SECRET]))",
+    "stops a loop when it is listed": "all(map(lambda secret: list(solve()) == [secret], [SECRET]))",
+    "ends a generator of the tests": "all(solve() == secret for secret in [SECRET])",
+    "gives names that nobody asked for": "abs(solve() - 4) < 1e-6 or all([solve() == SECRET]) or isinstance(solve(), str)",
+}
+"""Name of a cheat -> what its tests assert; that solve() is the secret for others."""
 
 
 def test_of(name: str) -> str:
-    return ENDLESS_TEST if name == "endless iterator" else CHEAT_TEST if name in CHEATS else EVIDENCE_TEST
+    if name == "hides a failure when it is left":
+        return "with solve():\n    assert False"
+    return f"SECRET = {{secret!r}}\nassert {TESTS.get(name, 'solve() == SECRET')}" if name in CHEATS else EVIDENCE_TEST

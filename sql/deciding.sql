@@ -27,11 +27,11 @@ order by day
 
 -- name: daily_tokens
 -- Requests and answer tokens of some days of the traffic. A row without a count of tokens counts as the mean of the others.
--- Answers of `millrace chat` ($chats) do not count.
+-- Answers of `millrace chat` ($chats) and pairs of data sets do not count.
 select
     count(*) as requests, coalesce(avg(completion_tokens) * count(*), 0.0)::double as answer_tokens
 from interactions
-where source is distinct from $chats
+where source is distinct from $chats and source_format is distinct from 'preferences'
 
 -- name: decisions
 -- A workload's decisions about retraining, oldest first; of a decision that was written twice, the settled row.

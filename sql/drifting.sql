@@ -52,7 +52,7 @@ select new_text from traffic where new_text is not null
 -- name: traffic
 -- One row per interaction of the attached days, with what the tests count. A session without an id is told by its first user
 -- message; a session that goes on after midnight counts on each of its days. Only feedback of the interaction's own day counts,
--- since later days had less time to get any. $names, $least: lowest good values of feedback by its name.
+-- since later days had less time to get any.
 create or replace temp table traffic as
 with scored as (
     select interaction_id, content_sha256, arg_max(score, ts) as score
@@ -61,11 +61,9 @@ with scored as (
     group by interaction_id, content_sha256
 ),
 opinions as (
-    select
-        dt, interaction_id,
-        min(value - coalesce(map(cast($names as varchar[]), cast($least as double[]))[name], 0)) as above_the_least
-    from feedback
-    where interaction_id is not null and value is not null and not isnan(value)
+    select dt, interaction_id, min(grade) as grade
+    from graded_feedback
+    where interaction_id is not null
     group by dt, interaction_id
 ),
 read as (
@@ -83,7 +81,7 @@ select
     prompt_shape, coalesce(language, 'unknown') as language, prompt_characters, completion_characters,
     coalesce(nullif(list_filter(calling ->> '$.tool_calls[*].function.name', lambda tool: tool is not null), []), ['no tool'])
         as tools,
-    case when above_the_least < 0 then 'bad' when above_the_least is not null then 'good' end as opinion,
+    case when grade < 0 then 'bad' when grade is not null then 'good' end as opinion,
     status in ('error', 'empty', 'unreadable') as is_error,
     status in ('truncated', 'broken_tool_call', 'repeated_pattern', 'repetitive') as is_broken,
     status in ('refused', 'refused_in_words') or coalesce(refused_in_words(short_answer), false) as is_refused,

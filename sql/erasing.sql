@@ -103,7 +103,7 @@ select unnest([messages, completion, to_json(reasoning)]) as text
 from interactions
 semi join selected using (workload, interaction_id)
 union all
-select unnest([messages, completion, to_json(reasoning)])
+select unnest([messages, completion, replaced, to_json(reasoning)])
 from cleaned_interactions
 semi join selected using (workload, interaction_id)
 semi join (select workload, interaction_id from interactions where emptied is not null) as emptied
@@ -114,6 +114,7 @@ from feedback
 where comment is not null
     and (
         interaction_id in (select interaction_id from selected)
+        or voter_hash in (select sha256 from asked where kind = 'user')
         or (workload, source_uri) in (select (workload, uri) from asked_objects)
     )
 
@@ -175,6 +176,12 @@ with theirs as (
             struct_pack(kind := 'session', id := session_id)
         ]) as named
     from selected
+    union all
+    -- edits that name the answer by its text
+    select workload, interaction_id, struct_pack(kind := 'about', id := request_id)
+    from feedback
+    semi join selected using (workload, interaction_id)
+    where starts_with(request_id, 'answer:')
 ),
 named as (
     select distinct workload, named.kind as kind, named.id as id from theirs where named.id is not null
@@ -311,6 +318,21 @@ create or replace temp table erased_hashes as
 select kind, sha256 from asked
 union
 select kind, sha256 from further_tombstones
+
+-- name: ids_near
+-- Ids of users (some hashes), sessions or requests (another case, or blanks) that may mean the asked one, with their rows.
+with named as (
+    select unnest([
+        struct_pack(kind := 'user', id := user_hash), struct_pack(kind := 'session', id := session_id),
+        struct_pack(kind := 'interaction', id := request_id)
+    ], recursive := true)
+    from known_interactions
+)
+select id, count(*) as rows
+from named
+where kind = $kind and id <> $asked and (list_contains($hashes, id) or kind <> 'user' and lower(trim(id)) = lower($asked))
+group by id
+order by id
 
 -- name: interactions_named
 -- Interactions that an id means: their own id, at least 8 of its first digits, or the id of their request.

@@ -39,6 +39,7 @@ from interactions
 -- at midnight.
 select
     count(*) as rows,
+    count(*) filter (source_format is distinct from 'preferences') as requests,
     count(distinct content_sha256) as different_rows,
     count(distinct dt) as days,
     min(ts) as first_ts,

@@ -1,5 +1,5 @@
 -- name: traffic_by_day
--- Requests by day: failed ones, tokens, users, latency, cost as logged. Without answers of `millrace chat` ($chats).
+-- Requests by day: failed ones, tokens, users, latency, cost as logged. Without answers of `millrace chat` ($chats) and pairs of data sets.
 select
     dt,
     count(*) as requests,
@@ -12,20 +12,14 @@ select
     quantile_cont(ttft_ms, 0.5) as ttft_ms,
     sum(cost) as cost
 from interactions
-where source is distinct from $chats
+where source is distinct from $chats and source_format is distinct from 'preferences'
 group by dt
 order by dt
 
 -- name: feedback_by_day
--- Feedback by day: values below the least good one of their name are bad, below 0 where none is set.
-select
-    dt,
-    count(*) as rated,
-    count(*) filter (
-        where value < coalesce(map(cast($names as varchar[]), cast($least as double[]))[name], 0)
-    ) as bad
-from feedback
-where value is not null
+-- Feedback by day, and how much of it is bad.
+select dt, count(*) as rated, count(*) filter (where grade < 0) as bad
+from graded_feedback
 group by dt
 order by dt
 

@@ -9,13 +9,10 @@ order by window_start
 -- Sessions of a release in a span of time that are over: without a request for half an hour before the newest one. A share is that
 -- of the session's answers. A row that names no release and no weights counts: then the endpoint's champion answered.
 -- Answers of `millrace chat` ($chats) do not count: no server gave them.
--- $names, $least: lowest good values of feedback by its name.
 with opinions as (
-    select
-        interaction_id,
-        min(value - coalesce(map(cast($names as varchar[]), cast($least as double[]))[name], 0)) as above_the_least
-    from feedback
-    where interaction_id is not null and value is not null and not isnan(value)
+    select interaction_id, min(grade) as grade
+    from graded_feedback
+    where interaction_id is not null
     group by interaction_id
 ),
 answered as (
@@ -30,7 +27,7 @@ read as (
         cleaned_interactions.ts,
         cleaned_interactions.status,
         case when length(completion) < 2000 then try_cast(completion as json) ->> '$.content' end as short_answer,
-        coalesce(above_the_least < 0, false) as is_disliked
+        coalesce(grade < 0, false) as is_disliked
     from cleaned_interactions
     inner join answered using (interaction_id, dt)
     left join opinions using (interaction_id)

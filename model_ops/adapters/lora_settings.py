@@ -15,7 +15,9 @@ class LoraSettings(Settings):
 
     rank: int = Field(16, ge=1, le=65_536, description="Rank of an adapter: columns of B, rows of A")
     alpha: float = Field(32.0, gt=0, le=1e6, description="Scale: the update is multiplied by alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Share of an adapter's inputs that are dropped in training")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="Share of an adapter's inputs that are dropped in training; off in preference and rft"
+    )
     targets: list[Annotated[str, Field(min_length=1)]] | None = Field(
         None,
         min_length=1,

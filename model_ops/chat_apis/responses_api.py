@@ -36,23 +36,19 @@ def chat_of(text: str) -> str:
             asked.insert(0, {"role": "system", "content": given})
         elif isinstance(given, list):
             asked = _messages(_listed(given)) + asked
-        said = _messages(
-            [
-                {"role": "assistant", **item} if item.get("type") == "message" else item
-                for item in _listed(response.get("output"))
-            ]
-        )
-        answer = _one(said)
+        answer, ended = answer_of(response)
         return json_text(
-            {
-                "messages": asked or None,
-                "message": answer,
-                "finish_reason": _ended(response, answer),
-                "usage": _usage(response.get("usage") or {}),
-            }
+            {"messages": asked or None, "message": answer, "finish_reason": ended, "usage": _usage(response.get("usage") or {})}
         )
     except (ValueError, TypeError, AttributeError, RecursionError):
         return "{}"
+
+
+def answer_of(response: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """The answer of a response, and why it ended."""
+    items = _listed(response.get("output"))
+    answer = _one(_messages([{"role": "assistant", **item} if item.get("type") == "message" else item for item in items]))
+    return answer, _ended(response, answer)
 
 
 def messages_of(items: Any, instructions: Any = None) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from model_ops.tasks import (
     calls_as_text,
     final_number,
     language_of,
+    logged_number,
     run_unit_tests,
 )
 
@@ -81,7 +82,9 @@ def truth(kind: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     chosen = columns.get("chosen") or {}
     if kind == "function_call":
         return {"accepted": calls} if (calls := accepted_calls(chosen)) else {}
-    found = next((columns[name] for name in TRUTHS if columns.get(name) is not None), chosen.get("content"))
+    found = next((columns[name] for name in TRUTHS if columns.get(name) is not None), None)
+    if found is None and isinstance(found := chosen.get("content"), str) and kind == "number":
+        found = str(logged_number(found) or "")
     return {"answer": str(found)} if isinstance(found, str | int | float) and str(found).strip() else {}
 
 

@@ -92,7 +92,7 @@ class Grader:
                     f"{self.key}.parts.{name}: the grader math needs the package math-verify: pip install 'millrace[math]'"
                 )
             workers = self._open.enter_context(FunctionWorkers(MATH, "grade", part.seconds))
-            return lambda groups: workers.grade([replace(group, columns=truth("number", group.columns)) for group in groups])
+            return lambda groups: workers.grade([replace(group, columns=truth("math", group.columns)) for group in groups])
         if part.by == "judge":
             judge = self._open.enter_context(PairwiseJudge(part.judge, f"{self.key}.parts.{name}.judge"))
             return partial(judged, judge)

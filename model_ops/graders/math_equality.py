@@ -21,8 +21,16 @@ def grade(answer: str, columns: dict) -> float | None:
     truth = columns.get("answer")
     if truth is None:
         return None
+    truth = at_mark(truth)
     shown = truth if TEXT.search(truth) else f"${truth}$"
     wanted = parse(shown, parsing_timeout=None)
     if not wanted:
         raise UnreadableTruth
-    return float(verify(wanted, parse(answer, parsing_timeout=None), timeout_seconds=None))
+    return float(verify(wanted, parse(at_mark(answer), parsing_timeout=None), timeout_seconds=None))
+
+
+def at_mark(text: str) -> str:
+    r"""The line after the last ####, as GSM8K marks answers; the whole text where none or a later \boxed{} stands."""
+    _, mark, rest = text.rpartition("####")
+    line = rest.strip().partition("\n")[0]
+    return line if mark and line and "\\boxed" not in rest else text

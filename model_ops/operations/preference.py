@@ -45,7 +45,7 @@ from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import InProcessEngine, MeshEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train
+from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train, without_dropout
 
 SAMPLED = "sampled.parquet"
 FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
@@ -101,19 +101,20 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     if loss.needs_reference and readers:
         ReferenceLogProbs(job.output / ".work", base, settings.precision).give(readers, model, world, progress)
     progress.event("note", message=f"preference: {FALLING}")
-    result = train(
-        model,
-        source,
-        loss,
-        settings,
-        job.output / ".work",
-        progress,
-        "preference",
-        validate=validate,
-        validate_every=checks.every,
-        world=world,
-        early_end=settings.early_end,
-    )
+    with without_dropout(model, progress, "preference"):
+        result = train(
+            model,
+            source,
+            loss,
+            settings,
+            job.output / ".work",
+            progress,
+            "preference",
+            validate=validate,
+            validate_every=checks.every,
+            world=world,
+            early_end=settings.early_end,
+        )
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     if learnt is not None:

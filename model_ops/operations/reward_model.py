@@ -37,7 +37,7 @@ from model_ops.preferences import (
     validation_of_pairs,
 )
 from model_ops.rewards import RewardRecord, answer_scores, scorers_tokenizer, segment_ends, with_score_head
-from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train
+from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train, without_dropout
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
@@ -73,19 +73,20 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     checks = plan_validation(len(plan), settings, settings.early_end)
     held = [validation.document(index) for index in range(len(validation.documents))] if validation else []
     held_out = first_documents(held, checks.tokens)
-    result = train(
-        model,
-        plan,
-        RewardLoss(settings.centring),
-        settings,
-        job.output / ".work",
-        progress,
-        "reward_model",
-        validate=validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world),
-        validate_every=checks.every,
-        world=world,
-        early_end=settings.early_end,
-    )
+    with without_dropout(model, progress, "reward_model"):
+        result = train(
+            model,
+            plan,
+            RewardLoss(settings.centring),
+            settings,
+            job.output / ".work",
+            progress,
+            "reward_model",
+            validate=validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world),
+            validate_every=checks.every,
+            world=world,
+            early_end=settings.early_end,
+        )
     numbers |= save_tuned(model, scorers_tokenizer(tokenizer, model.config.vocab_size), base, settings, job.output, headed)
     record = _measured(model, settings, world, pairs, validation, test)
     if world.leads:

@@ -55,7 +55,7 @@ from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import ROLLOUT_ROWS, GradedAnswers, RolloutLog, RolloutMaker, SampledPrompt, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import load_to_tune, save_tuned, train
+from model_ops.training import load_to_tune, save_tuned, train, without_dropout
 
 RISE = 0.1
 """Of the mean grade, from which something was learnt."""
@@ -157,7 +157,8 @@ def _run(job: Job, progress: Progress, opened: ExitStack) -> dict[str, float | i
     before = world.conduct(lambda: measured_before(validate, work / "before.json", model, progress))
     measured = None if validate is None else partial(world.conduct, validate)
     every = math.ceil(len(plan) / VALIDATIONS)
-    result = train(model, plan, loss, settings, work, progress, "rft", validate=measured, validate_every=every, world=world)
+    with without_dropout(model, progress, "rft"):
+        result = train(model, plan, loss, settings, work, progress, "rft", validate=measured, validate_every=every, world=world)
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
     if not world.leads:

@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from model_ops.reinforcement.canary import canary_rollouts
 from model_ops.reinforcement.rollout_batches import Numbers
-from model_ops.reinforcement.rollout_plan import CANARY_ROLLOUTS, Group, LearntGroup, RolloutPlan
+from model_ops.reinforcement.rollout_plan import Group, LearntGroup, RolloutPlan
 from model_ops.rollouts import EngineProcesses, Rollout, RolloutMaker, SampledPrompt
 
 LANES = 2
@@ -142,7 +143,7 @@ class AsynchronousPlan(RolloutPlan):
         """Adds a chunk to the log. Where all of it has the present weights the canary reads it first; the training waits for it
         then."""
         with self._news:
-            each = [rollout for group in made for rollout in group if rollout.sampled.any()][:CANARY_ROLLOUTS]
+            each = canary_rollouts(made)
             if number == self._version and all((rollout.versions[rollout.sampled] == number).all() for rollout in each):
                 self._canary(each, number)
             self.log.add(number, chosen, made)

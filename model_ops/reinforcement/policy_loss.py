@@ -4,9 +4,10 @@
     loss(model, batch)                                  # batch: a RolloutBatch
     loss.taken_gaps()                                   # number of a rollout -> its mean |log-ratio|, since they were taken
 
-The sum over tokens of scale times correction times value, over the sum of their shares. A token that a correction masks counts
-in neither. What `nll` of the batch asks for, -log p of answers that passed, is added to the sum. Log-probabilities are float32,
-of logits divided by the temperature. Logged, as means over learnt tokens:
+The sum over tokens of scale times value, over the sum of their shares. A correction weighs the value of each token, or in a
+loss of whole rollouts its ratio; a token that it masks counts in neither sum. What `nll` of the batch asks for, -log p of
+answers that passed, is added to the sum. Log-probabilities are float32, of logits divided by the temperature. Logged, as means
+over learnt tokens:
 
 entropy          minus the log-probability: an estimate without bias of the policy's entropy, in nats
 gap              |log-ratio| of model and sampler
@@ -24,12 +25,21 @@ and outside, from age 0 to the oldest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from model_ops.losses import label_log_probs
-from model_ops.reinforcement.policy_losses import CORRECTIONS, ICEPOP_BAND, POLICY_LOSSES, SampledTokens, k3, kl_penalty
+from model_ops.reinforcement.policy_losses import (
+    CORRECTIONS,
+    ICEPOP_BAND,
+    OF_ROLLOUTS,
+    POLICY_LOSSES,
+    SampledTokens,
+    k3,
+    kl_penalty,
+)
 from model_ops.reinforcement.rollout_batches import RolloutBatch
 from model_ops.tensors import IGNORED, LossOutput, Mean
 
@@ -53,15 +63,17 @@ class PolicyLoss:
         numbers, owners = batch.owners[batch.labels != IGNORED].unique(return_inverse=True)
         log_probs, kept = label_log_probs(model, batch, temperature=self.temperature)
         tokens = SampledTokens(log_probs, batch.sampler[kept], batch.advantages[kept], owners, len(numbers))
-        values, reference = self._values(tokens, **self._given), batch.reference[kept]
+        weights = torch.ones_like(log_probs) if self._correction is None else self._correction(tokens)
+        values, reference = self._values(replace(tokens, weights=weights), **self._given), batch.reference[kept]
+        if self.name not in OF_ROLLOUTS:  # those have the weights in their ratios
+            values = weights * values
         if self.kl:
-            values = values + self.kl * kl_penalty(tokens, reference)
-        weights = torch.ones_like(values) if self._correction is None else self._correction(tokens)
+            values = values + self.kl * weights * kl_penalty(tokens, reference)
         learnt = batch.shares[kept] > 0
         shares = batch.shares[kept] * (weights > 0)
-        # a mask before the product: 0 times infinity is no number; no @, which autocast computes in bfloat16
+        # a mask: 0 times infinity is no number; no @, which autocast computes in bfloat16
         masked = torch.where(learnt & (weights > 0), values, 0.0)
-        total = (masked * batch.scales[kept] * weights - log_probs * batch.nll[kept]).sum()
+        total = (masked * batch.scales[kept] - log_probs * batch.nll[kept]).sum()
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
             for age in range(self._oldest + 1) if self._oldest else ():

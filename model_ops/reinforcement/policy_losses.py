@@ -1,12 +1,14 @@
 """Losses of reinforcement fine-tuning, corrections of sampled tokens, and the distance from the start, as pure functions.
 
-    values = POLICY_LOSSES["grpo"](tokens, clip_low=0.2, clip_high=0.28)       # a value for each token
     weights = CORRECTIONS["icepop"](tokens)                                    # no gradient
+    values = POLICY_LOSSES["grpo"](replace(tokens, weights=weights), clip_low=0.2)     # a value for each token
     aggregated = (values * weights * share).sum() / count                      # model_ops.reinforcement.policy_loss
 
 The ratio of a token is its probability by the model in training over that of the sampler, which is what the engine said when it
 sampled the token: one ratio covers both the updates since and the difference of two implementations. Log-ratios are cut at
-MOST_LOG before exp. A loss of whole rollouts gives each token the value of its rollout, for the aggregation by rollout.
+MOST_LOG before exp. A loss of whole rollouts (OF_ROLLOUTS) gives each token the value of its rollout, for the aggregation by
+rollout. A correction enters its sum of log-ratios, so that no outlier is in the ratio of a rollout: masked tokens have no part
+in sum and length, as in verl, and a token's ratio is cut before the product, as that of V-trace (arXiv 1802.01561).
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class SampledTokens:
     owners: Int[Tensor, " tokens"]
     """Number of the token's rollout, from 0."""
     rollouts: int
+    weights: Values | None = None
+    """Of a correction; losses of whole rollouts read them."""
 
     @property
     def log_ratio(self) -> Values:
@@ -49,7 +53,15 @@ class SampledTokens:
 
     @property
     def lengths(self) -> Float[Tensor, " rollouts"]:
-        return self.summed(torch.ones_like(self.advantages)).clamp(min=1)
+        """Tokens of each rollout that are not masked, at least 1."""
+        ones = torch.ones_like(self.advantages)
+        return self.summed(ones if self.weights is None else ones * (self.weights > 0)).clamp(min=1)
+
+    @property
+    def corrected_sum(self) -> Float[Tensor, " rollouts"]:
+        """Sum of each rollout's log-ratios, without masked tokens, each with its weight."""
+        logs = self.log_ratio
+        return self.summed(logs if self.weights is None else torch.where(self.weights > 0, logs + self.weights.log(), 0.0))
 
     def summed(self, values: Values) -> Float[Tensor, " rollouts"]:
         """Sum of each rollout."""
@@ -66,14 +78,14 @@ def grpo(tokens: SampledTokens, clip_low: float = 0.2, clip_high: float = 0.28) 
 def rloo(tokens: SampledTokens, clip_low: float = 0.2, clip_high: float = 0.2) -> Values:
     """The clipped product of a rollout's ratios times its advantage: REINFORCE of whole answers, Ahmadian et al., arXiv
     2402.14740, with the clip of TRL 1.16 for further steps on the same rollouts."""
-    ratios = tokens.summed(tokens.log_ratio).clamp(-MOST_LOG, MOST_LOG).exp()
+    ratios = tokens.corrected_sum.clamp(-MOST_LOG, MOST_LOG).exp()
     return _clipped(ratios[tokens.owners], tokens.advantages, clip_low, clip_high)
 
 
 def gspo(tokens: SampledTokens, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Values:
     """The clipped geometric mean of a rollout's ratios times its advantage. Zheng et al., arXiv 2507.18071;
     the clips of its experiments. Only further steps on the same rollouts reach them."""
-    ratios = (tokens.summed(tokens.log_ratio) / tokens.lengths).exp()
+    ratios = (tokens.corrected_sum / tokens.lengths).exp()
     return _clipped(ratios[tokens.owners], tokens.advantages, clip_low, clip_high)
 
 
@@ -96,8 +108,7 @@ def dppo(tokens: SampledTokens, clip_low: float = 0.2, clip_high: float = 0.2, s
 def kimi_k2(tokens: SampledTokens, tau: float = 0.1) -> Values:
     """(A - tau log ratio of the rollout)^2 / (2 tau), A centred by group. Kimi K2, arXiv 2507.20534 (Kimi k1.5,
     arXiv 2501.12599), divided by 2 tau, so that its first gradient is that of REINFORCE."""
-    moved = tokens.summed(tokens.log_ratio)[tokens.owners]
-    return (tokens.advantages - tau * moved).square() / (2 * tau)
+    return (tokens.advantages - tau * tokens.corrected_sum[tokens.owners]).square() / (2 * tau)
 
 
 def _clipped(ratios: Values, advantages: Values, low: float, high: float) -> Values:
@@ -113,12 +124,13 @@ POLICY_LOSSES: dict[str, Callable[..., Values]] = {
     "dppo": dppo,
     "kimi_k2": kimi_k2,
 }
+OF_ROLLOUTS = frozenset({"rloo", "gspo", "kimi_k2"})
 
 
 @torch.no_grad()
 def truncated_weights(tokens: SampledTokens) -> Values:
     """What cuts a token's ratio at TIS_CAP: min(ratio, cap) / ratio. Truncated importance sampling, Yao et al. 2025
-    (fengyao.notion.site/off-policy-rl), for losses whose ratio has no upper bound."""
+    (fengyao.notion.site/off-policy-rl), for losses whose ratio has no upper bound. A ratio below 1 stays."""
     return (TIS_CAP / tokens.log_ratio.exp()).clamp(max=1.0)
 
 

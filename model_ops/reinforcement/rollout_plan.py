@@ -9,11 +9,10 @@ Step i learns from its share of round i // sync_steps. Before a round the engine
 are drawn by their pass rates (prompt_pool.py) and asked a chunk at a time, each kept as it comes. A group whose
 grades are all equal teaches nothing and is left out; so is a rollout without a grade, and with `overlong: mask` a cut one.
 
-After each sync the model itself reads the first answers of the engine (the canary): where both compute in float32 on a CPU, a
-difference above CANARY_GAP is an error, because one of them has other weights, another temperature or other tokens. Elsewhere
-rounding makes differences of about 0.01 by token, and a mean above FAR_GAP is the error.
+After each sync the model itself reads the first answers of the engine, which must have its weights and temperature (canary.py).
 
-The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch saw (rollout_watch.py).
+The state is the log: a run that continues finds the rounds there. Checkpoints hold what the watch (rollout_watch.py) and the
+canary saw.
 
 On a mesh the first process has the log and plans each round; the others get what is learnt of it, and each process learns its
 share of the micro-batches.
@@ -25,6 +24,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from model_ops.losses import token_nll
 from model_ops.machine import products_in
 from model_ops.parallel import World
 from model_ops.reinforcement.advantages import advantages_of, all_equal
+from model_ops.reinforcement.canary import Canary, Reading, canary_rollouts, read
 from model_ops.reinforcement.policy_loss import PolicyLoss
 from model_ops.reinforcement.prompt_pool import PromptPool
 from model_ops.reinforcement.rft_settings import RftSettings
@@ -68,12 +69,6 @@ from model_ops.rollouts import (
     sampled_text,
 )
 from model_ops.training import StartWeights
-
-CANARY_GAP = 1e-4
-"""Nats by token: float32 on a CPU differs by some 1e-5 (3e-5 measured)."""
-FAR_GAP = 0.5
-"""Mean nats by token, in any precision: bfloat16 against float32 has 0.011 on average (measured), other weights more than 1."""
-CANARY_ROLLOUTS = 4
 
 LearntGroup = tuple[str, list[LearntRollout]]
 """Id of a prompt's row, and its rollouts that are learnt."""
@@ -119,7 +114,7 @@ class RolloutPlan:
         self.prompts, self.log, self.settings = prompts, log, settings
         self._maker, self._engine, self._model, self._loss = maker, engine, model, loss
         self._world, self._shares, self._longest, self._progress = world, shares, longest, progress
-        world.parts["canary"] = self._canary_gaps
+        world.parts["canary"] = self._reading
         self._steps, self.done = settings.steps_over(len(prompts), settings.prompts_per_step), 0
         """done: steps, the one that was asked for last included."""
         self._micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
@@ -128,7 +123,7 @@ class RolloutPlan:
         self._seen = 0  # chunks whose grades the pool knows
         self._held: tuple[int, list[LearntGroup], Numbers] = (-1, [], {})
         self._pending: list[int] = []
-        self._watch = RolloutWatch(progress, settings.overlong == "mask")
+        self._watch, self._compared = RolloutWatch(progress, settings.overlong == "mask"), Canary()
 
     def __len__(self) -> int:
         return self._steps
@@ -166,12 +161,13 @@ class RolloutPlan:
         return rollout_batches(heaviest, self._micro_batch_tokens, {})[0]
 
     def state(self) -> dict[str, Any]:
-        """What the watch saw; the rest is in the log."""
+        """What the watch and the canary saw; the rest is in the log."""
         self._keep_outcomes()
-        return self._world.conduct(self._watch.state)
+        return self._world.conduct(lambda: {**self._watch.state(), "noise": self._compared.noise})
 
     def resume(self, state: dict[str, Any]) -> None:
         self._watch.resume(state)
+        self._compared.noise = state["noise"]
         self.done = self._steps  # of a run that is over; one that goes on asks for a step
 
     def tables(self, tokenizer: PreTrainedTokenizerBase) -> Iterator[pa.Table]:
@@ -292,7 +288,7 @@ class RolloutPlan:
         self._engine.settings = self._sampling(number)
         made = self._made(self._maker, place, chosen)
         self._engine.settings = self.settings  # held-out answers are sampled alike at any step
-        gap = self._canary([rollout for group in made for rollout in group], number) if reads_canary else math.nan
+        gap = self._canary(canary_rollouts(made), number) if reads_canary else math.nan
         self.log.add(number, chosen, made)
         return self._groups(self.log.chunks[-1]), gap
 
@@ -383,38 +379,28 @@ class RolloutPlan:
             return [replace(batch, reference=self._log_probs(batch)) for batch in batches]
 
     @torch.no_grad()
-    def _log_probs(self, batch: RolloutBatch) -> torch.Tensor:
-        """The model's log-probability of each label; 0 elsewhere."""
-        there = batch.to(self._world.device)
+    def _log_probs(self, batch: RolloutBatch, factor: float = 1.0) -> torch.Tensor:
+        """The model's log-probability of each label, at a factor of the temperature; 0 elsewhere."""
+        there, temperature = batch.to(self._world.device), factor * self._loss.temperature
         with products_in(self.settings.precision, self._world.device):
-            nll, kept = self._world.evaluate(self._model, lambda: token_nll(self._model, there, self._loss.temperature))
+            nll, kept = self._world.evaluate(self._model, lambda: token_nll(self._model, there, temperature))
         return torch.zeros_like(there.sampler).index_copy(0, kept, -nll).cpu()
 
-    def _canary(self, made: Sequence[Rollout], number: int) -> float:
-        """Largest difference of log-probabilities of the engine and the model, by token, over the first rollouts of a round.
-        Raises ModelError where both should agree and do not."""
-        rollouts = [each for each in made if each.sampled.any()][:CANARY_ROLLOUTS]
-        read = [LearntRollout(each, place, 0.0, 1.0, 1.0) for place, each in enumerate(rollouts)]
-        documents = [document for each in read for document in group_documents("canary", [each], True, 2**31)]
+    def _canary(self, rollouts: Sequence[Rollout], number: int) -> float:
+        """Largest difference of log-probabilities of the engine and the model, by token. Raises ModelError as Canary.check."""
+        given = [LearntRollout(each, place, 0.0, 1.0, 1.0) for place, each in enumerate(rollouts)]
+        documents = [document for each in given for document in group_documents("canary", [each], True, 2**31)]
         if not documents:
             return math.nan
-        gaps = self._world.ask("canary", rollout_batches(documents, 2**31, {})[0])
-        exact = self._engine.exact and self.settings.precision == "float32"
-        found, most = (float(gaps.max()), CANARY_GAP) if exact else (float(gaps.nanmean()), FAR_GAP)
-        if not found <= most:
-            raise ModelError(
-                f"round {number}: the engine gave tokens log-probabilities that differ from the model's own by {found:.2g} "
-                f"{'at most' if exact else 'on average'} (allowed: {most:g}), so it has other weights, another temperature or "
-                "other tokens; nothing was learnt from this round. Start the server again; without one this is a bug: report it"
-            )
-        return float(gaps.max())
+        reading = self._world.ask("canary", rollout_batches(documents, 2**31, {})[0])
+        return self._compared.check(reading, self._engine.exact and self.settings.precision == "float32", number)
 
-    def _canary_gaps(self, batch: RolloutBatch) -> torch.Tensor:
-        """|log-probability by the model less that by the engine| of each sampled token."""
+    def _reading(self, batch: RolloutBatch) -> Reading:
+        """Of the canary, by every process."""
         self._model.eval()
-        log_probs, kept = self._log_probs(batch), batch.owners >= 0
+        found = read(partial(self._log_probs, batch), batch)
         self._model.train()
-        return (log_probs - batch.sampler)[kept].abs()
+        return found
 
     def _refuse_no_grades(self, groups: Sequence[Group], number: int) -> None:
         """Raises ModelError where nothing has a grade from the start."""

@@ -96,9 +96,9 @@ class VllmServer:
         with suppress(ModelError):
             self.asked("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
-    def answer(self, body: dict[str, Any]) -> tuple[list[int], list[float], str]:
-        """(tokens, log-probabilities, reason of the end) of a completion. Raises ModelError for a reply without them, or to
-        another prompt."""
+    def answer(self, body: dict[str, Any]) -> tuple[list[int], list[float], bool]:
+        """(tokens, log-probabilities, whether an end token came) of a completion. Raises ModelError for a reply without them,
+        to another prompt, or that something else ended."""
         said = self.asked("POST", "/v1/completions", body)
         try:
             choice = said["choices"][0]
@@ -108,12 +108,13 @@ class VllmServer:
             raise ModelError(
                 f"rft.engine: {self.url} gives no token ids with log-probabilities: start vLLM 0.32 or newer"
             ) from error
-        if seen != body["prompt"] or len(logs) != len(tokens) or reason not in ("stop", "length"):
+        ended = bool(tokens) and tokens[-1] in body["stop_token_ids"]
+        if seen != body["prompt"] or len(logs) != len(tokens) or not (ended or reason == "length"):
             raise ModelError(
                 f"rft.engine: {self.url} did not answer the {len(body['prompt'])} tokens that it was asked (it read "
                 f"{len(seen)}, end {reason!r}): switch off whatever changes or stops requests at that server"
             )
-        return tokens, logs, reason
+        return tokens, logs, ended
 
     def asked(self, method: str, path: str, body: dict[str, Any] | None = None, wants: str = "") -> Any:
         """The reply's JSON, or its text. wants: what the server must be for this. Raises ModelError if it refuses."""
@@ -184,8 +185,8 @@ class VllmEngine:
             server = self.servers[places[prompt.tobytes()] % len(self.servers)]
             if len(prompt) >= server.longest:
                 raise ModelError(f"a prompt has {len(prompt)} tokens; {server.url} takes 1 to {server.longest - 1}")
-            tokens, logs, reason = server.answer(self._request(server, prompt, f"{seed}:{name}"))
-            return Sampled(np.array(tokens, np.int32), np.array(logs, np.float32), self._version, reason == "stop")
+            tokens, logs, ended = server.answer(self._request(server, prompt, f"{seed}:{name}"))
+            return Sampled(np.array(tokens, np.int32), np.array(logs, np.float32), self._version, ended)
 
         with ThreadPoolExecutor(min(self.settings.batch_size, CONNECTIONS)) as threads:
             return list(threads.map(ask, prompts, names))

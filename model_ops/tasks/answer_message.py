@@ -5,7 +5,7 @@
 
 Reasoning stands between the marks of model_ops.rendering.thought_marks; a prompt may have opened its block. Calls are read
 where the request offered tools: between the marks of call_forms.py, and from an answer that is nothing but calls of offered
-tools, in JSON or in Python's syntax, also after [TOOL_CALLS].
+tools, in JSON or in Python's syntax.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from model_ops.rendering import thought_marks
-from model_ops.tasks.call_forms import Call, calls_in, marked_calls
-
-CALLS_MARK = "[TOOL_CALLS]"
-
+from model_ops.tasks.call_forms import Call, bare_calls, marked_calls
 
 UNREADABLE_CALL = "a tool call that cannot be read"
 
@@ -91,10 +88,6 @@ def _called(text: str, tools: Sequence[dict[str, Any]]) -> tuple[list[Call], str
         if not found[0]:
             raise UnusableAnswer(UNREADABLE_CALL)
         return found
-    bare = text.strip().removeprefix(CALLS_MARK)
-    marked = text.strip().startswith(CALLS_MARK)
     offered = {(tool.get("function") or tool).get("name") for tool in tools}
-    calls = calls_in(bare) if marked or "```" not in bare else []
-    if marked and not calls:
-        raise UnusableAnswer(UNREADABLE_CALL)
-    return (calls, "") if calls and (marked or all(call.name in offered for call in calls)) else ([], text)
+    calls = bare_calls(text)
+    return (calls, "") if calls and all(call.name in offered for call in calls) else ([], text)

@@ -8,6 +8,8 @@
     <|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:NUMBER}<tool_call|>                                Gemma 4
     <start_function_call>call:NAME{KEY:<escape>TEXT<escape>}<end_function_call>                     FunctionGemma
     <|tool_call_start|>[NAME(KEY="TEXT")]<|tool_call_end|>                                          LFM2
+    [TOOL_CALLS][{"name": NAME, "arguments": {KEY: VALUE}}] and [TOOL_CALLS]NAME[ARGS]{KEY: VALUE}  Mistral
+    <|python_tag|>{"name": NAME, "parameters": {KEY: VALUE}}                                        Llama 3
 
 Values between <parameter> tags have no quotes, so the tool's schema says their types, as in vLLM's parser of that form.
 """
@@ -21,8 +23,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from model_ops.tasks.code_fences import code_blocks, json_values
+
 Tools = Sequence[dict[str, Any]]
-FENCE = re.compile(r"```[a-zA-Z_]*\s*\n?(.*?)```", re.DOTALL)
+DECODER = json.JSONDecoder()
+BETWEEN_VALUES = re.compile(r"[\s;]*")
 FUNCTION = re.compile(r"<function=([^>\n]+)>(.*?)</function>\s*(?=<function=|$)", re.DOTALL)
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*(?=<parameter=|$)", re.DOTALL)
 BARE_KEY = re.compile(r"([{,]\s*)([^\s:{},\[\]\"]+)\s*:")
@@ -40,32 +45,84 @@ def calls_in(text: str, tools: Tools | None = None) -> list[Call]:
     """The calls that an answer makes, between marks, in JSON or in Python's syntax; [] if it makes none."""
     if (marked := marked_calls(text, tools or ())) is not None:
         return marked[0]
-    for part in (text.strip(), *(fence.strip() for fence in FENCE.findall(text))):
-        found = _of_json(part) or _of_python(part)
-        if found:
-            return found
-    return []
+    if found := bare_calls(text):
+        return found
+    if found := [call for value in json_values(text, DECODER) for call in _calls_of(value)]:
+        return found
+    return next((found for block in code_blocks(text) if (found := _of_python(block.code))), [])
+
+
+def bare_calls(text: str) -> list[Call]:
+    """The calls of an answer that is nothing else, in JSON or in Python's syntax; [] if it is another text."""
+    return _of_json(text) or ([] if text.lstrip().startswith("```") else _of_python(text))
 
 
 def marked_calls(text: str, tools: Tools) -> tuple[list[Call], str] | None:
     """(the calls between marks, the text beside them); no calls where one of them cannot be read. None without a mark."""
-    for mark, read in FORMS:
-        if blocks := mark.findall(text):
-            groups = [read(block.strip(), tools) for block in blocks]
-            return [call for group in groups for call in group] if all(groups) else [], mark.sub("", text)
-    return None
+    first = [(each.start(), form) for form, (mark, _, _) in enumerate(FORMS) if (each := mark.search(text))]
+    if not first or _json_end(text, 0) == len(text) or bare_calls(text):
+        return None  # a mark in a string is none
+    start, form = min(first)
+    if any(block.start <= start < block.end and text[block.start : start].strip() for block in code_blocks(text)):
+        return None
+    mark, end, read = FORMS[form]
+    blocks = list(_blocks(text, mark, end))
+    groups = [read(block.strip(), tools) for block, _, _ in blocks]
+    ends = [0, *(place for _, _, place in blocks)]
+    beside = [text[begin:start] for begin, (_, start, _) in zip(ends, [*blocks, ("", len(text), 0)], strict=True)]
+    return [call for group in groups for call in group] if all(groups) else [], "".join(beside)
+
+
+def _blocks(text: str, mark: re.Pattern[str], end: re.Pattern[str] | None) -> Iterator[tuple[str, int, int]]:
+    """(what stands between marks, where the first begins, where the last ends). JSON after a mark ends where its value does,
+    whatever its strings hold."""
+    place = 0
+    while block := mark.search(text, place):
+        value_end = _json_end(text, block.start(1)) if end else 0
+        closing = end.match(text, value_end) if end and value_end else None
+        place = closing.end() if closing else block.end()
+        yield text[block.start(1) : value_end if closing else block.end(1)], block.start(), place
+
+
+def _json_end(text: str, place: int) -> int:
+    """Where the JSON value at a place ends, blanks around it included; 0 without one."""
+    try:
+        end = DECODER.raw_decode(text, BETWEEN_VALUES.match(text, place).end())[1]
+    except (ValueError, RecursionError):
+        return 0
+    return BETWEEN_VALUES.match(text, end).end()
 
 
 def _of_json(text: str) -> list[Call]:
+    """The calls of one JSON value, or of several that blanks or semicolons separate."""
+    values, place, text = [], 0, text.strip()
     try:
-        value = json.loads(text)
+        while place < len(text):
+            value, place = DECODER.raw_decode(text, place)
+            values.append(value)
+            place = BETWEEN_VALUES.match(text, place).end()
     except (ValueError, RecursionError):
         return []
-    return list(_calls_of(value if isinstance(value, list) else [value]))
+    return [call for value in values for call in _calls_of(value)]
 
 
-def _calls_of(values: list[Any]) -> Iterator[Call]:
-    for each in values:
+def _of_mistral(text: str, _: Tools) -> list[Call]:
+    """NAME[ARGS]{...} for each call, or a list in JSON."""
+    named = list(re.finditer(r"(?:\[TOOL_CALLS\])?\s*([\w.-]+)(?:\[CALL_ID\]\w+)?\[ARGS\]", text))
+    if not named:
+        return _of_json(text)
+    calls, place = [], 0
+    for each in named:
+        if each.start() >= place:  # else a mark in a string
+            place = _json_end(text, each.end())
+            calls += _calls_of({"name": each[1], "arguments": text[each.end() : place]}) if place else []
+    return calls if place == len(text) else []
+
+
+def _calls_of(value: Any) -> Iterator[Call]:
+    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list):  # OpenAI's message
+        value = value["tool_calls"]
+    for each in value if isinstance(value, list) else [value]:
         each = each.get("function", each) if isinstance(each, dict) else {}
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             continue
@@ -152,17 +209,29 @@ def _of_gemma(quote: str, text: str, _: Tools) -> list[Call]:
     return [Call(name.strip(), arguments)] if text.startswith("call:") and isinstance(arguments, dict) else []
 
 
-FORMS: list[tuple[re.Pattern[str], Callable[[str, Tools], list[Call]]]] = [
+FORMS: list[tuple[re.Pattern[str], re.Pattern[str] | None, Callable[[str, Tools], list[Call]]]] = [
     (
-        re.compile(r"<tool_call>(.*?)(?:</tool_call>|$)", re.DOTALL),
+        re.compile(r"<tool_call>(\s*<function=.*?</function>\s*|.*?)(?:</tool_call>|$)", re.DOTALL),
+        re.compile(r"</tool_call>|$"),
         lambda block, tools: _of_xml(block, tools) if block.startswith("<function=") else _of_json(block),
     ),
-    (re.compile(r"(<function=.*</function>)\s*(?:</tool_call>)?", re.DOTALL), _of_xml),  # its first mark is often left out
-    (re.compile(r"<\|tool_call>(.*?)(?:<tool_call\|>|$)", re.DOTALL), partial(_of_gemma, '<|"|>')),
-    (re.compile(r"<start_function_call>(.*?)(?:<end_function_call>|$)", re.DOTALL), partial(_of_gemma, "<escape>")),
+    (
+        re.compile(r"(<function=.*</function>)\s*(?:</tool_call>)?", re.DOTALL),
+        None,
+        _of_xml,
+    ),  # its first mark is often left out
+    (re.compile(r'<\|tool_call>((?:<\|"\|>.*?<\|"\|>|.)*?)(?:<tool_call\|>|$)', re.DOTALL), None, partial(_of_gemma, '<|"|>')),
+    (
+        re.compile(r"<start_function_call>((?:<escape>.*?<escape>|.)*?)(?:<end_function_call>|$)", re.DOTALL),
+        None,
+        partial(_of_gemma, "<escape>"),
+    ),
     (
         re.compile(r"<\|tool_call_start\|>(.*?)(?:<\|tool_call_end\|>|$)", re.DOTALL),
-        lambda block, _: _of_json(block) or _of_python(block),
+        re.compile(r"<\|tool_call_end\|>|$"),
+        lambda block, _: bare_calls(block),
     ),
+    (re.compile(r"(?:\A\s*\[TOOL_CALLS\]|\[TOOL_CALLS\](?=\s*(?:\[\s*\{|\{|[\w.-]+\[)))(.*)", re.DOTALL), None, _of_mistral),
+    (re.compile(r"\A\s*<\|python_tag\|>(.*)", re.DOTALL), None, lambda block, _: bare_calls(block)),
 ]
-"""What stands between the marks of a form, and its reader: [] for what is no call."""
+"""What stands between the marks of a form, the mark that follows JSON, and the reader: [] for what is no call."""

@@ -9,16 +9,14 @@ jsonschema is imported where a schema is checked: every command that reads a rec
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import field_validator
 
+from model_ops.tasks.code_fences import json_values
 from model_ops.tasks.item import Item
 from model_ops.tasks.text_match import matches
-
-FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*?)```", re.DOTALL)
 
 
 class JsonItem(Item):
@@ -47,10 +45,9 @@ def score_json(item: JsonItem, text: str) -> float:
     from referencing.exceptions import Unresolvable
 
     kind = validators.extend(validators.validator_for(item.json_schema, validators.Draft202012Validator), {"pattern": _pattern})
-    fenced = FENCED.findall(text)
     try:
-        value = json.loads(fenced[-1] if fenced else text, parse_constant=_no_json)
-        return float(kind(item.json_schema, registry=Registry()).is_valid(value))
+        values = json_values(text, json.JSONDecoder(parse_constant=_no_json))
+        return float(bool(values) and kind(item.json_schema, registry=Registry()).is_valid(values[-1]))
     except (ValueError, OverflowError, RecursionError, Unresolvable, exceptions.ValidationError):
         return 0.0
     except exceptions._WrappedReferencingError:

@@ -5,15 +5,12 @@
     pattern_problem(r"(a+")          # "missing ), unterminated subpattern": why it is no pattern; None if it is one
     matches(r"(a+)+$", text)         # False after SECONDS
 
-`number` compares the answer's final number with the item's, as GSM8K is scored: the number after the last `####`, else the last
-number of the text (Cobbe et al. 2021, arXiv 2110.14168). Searches are bounded in time, because a pattern of a file may
-backtrack without end.
+`number` compares what the answer comes to with what the item's answer comes to; number_value.py reads both. Searches are
+bounded in time, because a pattern of a file may backtrack without end.
 """
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Literal
 
@@ -21,6 +18,7 @@ import regex
 from pydantic import field_validator
 
 from model_ops.tasks.item import Item
+from model_ops.tasks.number_value import final_number, said_number, same_number
 
 
 class ExactItem(Item):
@@ -56,37 +54,19 @@ def score_regex(item: RegexItem, text: str) -> float:
     return float(matches(item.pattern, text))
 
 
-MARK = "####"
-MINUS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "$": None, "\N{EURO SIGN}": None})
-"""Signs that are written otherwise, and signs of currencies, which may stand between a minus and its number."""
-NUMBER = re.compile(
-    r"(?:(?<![\w.)])[-+])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|(?:(?<![\w.)])[-+])?(?<!\d)\.\d+(?:[eE][-+]?\d+)?"
-)
-
-
 class NumberItem(Item):
-    """A question whose answer ends in a number."""
+    """A question whose answer is a number."""
 
     kind: Literal["number"] = "number"
     answer: str
-    """The right number, as text such as `1,250` or `0.5`."""
+    """The right number, as text such as `1,250`, `4/7` or `... #### 18`."""
 
 
 def score_number(item: NumberItem, text: str) -> float:
-    """1.0 if the final numbers are equal as numbers (18 equals 18.0), else 0.0."""
-    found, wanted = final_number(text), final_number(item.answer)
-    return float(found is not None and found == wanted)
-
-
-def final_number(text: str) -> Decimal | None:
-    """The number after the last ####, else the last number; None without a number."""
-    text = text.translate(MINUS)
-    marked = text.rpartition(MARK)
-    found = NUMBER.findall(marked[2])[:1] if marked[1] else NUMBER.findall(text)[-1:]
-    try:
-        return Decimal(found[0].replace(",", "")) if found else None
-    except InvalidOperation:
-        return None
+    """1.0 if the answer comes to the right value, else 0.0, also where what is right is not one value."""
+    wanted = final_number(item.answer)
+    said = None if wanted is None else said_number(text, wanted)
+    return float(wanted is not None and said is not None and same_number(said, wanted))
 
 
 SECONDS = 1.0

@@ -14,10 +14,11 @@ import ast
 import re
 from typing import Literal
 
+from model_ops.tasks.code_fences import code_blocks
 from model_ops.tasks.item import Item
 from model_ops.tasks.sandbox import SandboxResult, run_tests
 
-FENCE = re.compile(r"```(?:(?:python|py)[\d.]*)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+PYTHON = re.compile(r"(?:(?:python|py)[\d.]*)?")
 RUNNING = ast.Expr | ast.Assert | ast.For | ast.While | ast.If | ast.With | ast.Try
 """Statements that may run a test. None stands in an assignment."""
 
@@ -35,7 +36,7 @@ class UnitTestsItem(Item):
 
 def run_unit_tests(item: UnitTestsItem, text: str, seconds: float, memory_mb: int) -> SandboxResult:
     """Whether the answer passes. Raises ModelError if this system cannot lock a process down; then nothing was run."""
-    blocks = FENCE.findall(text) or [text]
+    blocks = [block.code for block in code_blocks(text) if PYTHON.fullmatch(block.language)] or [text]
     defines = re.compile(rf"^(async\s+)?def\s+{re.escape(item.entry_point)}\b" if item.entry_point else r"(?!)", re.MULTILINE)
     answer = next((block for block in reversed(blocks) if defines.search(block)), blocks[-1])
     whole = not item.code or defines.search(answer) is not None

@@ -37,14 +37,16 @@ def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
         say(console, f"Completed first: {counted(plan.completed, 'erasure')} that had been stopped.")
     if plan.is_empty:
         said = (
-            "Nothing was written; --apply --even-unseen writes a tombstone for records that are read later."
-            if not plan.is_known
-            else "It was erased before, and its records are not read again."
+            "It was erased before, and its records are not read again."
+            if plan.is_known
+            else "Nothing was written."
+            if plan.near or plan.unmapped
+            else "Nothing was written; --apply --even-unseen writes a tombstone for records that are read later."
         )
         if applied:
             said = "A tombstone was written: its records will not be read."
         say(console, f"No row of {lake.place} belongs to this {plan.kind}. {said}")
-        for sentence in plan.unmapped:
+        for sentence in (*plan.near, *plan.unmapped):
             say(console, f"! {sentence}.", "yellow")
         if plan.vacuumed:
             say(console, "Old files of the tables were removed: earlier versions of the tables can no longer be read.")
@@ -104,7 +106,7 @@ def _remarks(plan: ErasurePlan) -> Iterator[str]:
             f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
             "the text: forget these sessions too if they must go."
         )
-    yield from (f"{sentence}." for sentence in plan.unmapped)
+    yield from (f"{sentence}." for sentence in (*plan.near, *plan.unmapped))
     if plan.tainted:
         yield (
             "Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "

@@ -48,7 +48,8 @@ WORDS = {
     "source_not_in_mix": "its source is not in the recipe's mix",
     "shares_turns_with_held_out": "begins like {kept}, which is held out",
     "near_copy_of_held_out": "nearly the same as {kept}, which is held out",
-    "thumbs_down": "its feedback is below zero, or below the least good value",
+    "rated_chat": "rated in `millrace chat`: no traffic to be measured on",
+    "thumbs_down": "its feedback is bad: a thumb down, or beyond the last good value",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",
 }

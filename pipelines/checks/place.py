@@ -12,8 +12,9 @@ from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.contract import Base, Recipe, look_at_base
 from pipelines.planning import model_sizes
 from resources.inspecting import FirstLook
-from resources.lake import LakeError, LakeLayout
+from resources.lake import LakeError, LakeLayout, Tables
 from resources.launching import running
+from resources.reading import refuse_other_key
 from stores.mirror.location import url_at
 
 GB = 1e9
@@ -51,7 +52,7 @@ def check_lake(place: Path) -> list[CheckFinding]:
     shut = [folder for folder in folders if folder.exists() and not os.access(folder, os.W_OK | os.X_OK)]
     if shut:
         return [problem("lake", f"{shut[0]} is not writable", "give the user that runs millrace access to it")]
-    return [ok("lake", f"{place} is a lake of this version, and writable"), *_at_work(lake)]
+    return [ok("lake", f"{place} is a lake of this version, and writable"), *_key(lake), *_at_work(lake)]
 
 
 def _check_bucket(place: Path, url: str) -> list[CheckFinding]:
@@ -61,7 +62,16 @@ def _check_bucket(place: Path, url: str) -> list[CheckFinding]:
         if str(error).startswith("no lake at"):
             return [ok("lake", f"{url} will be made a lake")]
         return [problem("lake", str(error), "give another --lake, or mend what the sentence names")]
-    return [ok("lake", f"{url} is a lake of this version; its mirror here is {place}"), *_at_work(lake)]
+    return [ok("lake", f"{url} is a lake of this version; its mirror here is {place}"), *_key(lake), *_at_work(lake)]
+
+
+def _key(lake: LakeLayout) -> list[CheckFinding]:
+    try:
+        refuse_other_key(Tables(lake))
+    except LakeError as error:
+        what, _, remedy = str(error).partition(": ")
+        return [problem("user ids", what, remedy)]
+    return []
 
 
 def _at_work(lake: LakeLayout) -> list[CheckFinding]:

@@ -38,7 +38,7 @@ def forget(
     from pipelines.asking import plan_as_json, print_plan
     from pipelines.storage import require_writable
     from resources.endpoints import Actor
-    from resources.erasing import ForgetError, ask_for, complete_unfinished, named_in_logs, plan_erasure, vacuum_only
+    from resources.erasing import ForgetError, ask_for, complete_unfinished, named_in_logs, near_ids, plan_erasure, vacuum_only
     from resources.erasing import forget as erase
     from resources.lake import Tables
 
@@ -54,14 +54,14 @@ def forget(
     completed = complete_unfinished(place) if apply else 0
     asked = ask_for(Tables(place), kind, identifier)
     plan = plan_erasure(place, asked)
-    nothing = plan.is_empty
+    nothing, near = plan.is_empty, list(near_ids(Tables(place), kind, identifier))
     if apply and (not nothing or (even_unseen and not plan.is_known)):
         require_writable(place.root)
         plan = erase(place, asked, by, vacuum)
     elif apply and vacuum and plan.is_known:
         vacuum_only(place)
         plan.vacuumed = True
-    plan.completed += completed
+    plan.completed, plan.near = plan.completed + completed, near
     if kind == "user":
         plan.unmapped = list(named_in_logs(place, identifier.strip(), everywhere=nothing and not plan.is_known))
     if format == ReportFormat.json:

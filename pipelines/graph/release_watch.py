@@ -44,7 +44,7 @@ def release_watch(recipe: Recipe, place: Path) -> list[dg.SensorDefinition]:
         try:
             lake = LakeLayout.open(place, create=False)
             known = _known(context.cursor)
-            look = look_after_promotion(lake, recipe.workload, settings, least=recipe.curation.feedback.least, known=known)
+            look = look_after_promotion(lake, recipe.workload, settings, rules=recipe.curation.feedback, known=known)
             if look.rolled_back is not None:
                 with suppress(LakeError, OSError):  # the next run brings the catalog up to date; the rollback must be reported
                     publish(lake)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import yaml
 
 from pipelines.contract import Base
-from resources.curating import FeedbackRules, least_good
+from resources.curating import FeedbackRules, guessed_bound
 from resources.inspecting import Inspection, SourceProposal, Verdict
 from resources.reading import fields_of, unread_text
 from resources.sources import local_path
@@ -158,9 +159,14 @@ def recipe_text(contents: Contents) -> str:
     return "\n".join(text.lines).rstrip() + "\n"
 
 
+def _asked(totals: Mapping[str, Any]) -> str:
+    pairs = (totals["rows"] - totals["requests"]) // 2
+    return f"{totals['requests']:,} requests" + (f" and {pairs:,} preference pairs" if pairs else "")
+
+
 def _head(contents: Contents, text: _Text) -> None:
     seen, base = contents.seen, contents.base
-    rows = f"{seen.totals['rows']:,} requests"
+    rows = _asked(seen.totals)
     rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
     text.note(
         f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
@@ -198,6 +204,8 @@ def _sources(contents: Contents, text: _Text) -> None:
         span = " to ".join(dict.fromkeys(map(str, look.days or ())))
         days = f"; named for {span}{' and later' if look.has_more else ''}" if look.names_days else ""
         text.note(f"{many}, {' and '.join(look.formats) or 'records of no known format'}{days}", 2)
+        if "edits" in look.formats or "correction" in look.proposed:
+            text.note("Edits: a person's correction stands in place of the answer, and makes a preference pair with it.", 2)
         text.put(source.name, None, 2)
         text.put("uri", place(source.uri, contents.home), 4)
         _fields(source, text)
@@ -287,7 +295,7 @@ def _days(contents: Contents, text: _Text) -> None:
         first = min([days[0], *(look.days[0] for look in looks)])
         span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
         text.note(
-            f"{seen.totals['rows']:,} requests on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
+            f"{_asked(seen.totals)} on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
             f"{span}: one partition a day. Without last_day, days continue until today."
         )
         text.put("first_day", first)
@@ -347,16 +355,21 @@ def _curation(contents: Contents, text: _Text) -> None:
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
     known = FeedbackRules().least
     guessed = {
-        item["name"]: known.get(item["name"]) or least_good(item["low"], item["high"], item["different"])
-        for item in seen.feedback
+        item["name"]: ("least", known[item["name"]]) if item["name"] in known else guessed_bound(item) for item in seen.feedback
     }
-    if least := {name: value for name, value in guessed.items() if value}:
+    rules: dict[str, dict[str, float]] = {}
+    for name, bound in guessed.items():
+        if bound:
+            rules.setdefault(bound[0], {})[name] = bound[1]
+    if rules:
+        rule, bounds = next(iter(rules.items()))
+        beyond = {"least": "below the least", "most": "above the highest"}[rule]
         text.note(
-            f"Answers with a {plain(next(iter(least)), 40)} below the least good value are left out, like those with a thumb "
-            "down; `datasets: {preference: {}}` makes preference rows of them.",
+            f"Answers with a {plain(next(iter(bounds)), 40)} {beyond} good value are left out, like those with a thumb down; "
+            "`datasets: {preference: {}}` makes preference rows of them.",
             2,
         )
-        text.put("feedback", {"least": least}, 2)
+        text.put("feedback", rules, 2)
     elif any(item["below_zero"] for item in seen.feedback):
         text.note("Answers with a thumb down are left out; `datasets: {preference: {}}` makes preference rows of them.", 2)
         text.put("feedback", {"drop_thumbs_down": True}, 2)

@@ -31,6 +31,7 @@ def side_lake(lake: LakeLayout, manifest: Manifest, place: Path) -> LakeLayout:
     Raises ManifestError if an artefact behind the manifest is gone, or if a table cannot be read as it was.
     """
     side = LakeLayout.open(place)
+    shutil.copyfile(lake.root / "lake.json", side.root / "lake.json")  # with the key that ids are hashed with
     for behind in _ancestors(lake, manifest):
         home = home_of(side, behind.kind, behind.name)
         lake.mirror.fetch(home_of(lake, behind.kind, behind.name) / behind.version)

@@ -57,6 +57,7 @@ from resources.composing.seeds import TOKENIZERS
 from resources.composing.token_counts import count_tokens
 from resources.curating import MACROS, NearDuplicates, near_copies
 from resources.lake import SCHEMAS, Tables, attach_parquet, rows, run, stream, workbench, write_rows
+from resources.reading import CHATS_SOURCE
 
 SPLITS = ("train", "validation", "test")
 
@@ -209,7 +210,7 @@ def _split(
     run(connection, "composing/datasets/branches_of_held_out")
     run(connection, "composing/datasets/repeated_seeds")
     connection.register("near_copies", near_copies(connection, near))
-    run(connection, "composing/datasets/unwanted_rows", **only.model_dump())
+    run(connection, "composing/datasets/unwanted_rows", **only.model_dump(), chats=CHATS_SOURCE)
     run(connection, "composing/datasets/dropped_rows")
 
 

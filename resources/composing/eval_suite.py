@@ -7,8 +7,9 @@ Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item o
 (Spec-Bench, MT-bench) becomes one item per turn, since each turn alone reveals the question.
 
     format      keys of a record
-    jsonl       prompt | question | input | instruction | text | problem | messages, and optionally
-                answer | output | response | solution | target | reference | canonical_solution
+    jsonl       prompt | question | input | instruction | text | problem | messages, a text or a list of messages, and
+                optionally answer | output | response | solution | target | reference | ground_truth | ... (eval_prompts.py)
+                and system, context, choices: parts of the prompt
     gsm8k       question, answer
     humaneval   task_id, prompt, canonical_solution
     spec_bench  question_id, turns, optionally reference
@@ -19,6 +20,7 @@ Writes items.parquet (suite, item_id, prompt, answer) and tasks.jsonl (an item o
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -31,12 +33,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from model_ops.chat_apis import json_text, whole
 from model_ops.files import write_text
 from model_ops.tasks import Item
+from resources.composing.eval_prompts import ANSWERS, PROMPTS, messages_of, notes_on_keys, unread_keys
 from resources.composing.eval_tasks import EvalTaskError, Task, task_item
 from resources.curating import EVAL_ITEMS
 from resources.sources import Uri
 
-PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
-ANSWERS = ("answer", "output", "response", "solution", "target", "reference", "canonical_solution")
 NO_COLUMNS = {"messages", "prompt", "tools", "function", "chosen", "rejected", "request", "verifier"}
 """Keys of a record that are its prompt, or that a row has in a form of its own."""
 IDS = ("item_id", "id", "task_id", "question_id")
@@ -70,9 +71,11 @@ class EvalSettings(BaseModel):
         return self
 
 
-def build_eval_suite(evals: dict[str, EvalSettings], output: Path, keep_keys: bool = False) -> dict[str, int]:
+def build_eval_suite(
+    evals: dict[str, EvalSettings], output: Path, keep_keys: bool = False, notes: list[str] | None = None
+) -> dict[str, int]:
     """Writes `output`/items.parquet and returns the items of each suite. keep_keys: tasks have their record's other keys, as
-    `keys`.
+    `keys`. notes: gets a sentence for each file with keys that are read by nothing.
 
     Raises EvalSuiteError for a missing or empty file, a line that is not JSON, or a record without the fields of its format or
     task.
@@ -84,16 +87,20 @@ def build_eval_suite(evals: dict[str, EvalSettings], output: Path, keep_keys: bo
         before, tasks_before = len(items), len(tasks)
         kind: str = settings.format
         accepted = _accepted_calls(settings.answers) if settings.answers else {}
+        unread: Counter[str] = Counter()
         for number, (place, record) in enumerate(records(settings.uri), start=1):
             if kind == "auto":
                 kind = _guess(record)
             of_record = _items(suite, kind, record, number, place)
             items.extend(of_record)
+            unread.update(unread_keys(record) if kind in ("jsonl", "gsm8k") and settings.task != "record" else ())
             if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
                 keys = {"keys": {key: value for key, value in record.items() if key not in NO_COLUMNS}} if keep_keys else {}
                 asked = _tasks(suite, settings.task, kind, record, of_record[0], place, accepted)
                 tasks.extend({**task.model_dump(mode="json"), **keys} for task in asked)
         counts[suite] = len(items) - before
+        if notes is not None:
+            notes.extend(notes_on_keys(suite, unread))
         if not counts[suite]:
             raise EvalSuiteError(f"{suite}: {settings.uri} holds no items")
         if keep_keys and len(tasks) == tasks_before:
@@ -240,25 +247,33 @@ def _text(record: dict[str, Any], name: str, kind: str, place: str) -> str:
 
 
 def _jsonl_pair(record: dict[str, Any], place: str) -> tuple[str, str | None]:
-    texts = {name: value for name, value in record.items() if isinstance(value, str) and value.strip()}
+    texts = {name: value for name, value in record.items() if _is_text(value)}
     prompt = next((texts[name] for name in PROMPTS if name in texts), None)
-    numbers = {name: str(value) for name, value in record.items() if type(value) in (int, float)}
-    answer = next(((texts | numbers)[name] for name in ANSWERS if name in texts | numbers), None)
+    of_verl = record["reward_model"] if isinstance(record.get("reward_model"), dict) else {}
+    said = {**of_verl, **record}
+    answers = {name: str(said[name]) for name in ANSWERS if type(said.get(name)) in (int, float) or _is_text(said.get(name))}
+    answer = next(iter(answers.values()), None)
     if isinstance(record.get("instruction"), str) and isinstance(record.get("input"), str):
         prompt = f"{record['instruction']}\n{record['input']}".strip()
-    if prompt is None and isinstance(record.get("messages"), list):
-        said = [message for message in record["messages"] if isinstance(message, dict)]
-        users = [message["content"] for message in said if message.get("role") == "user" and _is_text(message)]
+    if prompt is None and (messages := messages_of(record)) is not None:
+        users = [text for message in messages if message["role"] == "user" and (text := _text_of(message))]
         prompt = "\n".join(users) or None
-        if answer is None and said and said[-1].get("role") == "assistant" and _is_text(said[-1]):
-            answer = said[-1]["content"]
+        if answer is None and messages[-1]["role"] == "assistant":
+            answer = _text_of(messages[-1]) or None
     if prompt is None:
         raise EvalSuiteError(
-            f"{place}: no prompt found; one of {', '.join(PROMPTS)} or messages is expected, with a text, "
-            f"its keys are {', '.join(record) or 'none'}"
+            f"{place}: no prompt found; one of {', '.join(PROMPTS)} or messages is expected, with a text or a list of messages "
+            f"of which a user's has text; its keys are {', '.join(record) or 'none'}"
         )
     return prompt, answer
 
 
-def _is_text(message: dict[str, Any]) -> bool:
-    return isinstance(message.get("content"), str)
+def _text_of(message: dict[str, Any]) -> str:
+    """The text of a message, whose content may be a list of parts."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and _is_text(part.get("text")))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())

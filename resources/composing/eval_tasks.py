@@ -6,7 +6,7 @@
 recipe names must fit every record: EvalTaskError says what is missing.
 
     kind           needs of a record
-    number         an answer with a number (after ####, or the last one)
+    number         an answer that is one value (model_ops/tasks/number_value.py)
     exact          an answer
     regex          pattern | regex
     json_schema    json_schema | schema: an object, or its JSON text
@@ -41,6 +41,7 @@ from model_ops.tasks import (
     final_number,
     running_tests,
 )
+from resources.composing.eval_prompts import conversation
 
 Task = Literal[
     "auto",
@@ -92,7 +93,7 @@ def task_item(
     asked = OF_FORMATS.get(kind, "none") if task == "auto" else task
     if asked == "none":
         return None
-    shared = {"suite": suite, "item_id": item_id, "messages": _messages(record, prompt)}
+    shared = {"suite": suite, "item_id": item_id, "messages": conversation(record, prompt)}
     try:
         return _BUILDERS[asked](shared, record, prompt, answer, accepted)
     except (ValidationError, EvalTaskError) as error:
@@ -102,17 +103,11 @@ def task_item(
         raise EvalTaskError(f"{place}: task {asked} {said.removeprefix('Value error, ')}") from error
 
 
-def _messages(record: dict[str, Any], prompt: str) -> list[dict[str, Any]]:
-    """The record's own messages up to its last answer, else the prompt as one user message."""
-    messages = record.get("messages")
-    if isinstance(messages, list) and messages and all(isinstance(each, dict) and "role" in each for each in messages):
-        return messages[:-1] if messages[-1]["role"] == "assistant" and len(messages) > 1 else messages
-    return [{"role": "user", "content": prompt}]
-
-
 def _number(shared: dict, record: dict, prompt: str, answer: str | None, accepted: Any) -> Item:
     if answer is None or final_number(answer) is None:
-        raise EvalTaskError("needs an answer that holds a number")
+        raise EvalTaskError(
+            'needs an answer that is a number: alone ("18", "4/7", "50%"), after "####" or "answer:", or in \\boxed{}'
+        )
     return NumberItem(**shared, answer=answer)
 
 
@@ -178,7 +173,7 @@ def _unit_tests(shared: dict, record: dict, prompt: str, answer: str | None, acc
         raise EvalTaskError(str(error)) from error
     if not entry_point:  # a task in words
         return UnitTestsItem(**shared, test=test)
-    messages = [{"role": "user", "content": CODE_REQUEST.format(prompt=prompt.rstrip())}]
+    messages = conversation({**record, "messages": None, "prompt": None}, CODE_REQUEST.format(prompt=prompt.rstrip()))
     return UnitTestsItem(**{**shared, "messages": messages}, code=prompt, test=test, entry_point=entry_point)
 
 

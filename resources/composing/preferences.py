@@ -115,7 +115,7 @@ def build_preferences(
         for macro in RULE_MACROS:
             run(connection, f"composing/preference_rules/{macro}")
         run(connection, "curating/clean/cleaned_with_ids")
-        attach_row_feedback(connection, curation.feedback.least)
+        attach_row_feedback(connection, curation.feedback)
         run(connection, "curating/curate/cleaned_rows")
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         items = read_eval_items(eval_items)

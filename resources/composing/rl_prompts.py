@@ -71,7 +71,8 @@ def build_rl_prompts(
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions"):
             attach_slice(connection, tables, name, workload)
-        connection.register("task_prompts", _task_prompts(settings.tasks, workload, output / SCRATCH))
+        unread: list[str] = []
+        connection.register("task_prompts", _task_prompts(settings.tasks, workload, output / SCRATCH, unread))
         held = [{"split": split, "drawn": drawn} for split, names in (lent or {}).items() for drawn in names]
         connection.register("lent_before", pa.Table.from_pylist(held, schema=_LENT))
         for macro in MACROS:
@@ -112,6 +113,7 @@ def build_rl_prompts(
             "contradictory; log RFT lines, name files under datasets.rl_prompts.tasks, or leave datasets.rl_prompts out"
         )
     notes = [f"{counted(repeated, 'prompt')} left out, because they stand elsewhere too"] if repeated else []
+    notes += unread
     if contradictory:
         named = ", ".join(examples) + (", ..." if contradictory > len(examples) else "")
         notes.append(f"{counted(contradictory, 'task')} left out, because others give the same prompt another answer: {named}")
@@ -130,11 +132,12 @@ def build_rl_prompts(
     }
 
 
-def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) -> pa.Table:
-    """The tasks of files as prompts. A function that grades gets the other keys of a line as columns."""
+def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path, notes: list[str]) -> pa.Table:
+    """The tasks of files as prompts. A function that grades gets the other keys of a line as columns. `notes` gets a sentence
+    for each file with keys that no prompt holds."""
     found = []
     if tasks:
-        build_eval_suite(tasks, scratch, keep_keys=True)
+        build_eval_suite(tasks, scratch, keep_keys=True, notes=notes)
         text = (scratch / "tasks.jsonl").read_text(encoding="utf-8")
         for line in filter(None, text.split("\n")):  # splitlines() would end lines at U+2028, too
             task = json.loads(line)
@@ -145,7 +148,7 @@ def _task_prompts(tasks: dict[str, EvalSettings], workload: str, scratch: Path) 
             if record is not None:
                 keys = {}  # it has them all
             if task["kind"] == "number":
-                right = f"{final_number(task['answer']).normalize():f}"
+                right = str(final_number(task["answer"]))
                 keys.setdefault("ground_truth", right)  # what a function in the form of verl compares with
             found.append(
                 {

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from resources.curating.judgements import judge
     from resources.curating.personal_data.presidio import PresidioError, presidio_finder
     from resources.curating.record_counts import RecordCounts
-    from resources.curating.row_feedback import attach_row_feedback, least_good, scales_without_least
+    from resources.curating.row_feedback import (
+        FeedbackScale,
+        attach_graded_feedback,
+        attach_row_feedback,
+        feedback_by_name,
+        feedback_notes,
+        feedback_scales,
+        guessed_bound,
+    )
     from resources.curating.selection import curate
     from resources.curating.shingles import RaggedLists, ngrams, word_hashes
 

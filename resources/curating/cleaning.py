@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model_ops.chat_apis import WHOLE
-from resources.curating.curation import CurationSettings
+from resources.curating.curation import CurationSettings, FeedbackRules
 from resources.curating.duplicates.minhash import signatures
 from resources.curating.fresh_days import FreshDays
 from resources.curating.languages import detect
@@ -77,13 +77,14 @@ _REDACTIONS = pa.schema(
         ("messages", pa.string()),
         ("tools", pa.string()),
         ("completion", pa.string()),
+        ("replaced", pa.string()),
         ("reasoning", pa.string()),
         ("request", pa.string()),
         ("pii", pa.map_(pa.string(), pa.int32())),
     ]
 )
 
-_SEARCHED = ("messages", "tools", "completion", "reasoning", "request")
+_SEARCHED = ("messages", "tools", "completion", "replaced", "reasoning", "request")
 """Columns in which personal data is replaced, in the order in which placeholders are numbered."""
 
 
@@ -152,7 +153,7 @@ def cleaned_with(settings: CurationSettings, topics: pa.Table | None = None) -> 
             "repetition": True,
             "length": True,
             "near_duplicates": {"ngram", "bands", "rows"},
-            "feedback": {"keep_thumbs_up", "least"},
+            "feedback": {"keep_thumbs_up", "least", "most"},
         },
     )
     if settings.pii_engine == "presidio":
@@ -169,7 +170,7 @@ def stale_days(tables: Tables, workload: str, settings: CurationSettings | None 
     digest = cleaned_with(settings, _topics(tables, workload, settings)) if settings else None
     fresh = FreshDays(tables, workload, digest)
     stale = _stale_rows(tables, workload, fresh.unknown, digest)
-    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload, settings.feedback.least)
+    stale_opinions = set() if settings is None or fresh.is_heard else _stale_opinions(tables, workload, settings.feedback)
     if settings is not None and not fresh.is_heard:
         stale_opinions |= _stale_chains(tables, workload)
     fresh.keep(stale, opinions_hold=settings is not None and not stale_opinions)
@@ -186,14 +187,19 @@ def _stale_rows(tables: Tables, workload: str, days: Sequence[date], digest: str
         return {day for (day,) in run(connection, "curating/clean/stale_days", cleaned_with=digest).fetchall()}
 
 
-def _stale_opinions(tables: Tables, workload: str, least: Mapping[str, float]) -> set[date]:
-    """Days with rows whose feedback changed. An id in feedback may name a row of any day."""
+def _stale_opinions(tables: Tables, workload: str, rules: FeedbackRules) -> set[date]:
+    """Days with rows whose feedback or correction changed. An id in feedback may name a row of any day."""
     with workbench() as connection:
         for name in ("interactions", "cleaned_interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         run(connection, "curating/clean/cleaned_with_ids")
-        attach_row_feedback(connection, least)
-        return {day for (day,) in run(connection, "curating/clean/days_with_changed_feedback").fetchall()}
+        attach_row_feedback(connection, rules)
+        run(connection, "curating/clean/corrections")
+        return {
+            day
+            for what in ("feedback", "corrections")
+            for (day,) in run(connection, f"curating/clean/days_with_changed_{what}").fetchall()
+        }
 
 
 def _stale_chains(tables: Tables, workload: str) -> set[date]:
@@ -320,6 +326,7 @@ def _topics(tables: Tables, workload: str, settings: CurationSettings) -> pa.Tab
         return None
     with workbench() as connection:
         attach_slice(connection, tables, "interactions", workload, days)
+        attach_slice(connection, tables, "feedback", workload)
         [people] = run(connection, "curating/shapes/people").fetchone()
         if people < LEAST_PEOPLE:
             return None
@@ -335,6 +342,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, part: int, parts: int, setting
     """The tables `cleaned`, `conversations`, `texts` and `asked_words` of one part of the sessions."""
     for macro in MACROS:
         run(connection, macro)
+    run(connection, "curating/clean/corrections")
     run(connection, "curating/clean/arrived", part=part, parts=parts)
     run(connection, "curating/clean/arrived_as_conversations")
     connection.register("redactions", _redactions(connection, settings))
@@ -351,7 +359,7 @@ def _facts(
     """The cleaned rows of one part of the sessions; they stay as table `facts`, their broken rules as `broken_rules`."""
     _texts(connection, part, parts, settings)
     attach_topics(connection, topics)
-    attach_row_feedback(connection, settings.feedback.least)
+    attach_row_feedback(connection, settings.feedback)
     connection.register("measured", _measured(connection, settings))
     status = settings.status.model_dump()
     in_words = status.pop("drop_refused_in_words")

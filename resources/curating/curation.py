@@ -127,7 +127,11 @@ class FeedbackRules(Settings):
     least: dict[Annotated[str, Field(min_length=1)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
         default_factory=lambda: {"reward": 1.0},
         description="Lowest good value of feedback by its name; a lower value counts "
-        "as a thumb down. Feedback of other names counts as it is",
+        "as a thumb down. Feedback of other names counts by its words and numbers",
+    )
+    most: dict[Annotated[str, Field(min_length=1)], Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        default_factory=dict,
+        description="Highest good value of feedback of which less is better, such as toxicity, by its name",
     )
     thumbs_down: Literal["drop", "prefer"] = Field(
         "drop",
@@ -137,6 +141,12 @@ class FeedbackRules(Settings):
     keep_thumbs_up: bool = Field(
         False, description="Rows with feedback above zero pass the rules on language, repetition, length and refusals in words"
     )
+
+    @model_validator(mode="after")
+    def _one_end_is_good(self):
+        if both := sorted(self.least.keys() & self.most.keys()):
+            raise ValueError(f"{both[0]} is in least and in most; leave it in the one that names its good end")
+        return self
 
 
 class NearDuplicates(Settings):

@@ -1,58 +1,141 @@
-"""Joins feedback with rows: one number for each interaction.
+"""Reads what feedback means, and joins it with rows: one number for each interaction.
 
-attach_row_feedback(connection, {"reward": 1.0})    # views feedback, conversations -> table row_feedback
-least_good(1, 5, 5)                                 # 4: of stars
+attach_row_feedback(connection, rules)              # views feedback, conversations -> table row_feedback
+attach_graded_feedback(connection, feedback_scales(tables, "tutor", rules))     # view feedback -> view graded_feedback
+feedback_notes(tables, "tutor", rules)              # what a reader should know of names and scales
+
+The values in the table are as logged. Here alone is decided which of them are good: by the rules, else by the name's words
+(resources.records.good_end) and by all its numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import duckdb
+import pyarrow as pa
 import yaml
 
+from resources.curating.curation import FeedbackRules
 from resources.lake import Tables, attach_slice, rows, run, workbench
 from resources.reading import attach_feedback_ids
-from resources.records import visible
+from resources.records import SAID, good_end, visible
 
 MOST_OF_SCALE = 100
 """The largest value of a scale; above it are counts."""
+_WORDS = pa.Table.from_pylist([{"word": word, "kind": kind, "side": side} for word, (kind, side) in SAID.items()])
 
 
-def attach_row_feedback(connection: duckdb.DuckDBPyConnection, least: Mapping[str, float]) -> None:
-    """Creates the table `row_feedback` (interaction_id, value) from the views `feedback` and `conversations`.
+class FeedbackScale(NamedTuple):
+    """Which values of a name are good."""
 
-    least: lowest good value by the feedback's name; a lower value counts as below zero.
-    """
+    end_of_good: int
+    """1: more is better; -1: less; 0: nobody knows, and they count for nothing."""
+    least: float | None = None
+    most: float | None = None
+    """The last good value at the other end; without both, values count as they are, and where less is better for nothing."""
+
+
+def attach_row_feedback(connection: duckdb.DuckDBPyConnection, rules: FeedbackRules) -> None:
+    """Creates the table `row_feedback` (interaction_id, value) from the views `feedback` (of all days) and `conversations`."""
+    attach_graded_feedback(connection, _scales(feedback_by_name(connection), rules))
     attach_feedback_ids(connection)
-    run(connection, "curating/clean/row_feedback", names=list(least), least=list(least.values()))
+    run(connection, "curating/clean/row_feedback")
 
 
-def least_good(low: float | None, high: float | None, different: int) -> float | None:
-    """The value from which a scale's values are good, in a guess: of 1 to 5 stars 4. None where values are no scale: some are
-    below zero, all are 0 or 1, or they are counts. low, high, different: least, largest and number of different values."""
-    if low is None or high is None or low < 0 or high > MOST_OF_SCALE or (high <= 1 and different < 3):
-        return None
-    return math.ceil(0.7 * high) if high > 1 else 0.5
+def attach_graded_feedback(connection: duckdb.DuckDBPyConnection, scales: Mapping[str, FeedbackScale]) -> None:
+    """Creates the view `graded_feedback` from the view `feedback`."""
+    connection.register("feedback_words", _WORDS)
+    columns = {"name": pa.string(), "end_of_good": pa.int64(), "least": pa.float64(), "most": pa.float64()}
+    found = [{"name": name, **scale._asdict()} for name, scale in scales.items()]
+    connection.register("feedback_scales", pa.Table.from_pylist(found, schema=pa.schema(columns)))
+    run(connection, "reading/ties/feedback_by_id")
+    run(connection, "curating/clean/graded_feedback")
 
 
-def scales_without_least(tables: Tables, workload: str, least: Mapping[str, float]) -> str:
-    """A sentence about feedback on scales that have no least good value, so that each value above 0 counts as a thumb up; empty
-    where there is none."""
+def feedback_by_name(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Counts and range of each name in the view `feedback`, most records first."""
+    connection.register("feedback_words", _WORDS)
+    return rows(connection, "curating/clean/feedback_by_name").to_pylist()
+
+
+def feedback_scales(tables: Tables, workload: str, rules: FeedbackRules) -> dict[str, FeedbackScale]:
+    """The scales of the names of a workload, of all days. A name without one counts as it is."""
+    return _scales(_names_of(tables, workload), rules)
+
+
+def _names_of(tables: Tables, workload: str) -> list[dict[str, Any]]:
     with workbench() as connection:
         attach_slice(connection, tables, "feedback", workload)
-        found = rows(connection, "curating/clean/feedback_by_name").to_pylist()
-    scales, good = [], dict(least)
-    for each in found:
-        value = least_good(each["low"], each["high"], each["different"])
-        if value is not None and each["name"] not in least:
-            scales.append(f"{visible(each['name'])} ({each['low']:g} to {each['high']:g})")
-            good[visible(each["name"])] = value
-    if not scales:
-        return ""
-    line = yaml.safe_dump(good, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
-    return (
-        f"feedback {', '.join(scales)}: each value above 0 counts as a thumb up; give the recipe the lowest good ones, such as "
-        f"`curation: {{feedback: {{least: {line}}}}}`"
-    )
+        return feedback_by_name(connection)
+
+
+def _scales(names: Iterable[Mapping[str, Any]], rules: FeedbackRules) -> dict[str, FeedbackScale]:
+    scales = {each["name"]: _scale(each, rules) for each in names}
+    return {name: scale for name, scale in scales.items() if scale != FeedbackScale(1)}
+
+
+def _scale(found: Mapping[str, Any], rules: FeedbackRules) -> FeedbackScale:
+    name = found["name"]
+    if name in rules.least or name in rules.most:
+        return FeedbackScale(1 if name in rules.least else -1, rules.least.get(name), rules.most.get(name))
+    end = _end(found)
+    # of 0 and 1 alone, one is the thumb down
+    return FeedbackScale(end, 1.0 if found["is_flag"] and end > 0 else None, 0.0 if found["is_flag"] and end < 0 else None)
+
+
+def _end(found: Mapping[str, Any]) -> int:
+    """`good_end`; the numbers of data sets' labels are a thumb or a class."""
+    is_class = found["name"] == "label" and found["low"] is not None and not found["is_flag"]
+    return 0 if is_class else good_end(found["name"] or "")
+
+
+def guessed_bound(found: Mapping[str, Any]) -> tuple[Literal["least", "most"], float] | None:
+    """The rule for a scale, in a guess: of 1 to 5 stars the least good value is 4. None where values are no scale: some are
+    below zero, all are 0 or 1, or they are counts. found: of `feedback_by_name`."""
+    low, high, end = found["low"], found["high"], _end(found)
+    if low is None or found["is_flag"] or not end:
+        return None
+    if end < 0:
+        return "most", math.floor(0.4 * high) if high > 1 else 0.5
+    if low < 0 or high > MOST_OF_SCALE:
+        return None
+    return "least", math.ceil(0.7 * high) if high > 1 else 0.5
+
+
+def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Iterator[str]:
+    """A sentence for each way in which names and scales decide what feedback counts for, and the rule that says otherwise."""
+    ways: dict[str, list[str]] = {"least": [], "most": [], "zero": [], "turned": [], "unknown": []}
+    good: dict[str, dict[str, float]] = {"least": dict(rules.least), "most": dict(rules.most)}
+    for each in _names_of(tables, workload):
+        name = visible(each["name"] or "")
+        span = "" if each["low"] is None else f" ({each['low']:g} to {each['high']:g})"
+        if each["name"] in rules.least or each["name"] in rules.most:
+            continue
+        if bound := guessed_bound(each):
+            ways[bound[0]].append(name + span)
+            good[bound[0]][name] = bound[1]
+        elif each["is_flag"] and each["low"] == 0 and _end(each) > 0:
+            ways["zero"].append(name)
+        elif (end := _end(each)) < 1:
+            ways["turned" if end else "unknown"].append(name + (span if not end else ""))
+    rule = {
+        key: yaml.safe_dump(known, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
+        for key, known in good.items()
+    }
+    sentences = {
+        "least": "each value above 0 counts as a thumb up; give the recipe the lowest good ones, such as "
+        f"`curation: {{feedback: {{least: {rule['least']}}}}}`",
+        "most": "by the name less is better, so the numbers count for nothing; give the recipe the highest good ones, such as "
+        f"`curation: {{feedback: {{most: {rule['most']}}}}}`",
+        "zero": "its numbers are 0 and 1 alone, so 0 is a thumb down; `curation: {feedback: {least: {NAME: 0}}}` says that "
+        "it is none",
+        "turned": "by the name true and 1 are bad; `curation: {feedback: {least: {NAME: 1}}}` says that they are good",
+        "unknown": "the name does not say which end is good, so it counts for nothing; `least` or `most` in `curation: "
+        "{feedback: ...}` says it",
+    }
+    for way, names in ways.items():
+        if names:
+            yield f"feedback {', '.join(names)}: {sentences[way]}"

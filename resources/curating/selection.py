@@ -92,7 +92,7 @@ def curate(
         run(connection, "curating/macros/labels_of")
         for query in ("cleaned_rows", "logged_rows", "logged_tokens", "candidates_with_ids"):
             run(connection, f"curating/curate/{query}")
-        attach_row_feedback(connection, settings.feedback.least)
+        attach_row_feedback(connection, settings.feedback)
         judge = settings.judge
         run(connection, "curating/curate/scores", model=judge and judge.model, prompt_sha256=judge and judge.prompt_sha256)
         run(

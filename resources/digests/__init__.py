@@ -12,6 +12,6 @@ if TYPE_CHECKING:
     from resources.digests.code import PACKAGES, PROJECT, source_digest
     from resources.digests.remembered import AnswerCache, partition_key
     from resources.digests.slices import AS_SERVED, all_digests, counts_alone, keep_slice_digests, rows_digest, slice_digest
-    from resources.digests.user_hash import USER_HASH_KEY, hash_key, key_check, keyed_hash, unkeyed_sentence
+    from resources.digests.user_hash import USER_HASH_KEY, hash_key, key_check, keyed_hash, unkeyed_sentence, user_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -43,6 +43,8 @@ COUNTED_BY = (
     "sql/drifting/session_counts",
     "sql/curating/macros/beginning",
     "sql/curating/macros/refused_in_words",
+    "sql/curating/clean/graded_feedback",
+    "sql/reading/ties/feedback_by_id",
 )
 """What counts a session in the tests that need no texts."""
 ALL_TESTS = (*TESTS, *EMBEDDED)
@@ -355,9 +357,9 @@ def _is_or_are(count: int) -> str:
 
 
 def _counted_with(seen: DriftInputs) -> str:
-    """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, feedback's least, SQL.
+    """Digest of everything that determines session counts for a fixed vocabulary: tests, judge, scales of feedback, SQL.
     Nothing else, since with another digest a window whose rows are gone cannot be compared with any more."""
-    return _digest_of([TESTS, _judge(seen), seen.least], source_digest(*COUNTED_BY))
+    return _digest_of([TESTS, _judge(seen), seen.scales], source_digest(*COUNTED_BY))
 
 
 def _judge(seen: DriftInputs) -> list[str] | None:
@@ -367,7 +369,7 @@ def _judge(seen: DriftInputs) -> list[str] | None:
 def _digest(settings: DriftSettings, seen: DriftInputs, rate: float, embedder: Embedder | None) -> str:
     """Digest of what decides the values: settings, judge, embedding model, code."""
     return _digest_of(
-        [settings.model_dump(mode="json"), _judge(seen), seen.least, rate, embedder.digest if embedder else None],
+        [settings.model_dump(mode="json"), _judge(seen), seen.scales, rate, embedder.digest if embedder else None],
         source_digest("resources/drifting/drift.py"),
     )
 

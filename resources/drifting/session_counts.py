@@ -1,6 +1,6 @@
 """What each session of a day counts in every test: read from the lake, a day at a time.
 
-    counts = SessionCounts(tables, "math-tutor", reference, settings, DriftInputs(judge=..., least=...))
+    counts = SessionCounts(tables, "math-tutor", reference, settings, DriftInputs(judge=..., scales=...))
     counts.columns                          # the tests, and which columns are theirs
     counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
     known = vocabulary(texts, size=3)                        # sorted hashes of word n-grams, each once
@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float, Float32, Int64, UInt64
 
-from resources.curating import JudgeSettings, ngrams, word_hashes
+from resources.curating import FeedbackScale, JudgeSettings, attach_graded_feedback, ngrams, word_hashes
 from resources.drifting.chosen_window import TEXT_TESTS, KnownVocabulary
 from resources.drifting.days import Reference
 from resources.drifting.permutation import Columns, Kind
@@ -80,8 +80,8 @@ class DriftInputs:
 
     judge: JudgeSettings | None = None
     """Whose scores count; None: no scores."""
-    least: dict[str, float] = field(default_factory=dict)
-    """Lowest good value of feedback, by its name."""
+    scales: dict[str, FeedbackScale] = field(default_factory=dict)
+    """Which feedback is good, by its name (resources.curating.feedback_scales)."""
 
 
 class SessionCounts:
@@ -202,13 +202,12 @@ class SessionCounts:
                 attach_slice(connection, self._tables, name, self._workload, days)
             for macro in ("beginning", "refused_in_words"):
                 run(connection, f"curating/macros/{macro}")
+            attach_graded_feedback(connection, self._seen.scales)
             run(
                 connection,
                 "drifting/traffic",
                 judge=judge.model if judge else None,
                 prompt_sha256=judge.prompt_sha256 if judge else None,
-                names=list(self._seen.least),
-                least=list(self._seen.least.values()),
                 chats=CHATS_SOURCE,
             )
             yield connection

@@ -45,7 +45,7 @@ from resources.erasing.selection import ERASED_FROM, Selection, SourceObject, re
 from resources.erasing.sought import ErasedTexts
 from resources.lake import SCHEMAS, LakeLayout, Tables, alone, naming_damage
 from resources.manifests import SAMPLED
-from resources.reading import EVERYWHERE, ingesting, refuse_other_key_of
+from resources.reading import EVERYWHERE, ingesting, keep_key, refuse_other_key
 
 
 @dataclass
@@ -77,6 +77,8 @@ class ErasurePlan:
     """Whether the same erasure was requested before."""
     completed: int = 0
     """Interrupted erasures that were completed first."""
+    near: list[str] = field(default_factory=list)
+    """Which other ids may mean the same."""
     unmapped: list[str] = field(default_factory=list)
     """Where logs name the user, or users, under keys that nothing reads."""
 
@@ -93,10 +95,10 @@ class ErasurePlan:
 
 
 def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
-    """What an erasure would touch. Writes nothing. Raises LakeError for tombstones of another key."""
+    """What an erasure would touch. Writes nothing. Raises LakeError for a lake of another key."""
     tables = Tables(lake)
     _fetch_rows(lake)
-    refuse_other_key_of(tables)
+    refuse_other_key(tables)
     with naming_damage(lambda: _parquet_of_datasets(lake)), select_rows(tables, asked) as selection:
         plan = _planned(lake, selection, asked)
     plan.is_known = {(asked.kind, sha256) for sha256 in asked.hashes} <= _known(tables)
@@ -105,7 +107,7 @@ def plan_erasure(lake: LakeLayout, asked: ErasureTarget) -> ErasurePlan:
 
 def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = False) -> ErasurePlan:
     """Erases, and completes what earlier erasures left. Raises LakeInUse while a run is at work."""
-    refuse_other_key_of(Tables(lake))
+    refuse_other_key(Tables(lake))
     request = PendingErasure(
         erasure=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
         kind=asked.kind,
@@ -116,6 +118,7 @@ def forget(lake: LakeLayout, asked: ErasureTarget, by: Actor, vacuum: bool = Fal
         vacuum=vacuum,
     )
     with _held(lake):
+        keep_key(Tables(lake))
         earlier = journal.unfinished(lake)
         for unfinished in earlier:
             _erase(lake, unfinished)
@@ -142,10 +145,11 @@ def vacuum_only(lake: LakeLayout) -> None:
 
 
 def complete_unfinished(lake: LakeLayout) -> int:
-    """Completes erasures that were killed; returns their number. Raises LakeInUse while a run is at work."""
+    """Completes erasures that were killed; returns their number. Raises LakeInUse while a run is at work, LakeError for
+    another key."""
+    refuse_other_key(Tables(lake))
     if not journal.unfinished(lake):
         return 0
-    refuse_other_key_of(Tables(lake))
     with _held(lake):
         waiting = journal.unfinished(lake)
         for request in waiting:

@@ -20,13 +20,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.files import write_text
-from resources.digests import keyed_hash
+from resources.digests import keyed_hash, user_of
 from resources.lake import PARTITIONS, SCHEMAS, LakeError, LakeLayout, Tables, attach_files, rows, workbench
 
 Kind = Literal["user", "session", "interaction", "source"]
 """source: whole sources of a workload, of which only counts stay (counts_only.py)."""
 
-_HASH = re.compile(r"[0-9a-f]{64}")
+_HASH = re.compile(r"^[0-9a-f]{64}$")
 
 
 class ForgetError(LakeError):
@@ -49,9 +49,9 @@ def ask_for(tables: Tables, kind: Kind, identifier: str) -> ErasureTarget:
     identifier = identifier.strip()
     if not identifier:
         raise ForgetError(f"--{kind} is empty: give the id of a {kind}")
-    if kind == "user" and _HASH.fullmatch(identifier):
-        return ErasureTarget(kind, (identifier, keyed_hash(identifier)))  # a hash of the tables, or an id that looks like one
-    if kind != "interaction":
+    if kind == "user":  # a hash of the tables, or an id that looks like one
+        return ErasureTarget(kind, (*_HASH.findall(identifier), keyed_hash(user_of(identifier))))
+    if kind == "session":
         return ErasureTarget(kind, (keyed_hash(identifier),))
     with workbench() as connection:
         files = tables.files("interactions")

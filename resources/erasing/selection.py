@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.curating import MACROS
-from resources.digests import hash_key
+from resources.digests import hash_key, user_of
 from resources.erasing.journal import ErasureTarget
 from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, rows, run, sql_text, stream, workbench
 
@@ -197,7 +197,8 @@ def select_rows(tables: Tables, asked: ErasureTarget) -> Iterator[Selection]:
             run(connection, "erasing/same_sessions" if asked.kind == "user" else "erasing/same_texts")
         for query in ("derived", "erased_ids"):
             run(connection, f"erasing/{query}")
-        for macro in (*MACROS, "composing/seeds/exchanges_of"):
+        connection.create_function("user_of", user_of, ["VARCHAR"], "VARCHAR")
+        for macro in (*MACROS, "composing/seeds/exchanges_of", "reading/macros/user_name"):
             run(connection, macro)
         run(connection, "erasing/exchanges", **key)
         run(connection, "erasing/further_tombstones", **key)

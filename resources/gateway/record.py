@@ -18,7 +18,7 @@ from typing import Any
 import zstandard
 
 from model_ops.chat_apis import CUT, anthropic_api
-from resources.digests import keyed_hash
+from resources.digests import keyed_hash, user_of
 from resources.gateway.journal import Frame
 from resources.records import CAPTURE_NOTE_KEY, streams
 
@@ -81,7 +81,7 @@ def envelope(request: dict[str, Any], response: Any, meta: dict[str, Any]) -> di
         "request_id": meta.get("request_id"),
         "trace_id": _text(metadata.get("trace_id")),
         "session_id": meta.get("session") or session,
-        "user_hash": keyed_hash(user) if user else None,
+        "user_hash": keyed_hash(user_of(user)) if user else None,
         "client_id": meta.get("client"),
         "workload_id": meta.get("workload") or _text(metadata.get("workload_id")),
         "served_model_digest": meta.get("digest") or _text(fingerprint),

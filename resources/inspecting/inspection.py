@@ -27,7 +27,7 @@ import yaml
 from pydantic import ValidationError
 
 from model_ops.jobs import Misuse, counted
-from resources.curating import MACROS, CurationSettings, RaggedLists, clean, curate
+from resources.curating import MACROS, CurationSettings, RaggedLists, clean, curate, feedback_by_name
 from resources.inspecting.findings import Inspection, verdicts_of
 from resources.inspecting.overview import first_look
 from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
@@ -140,7 +140,7 @@ def _counted(
             models=listed("by_model"),
             quarantined=listed("quarantined"),
             repeated=listed("repeated")[0],
-            feedback=rows(connection, "curating/clean/feedback_by_name").to_pylist(),
+            feedback=feedback_by_name(connection),
             limited_to=limit,
             failed=listed("failed"),
             clashes=dict(sum(map(Counter, report.clashes.values()), Counter())),

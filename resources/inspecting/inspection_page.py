@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 
 from model_ops.files import write_text
 from model_ops.jobs import counted, plural
-from resources.curating import FeedbackRules, least_good
+from resources.curating import FeedbackRules, guessed_bound
 from resources.inspecting.findings import Inspection
 from resources.inspecting.inspection import DRAFTS, MOST_NAMED, proposal_text
 from resources.inspecting.overview import REMEDY, far_days
@@ -65,7 +65,7 @@ def headline(found: Inspection) -> list[tuple[str, str]]:
     totals = found.totals
     lost = sum(item["lines"] for item in found.quarantined)
     figures = [
-        (f"{totals['rows']:,}", plural(totals["rows"], "request")),
+        (f"{totals['requests']:,}", plural(totals["requests"], "request")),
         (f"{totals['days']:,}", f"{plural(totals['days'], 'day')} with traffic"),
         (short(totals["tokens_in"]), "prompt tokens"),
         (short(totals["tokens_out"]), "answer tokens"),
@@ -328,12 +328,16 @@ def _feedback(found: Inspection) -> InspectionTable:
             f"{_share(found.with_feedback['below_zero'], found.sample_rows)} below zero."
         )
     known = FeedbackRules().least
-    given = [item for item in found.feedback if item["name"] not in known]
-    if scales := [item["name"] for item in given if least_good(item["low"], item["high"], item["different"])]:
+    bounds = [
+        (item["name"], bound[0]) for item in found.feedback if item["name"] not in known and (bound := guessed_bound(item))
+    ]
+    if scales := [name for name, rule in bounds if rule == "least"]:
         notes.append(
             f"Each value of {', '.join(scales)} above 0 counts as a thumb up unless `curation.feedback.least` names the "
             "lowest good one; `init` writes a guess."
         )
+    if scales := [name for name, rule in bounds if rule == "most"]:
+        notes.append(f"Less of {', '.join(scales)} is better: it counts for nothing unless `curation.feedback.most` has it.")
     return InspectionTable(
         "Feedback",
         ("name", "records", "mean", "below zero", "about one request", "about several", "about none read"),

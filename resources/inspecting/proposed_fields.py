@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resources.records import FieldMapping, field_mapping, is_moment, json_paths, synonyms
+from resources.records import FieldMapping, field_mapping, is_moment, json_paths, thumb_of
 
 MOST_RECORDS = 100
 _DEEPEST, _MOST_PATHS = 6, 400
@@ -32,6 +32,7 @@ _SAID = re.compile(
     r"result|^text$|said",
     re.I,
 )
+_SAID_BY_A_MODEL = re.compile(r"model|bot|(^|_)ai(_|$)|llm|assistant|generat|draft|suggest|before|old|original|raw", re.I)
 _SYSTEM = re.compile(r"system|preamble|persona", re.I)
 _TIME = re.compile(r"time|date|(^|_)ts$|(^|_)at$|created|start|when|day$", re.I)
 _ID = re.compile(r"(^|[_ ])(id|uuid|guid|rid)$|request_?id|trace_?id|^_id$|[a-z]Id$", re.I)
@@ -63,6 +64,11 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
         found[name] = seen.named(pattern, fits, distinct=name == "id")
     found["id"] = found["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
     found["time"] = found["time"] or seen.shaped(_is_recent)
+    if found.get("prompt") and found.get("answer") and seen.are_versions(found["prompt"], found["answer"]):
+        found["original"], found["correction"] = found.pop("prompt"), found.pop("answer")
+        if _SAID_BY_A_MODEL.search(str(found["correction"][-1])):
+            found["original"], found["correction"] = found["correction"], found["original"]
+        found = {name: path for name, path in found.items() if name not in ("request", "response", "system", "model")}
     found["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
     return _useful({name: json_paths.path_of(path) for name, path in found.items() if path}, records)
 
@@ -71,7 +77,11 @@ def _useful(paths: dict[str, str], records: Sequence[dict[str, Any]]) -> dict[st
     """The fields in the order of the settings, if they read most of the records."""
     asked = any(name in paths for name in ("request", "messages", "prompt"))
     if not asked:
-        paths = {name: paths[name] for name in ("id", "session", "time", "workload", "feedback") if name in paths}
+        paths = {
+            name: paths[name]
+            for name in ("id", "session", "time", "workload", "feedback", "original", "correction")
+            if name in paths
+        }
     try:
         fields = FieldMapping(**paths)
     except ValueError:
@@ -129,6 +139,14 @@ class _Seen:
         }  # a name repeats, a text does not
         longest = sorted(texts, key=lambda path: -texts[path])[:count]
         return [path for path in texts if path in longest and texts[path] >= _LONG]
+
+    def are_versions(self, one: tuple, other: tuple) -> bool:
+        """Whether most texts at two paths share words: an answer and its correction, no question and its answer."""
+        alike = []
+        for texts in zip(self._values[one], self._values[other], strict=False):
+            ours, theirs = ({*text.lower().split()} for text in texts)
+            alike.append(3 * len(ours & theirs) >= max(len(ours), len(theirs)))
+        return sum(alike) * 2 > len(alike)
 
     def _overlaps(self, path: tuple) -> bool:
         return any(path[: len(taken)] == taken or taken[: len(path)] == path for taken in self._taken)
@@ -242,5 +260,5 @@ def _is_uuid(value: Any) -> bool:
 
 def _is_feedback(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in synonyms.THUMBS or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
+        return thumb_of(value) is not None or re.fullmatch(r"-?\d+(\.\d+)?", value.strip()) is not None
     return isinstance(value, bool | int | float)

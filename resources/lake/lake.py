@@ -8,7 +8,8 @@
     <lake>/catalog.duckdb                       views over all of it
     <lake>/.dagster/                            Dagster's own history
 
-`<lake>/lake.json` has the layout version; another version is refused before anything is written.
+`<lake>/lake.json` has the layout version; another version is refused before anything is written. Once ids are
+hashed, it has the fingerprint of their key (resources/reading/erasures.py).
 
 A lake in a bucket (s3://BUCKET/PREFIX) has the same layout there. A machine works in its mirror of it, a local directory:
 `root` is that directory, and `mirror` brings it up to date and publishes what was made (stores/mirror/). Dagster's history
@@ -99,6 +100,16 @@ class LakeLayout:
         """The same, as a person in the current folder would type it."""
         place = self.mirror.place if isinstance(self.mirror, Mirror) else os.path.relpath(self.root)
         return f"--lake {shlex.quote(place)}"
+
+    @property
+    def key_check(self) -> str | None:
+        """Fingerprint of the key that ids of this lake are hashed with; None before the first."""
+        return json.loads((self.root / "lake.json").read_text()).get("key_check")
+
+    def keep_key_check(self, fingerprint: str) -> None:
+        marker = self.root / "lake.json"
+        write_json(marker, {**json.loads(marker.read_text()), "key_check": fingerprint})
+        self.mirror.publish(marker)
 
     def table(self, name: str) -> Path:
         return self.root / "tables" / name

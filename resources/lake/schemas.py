@@ -115,11 +115,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         "request_id",
         "trace_id",
         "session_id",
-        column("name", _TEXT, description="what was rated: thumbs, or a score's name"),
+        column("voter_hash", _TEXT, description="hash of the id of the user who gave it, as user_hash"),
+        column("name", _TEXT, description="what was rated: thumbs, or a score's name; correction: an edit"),
         column("value", _NUMBER, description="the feedback as a number; thumbs are 1 and -1"),
         column("label", _TEXT, description="the feedback as a word"),
         column("source", _TEXT, description="who gave the feedback: a person, a program, a benchmark, as logged"),
-        column("comment", _TEXT, description="the comment text"),
+        column("comment", _TEXT, description="the comment text; of a correction, the corrected answer"),
         "ts",
         "source_uri",
         "source_row",
@@ -127,8 +128,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         column(
             "tie",
             _TEXT,
-            description="id by which it is tied to its interaction: interaction, request, gateway, trace or session; else why "
-            "not: several, unknown, elsewhere (in another workload)",
+            description="id by which it is tied to its interaction: interaction, request, gateway, answer (an edit, by what "
+            "the model said), trace or session; else why not: several, unknown, elsewhere (in another workload)",
         ),
     ),
     "quarantine": _columns(
@@ -151,6 +152,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "messages",
         "tools",
         "completion",
+        column("replaced", _TEXT, description="the answer as logged, where a correction stands in its place; else null"),
         column("status", _TEXT, description="the rule that drops the row, or ok"),
         column("feedback", _NUMBER, description="people's feedback on the answer as one number; below 0 is bad"),
         column("prompt_characters", _COUNT, description="length of the prompt, in characters"),

@@ -11,7 +11,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from resources.reading.batches import staging
     from resources.reading.chats import CHATS, CHATS_SOURCE, chats_of, old_chats, remove_chats, with_chats
-    from resources.reading.erasures import EVERYWHERE, hash_erased, refuse_other_key_of
+    from resources.reading.erasures import EVERYWHERE, hash_erased, keep_key, refuse_other_key
     from resources.reading.ingest_notes import moved_note, notes_on
     from resources.reading.ingestion import IngestReport, ingest, ingesting, observe
     from resources.reading.routing import recognising

@@ -1,11 +1,13 @@
 """Tombstones: the table `erasures`, which keeps erased records from coming back when their sources are read again.
 
+    keep_key(tables)                               # refuse_other_key, and from now on the lake has this process's key
     hash_erased(connection, tables, workloads)     # the table erased_hashes, for anti-joins; False if there are none
     add_tombstones(tables, hashes)                 # of ids by which feedback may name what was erased
 
 A tombstone has no id, only sha256(MILLRACE_USER_HASH_KEY, unit separator, id), as `user_hash` has. kind: user, session,
 interaction, or about (any id that feedback may name: of a request, a trace, a session). With another key
-no tombstone would match, and erased rows would come back unnoticed: hash_erased refuses.
+no tombstone and no user_hash would match: erased rows would come back, and one person would be two. So lake.json has the key's
+fingerprint from the first ingest on, and whoever hashes ids refuses another.
 """
 
 from __future__ import annotations
@@ -16,32 +18,42 @@ from datetime import UTC, datetime
 import duckdb
 import pyarrow as pa
 
-from resources.digests import USER_HASH_KEY, key_check
-from resources.lake import PARTITIONS, SCHEMAS, LakeError, Tables, attach_files, run, workbench
+from resources.digests import USER_HASH_KEY, hash_key, key_check
+from resources.lake import SCHEMAS, LakeError, Tables, run
 
 EVERYWHERE = "*"
 """The workload of tombstones that count in every workload."""
+_WITH_HASHES = ("interactions", "feedback", "retired", "erasures")
 
 
-def refuse_other_key(connection: duckdb.DuckDBPyConnection, tables: Tables) -> None:
-    """Raises LakeError if the attached tombstones were made with another key than this process has."""
-    if run(connection, "reading/erasures/tombstones_of_other_key", key_check=key_check()).fetchall()[0][0]:
+def refuse_other_key(tables: Tables) -> None:
+    """Raises LakeError if ids of the lake were hashed with another key than this process has, or with none."""
+    place, there = tables.lake.place, tables.lake.key_check
+    if there in (None, key_check()) or not any(map(tables.files, _WITH_HASHES)):
+        return
+    if there == key_check(""):
         raise LakeError(
-            f"rows of {tables.lake.place} were erased with another {USER_HASH_KEY} than is set now, so the erased "
-            "records would be read again: set the key that the lake was made with"
+            f"user ids of {place} were hashed without a key, and {USER_HASH_KEY} is set now: unset it, or run the recipe "
+            "into a new lake, which reads the sources again with the key"
         )
+    state = f"another {USER_HASH_KEY} than is set now" if hash_key() else f"a key, and {USER_HASH_KEY} is not set now"
+    raise LakeError(
+        f"user ids of {place} were hashed with {state}: set the key that the lake was made with; where it is lost, run the "
+        "recipe into a new lake"
+    )
 
 
-def refuse_other_key_of(tables: Tables) -> None:
-    """Raises LakeError if any tombstone of the lake was made with another key than this process has."""
-    with workbench() as connection:
-        attach_files(connection, "erasures", SCHEMAS["erasures"], tables.files("erasures"), PARTITIONS["erasures"])
-        refuse_other_key(connection, tables)
+def keep_key(tables: Tables) -> None:
+    """Notes the key of this process as the lake's. Raises LakeError if the lake has hashes of another one."""
+    tables.lake.mirror.pull_file(tables.lake.root / "lake.json")
+    refuse_other_key(tables)
+    if tables.lake.key_check != key_check():
+        tables.lake.keep_key_check(key_check())
 
 
 def hash_erased(connection: duckdb.DuckDBPyConnection, tables: Tables, workloads: Collection[str]) -> bool:
     """Makes the table erased_hashes (workload, kind, sha256); returns whether it has any row. Raises LakeError."""
-    refuse_other_key(connection, tables)
+    refuse_other_key(tables)
     run(connection, "reading/erasures/erased_hashes", workloads=sorted(workloads))
     return bool(run(connection, "reading/erasures/count_erased_hashes").fetchall()[0][0])
 

@@ -44,6 +44,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
             yield f"{source}: {counted(records, 'record')} with two values of {words} (`fields` can name another path)"
     for source, keys in sorted(report.unread_keys.items()):
         yield f"{source}: {unread_text(keys, report.fields.get(source))}"
+    for source, records in sorted(report.without_user.items()):
+        yield (
+            f"{source}: fields names the user at {report.fields[source]['user']}, and none of {counted(records, 'row')} has "
+            "one: `millrace forget --user` cannot find them"
+        )
     records = sum(sum(day.values()) for day in report.ties.values())
     if report.total.feedback and not any(tie in TIES or tie == "several" for day in report.ties.values() for tie in day):
         yield (

@@ -29,6 +29,7 @@ from resources.lake import LakeLayout, Tables, run, workbench
 from resources.launching import relay
 from resources.reading.batches import StagedBatch, Staging, staging
 from resources.reading.commit import ORDER, attach, commit, decide, find_earlier_rows
+from resources.reading.erasures import keep_key
 from resources.reading.pairing import partners_to_reread
 from resources.reading.span_events import ReadApart
 from resources.reading.ties import ties_of
@@ -128,6 +129,8 @@ class IngestReport(BaseModel):
     """Keys of the records that nothing reads, by source."""
     fields: dict[str, dict[str, str]] = Field(default_factory=dict)
     """The `fields` that sources have, by source."""
+    without_user: dict[str, int] = Field(default_factory=dict)
+    """Numbers of rows of objects without any user, of sources whose `fields` names one."""
     clashes: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Numbers of records in which two names of one column contradict each other, by source and by what was read."""
 
@@ -143,6 +146,9 @@ class IngestReport(BaseModel):
             self.loose_ids[source] = (before[0] + ids, before[1] + records)
         for source, records in run(batch.connection, "reading/batch/repeated_ids").fetchall():
             self.repeated_ids[source] = self.repeated_ids.get(source, 0) + records
+        for source, records in run(batch.connection, "reading/batch/rows_without_user").fetchall():
+            if "user" in self.fields.get(source, {}):
+                self.without_user[source] = self.without_user.get(source, 0) + records
         names = run(batch.connection, "reading/batch/workload_names", workload=batch.workload).fetchall()
         for source, name, count in names:
             of_source = self.named.setdefault(source, {})
@@ -205,10 +211,12 @@ def ingest(
 ) -> IngestReport:
     """Reads the objects that are unread in the ledger; with `days`, only objects of these days.
 
-    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects and
-    IngestCountsError where the counts do not add up. A line or an object that cannot be read raises nothing.
+    Rows go to their own day, whatever day their object's key names. Raises SourceError for a source without objects,
+    LakeError for another key, IngestCountsError where the counts do not add up. A line or an object that cannot be read raises
+    nothing.
     """
     with ingesting(tables.lake), Ledger.open(tables, workload) as ledger, staging(workload, sources) as stage:
+        keep_key(tables)
         ingest_run = _IngestRun(tables, ledger, stage)
         report = ingest_run.report
         _, report.moved_objects = _update(ledger, sources, look_for_days=days is not None)

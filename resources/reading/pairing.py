@@ -58,8 +58,8 @@ class Pairing:
         return JoinReport({index: -count for index, count in requests}, partners, {})
 
     def _pages(self) -> Iterator[pa.Table]:
-        begin = 0
-        while page := rows(self._connection, "reading/pairing/page", begin=begin, number=PAIRS_TOGETHER).cast(LINES):
+        begin, number, fielded = 0, PAIRS_TOGETHER, self._extraction.fielded
+        while page := rows(self._connection, "reading/pairing/page", begin=begin, number=number, fielded=fielded).cast(LINES):
             yield page
             begin += PAIRS_TOGETHER
 

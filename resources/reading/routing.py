@@ -102,7 +102,7 @@ class ObjectRouter:
         """The part's records by format."""
         whole = None
         if self._folds and (part.chunks or self._fold):
-            self._fold = self._fold or streams.StreamFold()
+            self._fold = self._fold or streams.StreamFold(self._fields.begins if self._fields else ())
             whole, part = self._fold.add(part)
         if len(part.rows):
             yield from self._others(part)

@@ -24,7 +24,7 @@ from resources.digests import AnswerCache, partition_key, source_digest
 from resources.lake import PARTITIONS, SCHEMAS, Tables, attach_files, run, slice_files, stream, workbench
 from resources.reading.commit import attach
 
-TIES = ("interaction", "request", "gateway", "trace", "session")
+TIES = ("interaction", "request", "gateway", "answer", "trace", "session")
 """Values of `tie` for feedback with exactly one interaction. Any other value says why it has none."""
 
 
@@ -54,7 +54,8 @@ def tie(tables: Tables, workloads: Collection[str]) -> Ties:
         # interactions of all workloads: `tie` says where feedback is about another workload's interaction
         files = tables.files("interactions")
         attach_files(connection, "interactions", SCHEMAS["interactions"], files, PARTITIONS["interactions"])
-        run(connection, "reading/ties/conversations")
+        [by_text] = run(connection, "reading/ties/names_answers").fetchone()
+        run(connection, f"reading/ties/conversations{'_by_text' if by_text else ''}")
         attach_feedback_ids(connection)
         for query in ("ties", "tied"):
             run(connection, f"reading/ties/{query}")

@@ -27,16 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model_ops.chat_apis import finish_reason_of, json_text, mended, responses_api
-from resources.digests import hash_key
+from resources.digests import hash_key, user_of
 from resources.lake import run, sql_text
-from resources.records.field_mapping import MEASURES
+from resources.records.edits import edit_of
+from resources.records.example_prompts import KEYS as EXAMPLE
+from resources.records.example_prompts import prompt_of
+from resources.records.field_mapping import MEASURES, measure_key
 from resources.records.formats import BY_NAME
 from resources.records.formats.format import Format
+from resources.records.json_paths import steps_of
 from resources.records.moments import moment_of
 from resources.records.normal_messages import call_turns, normal_messages
+from resources.records.polarity import label_of, thumb_of
 from resources.records.providers.calls import ENVELOPE, READ, TIMES, call_of
 from resources.records.providers.context_elsewhere import NEEDLES, context_of
 from resources.records.providers.langsmith_runs import KEYS as LANGSMITH
+from resources.records.providers.langsmith_runs import run_of
 from resources.records.providers.litellm_calls import provider_chat_of
 from resources.records.providers.otlp import joined_call_of, model_call_of
 from resources.records.synonyms import BESIDE, BODIES, Reader
@@ -69,6 +75,7 @@ MACROS = (
             "placeholder_in",
             "unread_in",
             "is_weak_id",
+            "user_name",
         )
     ),
     *(
@@ -78,6 +85,8 @@ MACROS = (
             "openai_role",
             "openai_message",
             "openai_messages",
+            "example_prompt",
+            "unpreferred",
             "openai_tools",
             "openai_tool_calls",
             "otlp_call",
@@ -122,20 +131,38 @@ class Extraction:
         self._connection, self._workload, self._workloads = connection, workload, list(workloads)
         self._fields, self._readers = fields, dict[tuple[str, str], Reader]()
         connection.create_function("beside_of", self._beside_of, ["VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR")
+        connection.create_function("user_of", user_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("moment_of", moment_of, ["VARCHAR"], "VARCHAR", null_handling="special")
-        connection.create_function("model_call_of", model_call_of, ["VARCHAR"], "VARCHAR")
-        connection.create_function("joined_call_of", joined_call_of, ["VARCHAR", "VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function(
+            "model_call_of", lambda item, source: model_call_of(item, self._reader(source, "otlp")), ["VARCHAR"] * 2, "VARCHAR"
+        )
+        connection.create_function(
+            "joined_call_of",
+            lambda span, events, source: joined_call_of(span, events, self._reader(source, "otlp")),
+            ["VARCHAR"] * 3,
+            "VARCHAR",
+            null_handling="special",
+        )
         connection.create_function("call_turns", call_turns, ["VARCHAR"], "VARCHAR")
         connection.create_function("chat_of", responses_api.chat_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("prompt_of", prompt_of, ["VARCHAR"], "VARCHAR")
+        connection.create_function("edit_of", edit_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("call_of", call_of, ["VARCHAR", "VARCHAR"], "VARCHAR")
         connection.create_function("provider_chat_of", provider_chat_of, ["VARCHAR"], "VARCHAR")
         connection.create_function("context_of", context_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("finish_reason_of", finish_reason_of, ["VARCHAR"], "VARCHAR", null_handling="special")
+        connection.create_function("thumb_of", thumb_of, ["VARCHAR"], "DOUBLE", null_handling="special")
+        connection.create_function("label_of", label_of, ["VARCHAR"], "VARCHAR", null_handling="special")
         connection.create_function("normal_messages", normal_messages, ["VARCHAR"], "VARCHAR")
         self._attach(LINES.empty_table())  # DuckDB binds a macro that is a table when it is created
         for macro in MACROS:
             run(connection, macro)
         connection.unregister("lines")
+
+    @property
+    def fielded(self) -> list[str]:
+        """The sources with `fields`."""
+        return list(self._fields)
 
     def extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
         """Extracts lines (schema LINES) as records of `form`. Returns the lines that must be read again; they left no row."""
@@ -144,8 +171,8 @@ class Extraction:
     def _extract(self, form: Format, lines: pa.Table, route: Routing) -> list[ReroutedLine]:
         self._attach(lines)
         if form.spans:
-            for query in ("calls", "sides"):
-                run(self._connection, f"reading/formats/{form.name}/{query}")
+            run(self._connection, f"reading/formats/{form.name}/calls", fielded=self.fielded)
+            run(self._connection, f"reading/formats/{form.name}/sides")
         if "interactions" in form.fills:
             self._stage_interactions(form)
         else:
@@ -157,7 +184,7 @@ class Extraction:
         if "interactions" in form.fills:
             run(self._connection, "reading/extraction/quarantine_checked")
         self._count_unread(form)
-        if "feedback" in form.fills or looks_beside(form):
+        if "feedback" in form.fills or looks_beside(form) or self._fields:
             run(self._connection, "reading/feedback/stage_feedback")
             run(self._connection, "reading/feedback/quarantine_feedback")
         rerouted += self._repair_surrogates(form)
@@ -170,8 +197,10 @@ class Extraction:
         for some in in_calls(lines):
             self._attach(some)
             self._stage_interactions(form)
+            self._check_feedback(form)
             run(self._connection, "reading/extraction/quarantine_checked")
             self._count_unread(form)
+            run(self._connection, "reading/feedback/stage_feedback")
             self._connection.unregister("lines")
 
     def extract_joined_spans(self, form: Format, lines: pa.Table) -> None:
@@ -191,21 +220,32 @@ class Extraction:
         self._connection.register("lines", pa.Table.from_batches(_batches(with_last_values(lines)), LINES))
         run(self._connection, "reading/extraction/records")
 
-    def _beside_of(self, raw: str, source: str, form: str) -> str:
+    def _reader(self, source: str, form: str) -> Reader:
         reader = self._readers.get((source, form))
         if reader is None:
             fields = self._fields.get(source, {})
             if form.startswith("fields:"):
-                fields = {name: f"{BESIDE}.{key}" for name, key in MEASURES.items() if name in fields}
+                fields = {name: f"{BESIDE}.{measure_key(name, steps_of(fields[name]))}" for name in MEASURES if name in fields}
             reader = self._readers[source, form] = Reader(keys_read(BY_NAME[form]), fields)
+        return reader
+
+    def _beside_of(self, raw: str, source: str, form: str) -> str:
+        reader = self._reader(source, form)
         try:
             record = json.loads(raw)
-            return json_text(reader.of({**record, "session_id": None} if form == "langsmith" else record))  # it is a project
+            if not looks_beside(BY_NAME[form]):
+                return json_text({"named": reader.named(record)})
+            lines = record.pop(JOINED_LINES, ())
+            if form == "langsmith":
+                record = {**run_of(record), "session_id": None}  # it is a project
+            if form in _LABELLED:
+                record |= {key: None for key in ("label", "kto_tag") if label_of(str(record.get(key))) is not None}
+            return json_text(reader.of(record, *lines))
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
 
     def _look_beside(self, form: Format, looks: bool = True) -> None:
-        fielded = [] if form.name.startswith("fields:") else list(self._fields)
+        fielded = [] if form.name.startswith("fields:") else self.fielded
         run(
             self._connection,
             "reading/extraction/beside",
@@ -233,12 +273,19 @@ class Extraction:
 
     def _check_feedback(self, form: Format) -> None:
         select = f"reading/formats/{form.name}/feedback"
-        self._view("extracted_feedback", select if "feedback" in form.fills else None, form.turns)
-        run(self._connection, "reading/feedback/checked_feedback", workload=self._workload, workloads=self._workloads)
+        labelled = form.name in _LABELLED
+        self._view("extracted_feedback", select if "feedback" in form.fills else None, turns=form.turns, labelled=labelled)
+        run(
+            self._connection,
+            "reading/feedback/checked_feedback",
+            workload=self._workload,
+            workloads=self._workloads,
+            user_hash_key=hash_key(),
+        )
 
-    def _view(self, name: str, select: str | None, turns: bool = False) -> None:
+    def _view(self, name: str, select: str | None, **flags: bool) -> None:
         select = sql_text(select or "reading/feedback/without_feedback")
-        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, turns=turns))
+        self._connection.execute(sql_text(f"reading/extraction/{name}").format(rows=select, **flags))
 
     def _reroute_faulty(self, form: Format, route: Routing) -> list[ReroutedLine]:
         """Removes the records that `form` could not extract and that are of another format, or of none."""
@@ -306,10 +353,12 @@ def _batches(lines: pa.Table) -> list[pa.RecordBatch]:
     ]
 
 
-_APART = frozenset(
-    ("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories", "preferences")
-)
+JOINED_LINES = "joined_lines"
+"""Key under which a record that was joined from two lines has them, as pairing.sql writes it."""
+_APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories"))
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
+_LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
+"""Formats of data sets, whose `label` or `kto_tag` says whether the last answer is wanted (KTO)."""
 _OWN = {
     "stored_completions": frozenset(
         (
@@ -330,9 +379,14 @@ _OWN = {
         )
     ),
     "sglang": frozenset(("obj",)),
-    "messages": frozenset(("parallel_tool_calls",)),
+    "messages": EXAMPLE | {"parallel_tool_calls"},
+    "sharegpt": EXAMPLE,
     "anthropic": frozenset(("request.metadata.user_id",)),
     "langsmith": LANGSMITH,
+    "preferences": EXAMPLE
+    | {"score_chosen", "score_rejected", "chosen_score", "rejected_score", "chosen_rating", "rejected_rating", "status"},
+    "alpaca": EXAMPLE,
+    "prompt_completion": EXAMPLE,
 }
 """What formats read, or know and leave, in other ways than a path in their SQL."""
 _BODY: dict[str, Any] = dict.fromkeys(sorted(BODIES - {"completion_tokens", "prompt_tokens"}))

@@ -25,7 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.records.providers.streams import joined
 from resources.records.streams import CHUNK, is_chunk
-from resources.records.synonyms import BESIDE, measured, words_of
+from resources.records.synonyms import BESIDE, mapped_feedback_name, measured, words_of
 
 ROLES = {
     "human": "user",
@@ -71,6 +71,11 @@ UNREAD = {
 """What stands where a body may stand and is none, by how it begins."""
 
 
+def measure_key(name: str, steps: Steps) -> str:
+    """The key of a measure under BESIDE."""
+    return mapped_feedback_name(steps) if name == "feedback" else MEASURES[name]
+
+
 def _checked(path: str) -> str:
     steps_of(path)
     return path
@@ -106,6 +111,10 @@ class FieldMapping(BaseModel):
     feedback: Path | None = Field(
         None, description="Feedback on the answer: a number, true or false, or a word such as up or dislike. Left out: none"
     )
+    original: Path | None = Field(None, description="Of a source of edits: what the model said. Left out: id says it")
+    correction: Path | None = Field(
+        None, description="Of a source of edits: the answer as a person corrected it. Left out: the source has no edits"
+    )
     provider: Path | None = Field(None, description="Name of the provider. Left out: the record's own")
     status: Path | None = Field(
         None, description="Whether the call failed: an HTTP status, false, or a word such as error. Left out: the record's own"
@@ -129,6 +138,10 @@ class FieldMapping(BaseModel):
             raise ValueError("give one of response and answer: both name the answer")
         if not asked and (self.response or self.answer or self.system or self.tools):
             raise ValueError("the request is missing; give request, messages or prompt")
+        if (self.original and not self.correction) or (self.correction and asked):
+            raise ValueError(
+                "original and correction name an edit of an answer of another source; give both, without a request"
+            )
         if not self.given:
             raise ValueError("nothing can be read; give request and response, or a column such as user or cost")
         if self.prompt and not (self.response or self.answer):
@@ -151,6 +164,15 @@ class FieldMapping(BaseModel):
     @cached_property
     def _steps(self) -> dict[str, Steps]:
         return {name: steps_of(path) for name, path in self.given.items()}
+
+    def without_columns(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The record without the keys that the paths begin with: some formats are known by all their keys."""
+        return {key: value for key, value in record.items() if key not in self.begins}
+
+    @cached_property
+    def begins(self) -> frozenset[str | int]:
+        """The keys that the paths begin with."""
+        return frozenset(steps[0] for steps in self._steps.values())
 
     def mapped(self, record: dict[str, Any]) -> dict[str, Any] | str:
         """The record in a known format's keys; or what it lacks, as the rest of a sentence."""
@@ -198,9 +220,9 @@ class FieldMapping(BaseModel):
         others = dict(record)
         for steps in self._steps.values():
             _without(others, steps)
-        for name, key in MEASURES.items():
+        for name in MEASURES:
             if steps := self._steps.get(name):
-                others[key] = measured(name, steps, value_at(record, steps))
+                others[measure_key(name, steps)] = measured(name, steps, value_at(record, steps))
         return _without_none(others) or None
 
     def _mapped(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +231,7 @@ class FieldMapping(BaseModel):
         if self.adds:
             if self.feedback:
                 told["feedback"] = measured("feedback", self._steps["feedback"], told["feedback"])
-            return self._feedback_alone(told)
+            return self._feedback_alone(told, found)
         told |= {BESIDE: self._others(record), "feedback": None}
         request = self._request(found)
         request.update({name: value for name in ("model", "tools") if (value := self._extra(found, name)) is not None})
@@ -221,14 +243,19 @@ class FieldMapping(BaseModel):
         told |= {key: request.get(key) for key in ("messages", "tools", "model")}
         return _without_none(told | {"id": told.pop("request_id"), "metadata": metadata})
 
-    def _feedback_alone(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _feedback_alone(self, told: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        if self.correction:
+            if not found["correction"]:
+                raise self._missing("correction")
+            return _without_none({**told, "original": found.get("original"), "corrected": found["correction"], "user_id": None})
         if not self.feedback or not (self.id or self.session):
             raise _MissingError("is read by no known format, and fields names no request")
         if told["feedback"] is None:
             raise self._missing("feedback")
         if told["request_id"] is None and told["session_id"] is None:
             raise self._missing("id" if self.id else "session")
-        return _without_none({**told, "value": told["feedback"], "feedback": None, "user_id": None})
+        name = mapped_feedback_name(self._steps["feedback"])
+        return _without_none({**told, "name": name, "value": told["feedback"], "feedback": None})
 
     def _missing(self, name: str, why: str = "") -> _MissingError:
         return _MissingError(f"has {why or 'nothing'} at {getattr(self, name)} (fields: {name})")

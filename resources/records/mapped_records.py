@@ -55,13 +55,10 @@ def wrapped_fields(record: dict, fields: FieldMapping | None = None) -> FieldMap
 
 def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | str:
     """The format that a mapped record is read by, and the record in its keys; or what the record lacks."""
-    if (
-        fields.adds
-        and (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None
-        and ("interactions" in form.fills)
-    ):
-        return form, record
     if fields.adds:
+        form = _recognising(record) or _recognising(fields.without_columns(record))
+        if form is not None and form.fills != ("feedback",):
+            return form, record
         fields = wrapped_fields(record, fields) or fields
     if (logged := fields.as_logged(record)) is not None:
         form = next((form for form in FORMATS.values() if form.recognises(logged)), None)
@@ -71,8 +68,13 @@ def mapped_format(record: dict, fields: FieldMapping) -> tuple[Format, dict] | s
     if isinstance(found, str):
         return found
     found = normalised_record(found)
-    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else FORMATS["feedback"]
+    feedback = FORMATS["edits" if "corrected" in found else "feedback"]
+    kind = PAIRS if "request" in found else CONVERSATIONS if "messages" in found else feedback
     return MAPPED.get(f"fields:{kind.name}", kind), found
+
+
+def _recognising(record: dict) -> Format | None:
+    return next((form for form in FORMATS.values() if form.recognises(record)), None)
 
 
 def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
@@ -86,7 +88,7 @@ def _read(text: str, fields: FieldMapping) -> tuple[Format | None, str]:
             return found[0], text if found[1] is record else json_text(found[1])
         except (ValueError, RecursionError):  # nested too deeply, or numbers that are too long
             return found[0], "0"
-    if (form := next((form for form in FORMATS.values() if form.recognises(record)), None)) is not None:
+    if (form := _recognising(record)) is not None:
         return form, text
     keys = ", ".join(sorted(map(str, record))[:12])[:200]
     return None, f"the record is of no known format and {found}; its keys: {keys}"

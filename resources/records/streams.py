@@ -12,7 +12,7 @@ request (error "stream_cut: ...") with the partial answer, not a quarantined lin
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,9 @@ class StreamFold:
     request and goes to quarantine, and so do requests without an answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Collection[str | int] = ()) -> None:
+        """beside: further keys next to chunks that belong to the whole answer."""
+        self._beside = (*ENVELOPE, *(key for key in beside if key not in CHUNK_KEYS))
         self._streams: dict[str, dict[str, Any]] = {}
         self._requests: dict[str, dict[str, Any]] = {}
         self._seen = 0
@@ -213,7 +215,7 @@ class StreamFold:
         if stream is None:
             stream = {"row": row, "envelope": self._request_of(name), "chunks": [], "ended": set()}
         stream["ended"].update(_place(piece) for piece in pieces if piece.get("finish_reason"))
-        stream["envelope"] = {**stream["envelope"], **{key: chunk[key] for key in ENVELOPE if key in chunk}}
+        stream["envelope"] = {**stream["envelope"], **{key: chunk[key] for key in self._beside if key in chunk}}
         stream["chunks"].append(chunk)
         stream["last"] = self._seen
         self._streams[name] = stream  # the last one in the dict is the one that spoke last
@@ -256,6 +258,7 @@ ENVELOPE = (
     "served_model_digest",
 )
 """Keys that a gateway writes next to a chunk and that belong to the whole answer."""
+CHUNK_KEYS = ("id", "object", "created", "model", "choices", "usage", "error", "response_id")
 
 
 def _written(record: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from resources.records.json_paths import Steps, path_of, steps_of, structure_in, value_at
 from resources.records.moments import is_moment
+from resources.records.polarity import SAID, good_end, plain_word
 
 Path = tuple[str, ...]
 Found = tuple[int, int, Path, Any]
@@ -28,31 +29,6 @@ Found = tuple[int, int, Path, Any]
 BESIDE = "beside"
 """Key under which a record that `fields` maps has what is left of it."""
 
-THUMBS = frozenset(
-    (
-        "up",
-        "thumbs_up",
-        "thumbs-up",
-        "like",
-        "liked",
-        "good",
-        "positive",
-        "👍",
-        "true",
-        "yes",
-        "down",
-        "thumbs_down",
-        "thumbs-down",
-        "dislike",
-        "disliked",
-        "bad",
-        "negative",
-        "👎",
-        "false",
-        "no",
-    )
-)
-"""Words of feedback, as in the statement reading/feedback/checked_feedback."""
 _MS = {
     "ms": 1.0,
     "msec": 1.0,
@@ -73,8 +49,8 @@ _MS = {
 _LEAST_MS, _MOST_MS = 20, 86_400_000
 """A duration without a unit is read as milliseconds from 20 on: below, and up to 1,000 with a fraction, it may be seconds."""
 _SIDES = {
-    "1": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
-    "-1": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown"),
+    "up": ("up", "upvote", "upvoted", "like", "liked", "good", "positive", "thumbsup", "thumbup"),
+    "down": ("down", "downvote", "downvoted", "dislike", "disliked", "bad", "negative", "thumbsdown", "thumbdown"),
 }
 _NOBODY = {"", "null", "none", "nil", "undefined", "n/a", "unknown", "anonymous", "-"}
 
@@ -159,17 +135,18 @@ def _hit(name: str, value: Any) -> bool | None:
 def _feedback(name: str, value: Any) -> str | None:
     """A thumb, a number, or true and false. A flag for one side (thumbs_up) says nothing where it is not true."""
     said = str(value).strip().lower()
-    if (side := _side(name)) and said not in THUMBS - {"true", "yes", "false", "no"}:
+    kind, _ = SAID.get(plain_word(said), ("", 0))
+    if (side := _side(name)) and kind != "side":
         return side if said in ("true", "yes", "1", "1.0") else None
     if isinstance(value, str):
-        value = said
-        return value if value in THUMBS or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", value) else None
+        return said if kind in ("side", "truth") or re.fullmatch(r"[-+]?\d{1,4}(\.\d+)?", said) else None
     return str(value).lower() if isinstance(value, bool | int | float) else None
 
 
 def _side(name: str) -> str | None:
     """The value of a flag that only one side of feedback sets; None for a name of both sides."""
-    return next((value for value, words in reversed(_SIDES.items()) if not {*words}.isdisjoint(name.split("_"))), None)
+    sides = [value for value, words in _SIDES.items() if not {*words}.isdisjoint(name.split("_"))]
+    return sides[0] if len(sides) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -556,12 +533,18 @@ class Reader:
         self._is_read = lru_cache(maxsize=4096)(self._reads)
         self._fields: dict[str, Steps] = {name: steps_of(path) for name, path in (fields or {}).items() if name in FIELDS}
 
-    def of(self, record: dict[str, Any]) -> dict[str, Any]:
-        by_fields = {
-            name: result
+    def named(self, *records: dict[str, Any]) -> dict[str, Any]:
+        """The columns that `fields` names, each from the first record that has it."""
+        return {
+            name: value
+            for record in reversed(records)
             for name, steps in self._fields.items()
-            if (result := measured(name, steps, value_at(record, steps))) is not None
+            if (value := _at(record, name, steps)) is not None
         }
+
+    def of(self, record: dict[str, Any], *parts: dict[str, Any]) -> dict[str, Any]:
+        """parts: the lines that the record was joined from."""
+        by_fields = self.named(*parts, record)
         mapped = {_shown(tuple(map(str, steps))) for steps in self._fields.values()}
         found: dict[str, list[Found]] = {}
         unread: list[tuple[Path, Any]] = []
@@ -585,6 +568,8 @@ class Reader:
         values = {name: result for name, (_, _, _, result) in best.items()} | ({"foreign_cost": True} if is_foreign else {})
         if "feedback" in values:
             values["feedback_name"] = _feedback_name(best["feedback"][2])
+        if "feedback" in by_fields:
+            by_fields["feedback_name"] = mapped_feedback_name(self._fields["feedback"])
         return {
             "named": by_fields,
             "found": values,
@@ -644,6 +629,15 @@ def _feedback_name(path: Path) -> str:
     return "thumbs" if "thumb" in name or "like" in name else name.removeprefix("user_")
 
 
+def mapped_feedback_name(steps: Steps) -> str:
+    """`feedback`, or of a path of which more is not better, such as `evals.hallucination.score`, what it measures."""
+    path = tuple(str(step) for step in steps)
+    while path[1:] and path[-1].lower() in _VALUES:
+        path = path[:-1]
+    name = _name(path)
+    return "feedback" if _side(name) or good_end(name) == 1 else name
+
+
 def measured(name: str, steps: Steps, value: Any) -> Any:
     """The value at a path that `fields` names: of the column's shape, or feedback of any word."""
     path = tuple(str(step) for step in steps)
@@ -656,6 +650,12 @@ def measured(name: str, steps: Steps, value: Any) -> Any:
         if name in ("feedback", "user", "session", "id", "model", "provider", "time", "workload"):
             return str(value).strip() or None
     return told
+
+
+def _at(record: dict[str, Any], name: str, steps: Steps) -> Any:
+    """The column at a path; an attribute of a span has its dots in its name."""
+    value = value_at(record, steps)
+    return measured(name, steps, record.get(".".join(map(str, steps))) if value is None else value)
 
 
 def _name(path: Path) -> str:

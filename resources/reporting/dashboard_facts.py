@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.artefacts import current_manifests
-from resources.curating import RecordCounts
+from resources.curating import FeedbackRules, RecordCounts, attach_graded_feedback, feedback_scales
 from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEntry, EndpointLogError, standing
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from resources.launching import RunRecord, runs, seconds_of_steps
@@ -98,20 +98,20 @@ def facts_of(lake: LakeLayout, workload: str, now: datetime) -> Facts:
         facts.problems.append(str(error))
     facts.releases = list(_releases(lake, facts))[-MOST_RELEASES:]
     curated = current_manifests(lake, workload).get("curated_interactions")
-    _read_tables(Tables(lake), facts, _least_good(curated))
+    _read_tables(Tables(lake), facts, _feedback_rules(curated))
     if curated is not None and "records" in curated.metrics:
         facts.records = RecordCounts.of(curated)
     facts.runs = _runs(lake, facts)
     return facts
 
 
-def _least_good(curated: Manifest | None) -> dict[str, float]:
-    """The lowest good value of feedback by its name, as the recipe had it (curation.feedback.least)."""
-    feedback = curated.config.get("feedback") if curated is not None else None
-    return feedback.get("least", {}) if isinstance(feedback, dict) else {}
+def _feedback_rules(curated: Manifest | None) -> FeedbackRules:
+    """What feedback counts for, as the recipe had it (curation.feedback)."""
+    feedback = (curated.config.get("feedback") if curated is not None else None) or {}
+    return FeedbackRules.model_validate({key: feedback[key] for key in ("least", "most") if key in feedback})
 
 
-def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
+def _read_tables(tables: Tables, facts: Facts, rules: FeedbackRules) -> None:
     workload, release = facts.workload, facts.aliases.champion or ""
     with workbench() as connection:
         days: list[Any] = []
@@ -120,9 +120,8 @@ def _read_tables(tables: Tables, facts: Facts, least: dict[str, float]) -> None:
             days = found[-DAYS:] if name == "interactions" else days
             attach_slice(connection, tables, name, workload, [day for day in found if not days or day >= days[0]])
         facts.traffic = rows(connection, "reporting/traffic_by_day", chats=RATED).to_pylist()
-        facts.feedback = rows(
-            connection, "reporting/feedback_by_day", names=list(least), least=list(least.values())
-        ).to_pylist()
+        attach_graded_feedback(connection, feedback_scales(tables, workload, rules))
+        facts.feedback = rows(connection, "reporting/feedback_by_day").to_pylist()
         facts.judged = rows(connection, "reporting/judged_by_day").to_pylist()
         for name in ("serving_metrics", "drift"):
             attach_slice(connection, tables, name, workload)

@@ -1,10 +1,15 @@
 -- name: feedback
--- Feedback with the user of the interaction that it is about.
+-- Feedback with the user of the interaction that it is about. A record that names no workload is in `feedback_records` for each;
+-- here it is once where its id is known.
 create view feedback as
 select feedback_records.*, interactions.user_hash
 from feedback_records
 left join interactions
     on interactions.workload = feedback_records.workload and interactions.interaction_id = feedback_records.interaction_id
+where tie is distinct from 'elsewhere'
+    or (feedback_records.source_uri, feedback_records.source_row) not in (
+        select (source_uri, source_row) from feedback_records where tie not in ('elsewhere', 'unknown')
+    )
 
 -- name: acceptance_by_shape
 -- Served acceptance by day, release and prompt shape: of requests whose server reported their drafts (vLLM with

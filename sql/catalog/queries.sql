@@ -89,12 +89,12 @@ from ({query}) limit $rows
 select json_serialize_sql($text::varchar) as tree
 
 -- name: traffic_by_day
--- Requests of each workload and day, those that failed, tokens, users. Without answers of `millrace chat` ($chats).
+-- Requests of each workload and day, those that failed, tokens, users. Without answers of `millrace chat` ($chats) and pairs of data sets.
 select
     workload, dt, count(*) as requests, count(*) filter (where status <> 'success') as failed,
     sum(prompt_tokens) as prompt_tokens, sum(completion_tokens) as answer_tokens, count(distinct user_hash) as users
 from interactions
-where source is distinct from $chats
+where source is distinct from $chats and source_format is distinct from 'preferences'
 group by all
 order by all
 

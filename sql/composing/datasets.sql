@@ -247,7 +247,8 @@ group by row_id
 
 -- name: unwanted_rows
 -- Rows of traffic for training that a named dataset does not ask for, each by the first bound that it misses. A row without a
--- score misses a bound on it. Held-out rows and seeds stay.
+-- score misses a bound on it. Held-out rows and seeds stay, but rated answers of `millrace chat` ($chats) are held out where there is
+-- nothing else: they are not what users ask.
 create or replace temp table unwanted_rows as
 with missed as (
     select
@@ -268,6 +269,12 @@ with missed as (
 select row_id, rule
 from missed
 where rule is not null
+union all
+select row_id, 'rated_chat'
+from assigned_splits
+where source = $chats and split in (
+    select split from assigned_splits where split <> 'train' and source is distinct from $chats
+)
 
 -- name: dropped_rows
 -- One reason for each row that the dataset leaves out before sampling, by the first rule that applies. kept_id: the row that the

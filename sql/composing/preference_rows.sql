@@ -37,7 +37,7 @@ with placed as (
 select
     'answer:' || left(md5(reason || rendered || said), 24) as row_id, 'interaction' as origin, source, session_id,
     $workload as workload, ts, messages as prompt, tools, request,
-    '[' || answer_message(cast(completion as json), reasoning)::varchar || ']' as answer, desirable, value,
+    '[' || answer_message(cast(coalesce(replaced, completion) as json), reasoning)::varchar || ']' as answer, desirable, value,
     list_transform(
         list_filter(behind, lambda each: each.place = placed.place), lambda each: each.interaction_id
     ) as interaction_ids, sha256(messages || chr(1) || answer) as content_sha256, ['test', 'validation', 'train'][place] as split, weight,

@@ -84,7 +84,7 @@ create or replace temp macro is_masked(text, answer) as
 -- name: pairs
 -- Candidates with their texts, those of a teacher too: a kept and a rejected answer (reason $taught), and a kept answer beside the
 -- logged one (strong). rule: why a pair is left out, by the first rule that applies. placeholders: edited texts that stand for the
--- answers to three last messages or more, since two may well have the same right answer, and to more than the log answers with the
+-- answers to three last messages or more (is_repeated: as a client repeats them, and nobody sent them as an edit), since two may well have the same right answer, and to more than the log answers with the
 -- text: a label is no placeholder.
 create or replace temp table pairs as
 with placeholders as (
@@ -111,10 +111,11 @@ logged as (
         )) as behind,
         worse.source, worse.session_id, worse.ts, worse.language, worse.messages as prompt, worse.tools, worse.request,
         case
-            when edit is null then answer_message(cast(better.completion as json), better.reasoning)
+            when edit is null then answer_message(cast(coalesce(better.replaced, better.completion) as json), better.reasoning)
             else answer_message(edit, worse.reasoning)
         end as chosen,
-        answer_message(cast(worse.completion as json), worse.reasoning) as rejected,
+        answer_message(cast(coalesce(worse.replaced, worse.completion) as json), worse.reasoning) as rejected,
+        reason = 'edited' and rejected_answer.corrected is distinct from chosen_said as is_repeated,
         chosen_value.value as chosen_feedback, rejected_value.value as rejected_feedback,
         chosen_rendered <> candidates.rendered as prompts_differ, coalesce(chosen_answer.is_low_quality, false) as is_low_quality,
         exists (
@@ -177,11 +178,11 @@ select
             starts_with(longer, shorter) and not regexp_matches(longer[length(shorter) + 1:], '^([\p{L}\p{N}]|[.,:/-]\p{N})')
             or list_has_all(chosen_sentences, rejected_sentences) or list_has_all(rejected_sentences, chosen_sentences)
             -- a client that repeats a part of an answer did not edit it
-            or reason = 'edited' and contains(longer, shorter)
+            or is_repeated and contains(longer, shorter)
         ) then 'only_length'
-        when reason = 'edited' and chosen_said in (select chosen_said from placeholders) then 'placeholder'
-        when reason = 'edited' and is_cut(chosen_text, rejected_text) then 'only_cut'
-        when reason = 'edited' and is_masked(chosen_text, rejected_text) then 'only_masked'
+        when is_repeated and chosen_said in (select chosen_said from placeholders) then 'placeholder'
+        when is_repeated and is_cut(chosen_text, rejected_text) then 'only_cut'
+        when is_repeated and is_masked(chosen_text, rejected_text) then 'only_masked'
         when refused_in_words(chosen_text) and chosen_beside = '' then 'chosen_refuses'
         when refused_in_words(rejected_text) and rejected_beside = '' then 'rejected_refuses'
         when is_low_quality then 'chosen_low_quality'

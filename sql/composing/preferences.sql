@@ -11,13 +11,15 @@ group by cleaned_interactions.session_id
 
 -- name: answered
 -- Cleaned answers as hashes, without rows that hold evaluation items. prompt, answer: as clients repeat them, without case and
--- spacing. rendered, said: as a chat template shows them. record: the log line. place: of the split, 1 is the most protected.
+-- spacing. rendered, said: as a chat template shows them. corrected: the answer that a person's edit puts in its place. record: the log line. place: of the split, 1 is the most protected.
 -- propensity: 1 / the share of sessions that the gateway kept, at most $propensity_clip (null: 1).
 create or replace temp table answered as
 with conversations_read as (
     select
         interaction_id, session_id, ts, tools, request, contains(completion, '"tool_calls"') as has_calls,
-        conversation_with_identities(messages, completion) as conversation
+        -- a corrected answer counts as it was logged
+        conversation_with_identities(messages, coalesce(replaced, completion)) as conversation,
+        conversation_with_identities('[]', nullif(completion, if(replaced is null, completion, null)))[1].identity as corrected
     from cleaned_interactions
     where status = 'ok' and try(json_type(completion)) = 'OBJECT'
         and interaction_id not in (select interaction_id from contaminated)
@@ -30,7 +32,7 @@ kept_shares as (
 )
 select
     interaction_id, session_id, conversations_read.ts, coalesce(user_hash, session_id) as voter, record, is_compared,
-    has_calls, list_position(['test', 'validation', 'train'], split) as place,
+    has_calls, corrected, list_position(['test', 'validation', 'train'], split) as place,
     md5(
         array_to_string(list_transform(conversation[1:-2], lambda message: message.identity), ' ') || chr(1) || coalesce(tools, '')
     ) as prompt,
@@ -81,9 +83,9 @@ group by all
 -- name: reactions
 -- Answers with the user's next message, for a judge: at most $max_rows, drawn by hash. Their conversation ends with the reaction.
 select
-    interaction_id, completion,
+    interaction_id, coalesce(replaced, completion) as completion,
     cast(to_json(list_concat(
-        list_append(cast(messages as json[]), json_merge_patch(completion, '{"role": "assistant"}')), [reaction]
+        list_append(cast(messages as json[]), json_merge_patch(coalesce(replaced, completion), '{"role": "assistant"}')), [reaction]
     )) as varchar) as messages
 from answered
 join repeated_answers on repeated_answers.session_id = answered.session_id and repeated_answers.prompt = answered.prompt
@@ -100,11 +102,10 @@ order by md5(interaction_id)
 create or replace temp table votes as
 with matched as (
     select
-        interaction_ids.interaction_id, id_rank, named_id, name, feedback_by_id.source as given_by, ts,
+        interaction_ids.interaction_id, id_rank, named_id, name, graded_feedback.source as given_by, ts,
         min(id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
-    join feedback_by_id using (id_rank, named_id)
-    where value is not null and not isnan(value)
+    join graded_feedback using (id_rank, named_id)
 ),
 named as (
     select id_rank, named_id, count(distinct interaction_id) as answers
@@ -228,7 +229,7 @@ judged as (
     select rendered, said, max(quality) as quality, arg_max(interaction_id, (ts, interaction_id)) as interaction_id
     from answered
     join scores using (interaction_id)
-    where quality is not null
+    where quality is not null and corrected is null
     group by rendered, said
 ),
 together as (
@@ -258,6 +259,14 @@ together as (
     from accepted
     where last_one is null and trim(coalesce(text, '')) <> '' and not has_calls and not contains(message::varchar, '"tool_calls"')
     group by rendered, said, went_on
+    union all
+    select
+        'edited', rendered, said, corrected, max(interaction_id), null, rendered, arg_max(completion::json, interaction_id),
+        list(struct_pack(interaction_id, voter, ts, place, propensity) order by interaction_id), null
+    from answered
+    join (select interaction_id, completion from cleaned_interactions where replaced is not null) as edits using (interaction_id)
+    where corrected is not null and not has_calls
+    group by rendered, said, corrected
     union all
     select
         'graded', rendered, arg_min(said, (quality, interaction_id)) as worst, arg_max(said, (quality, interaction_id)),

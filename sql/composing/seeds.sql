@@ -88,7 +88,10 @@ with ranked as (
 rejected as (
     select distinct interaction_id
     from staged_feedback
-    where extra and name = 'preference' and value < 0
+    where extra and (
+        (name = 'preference' and value < 0)
+        or (name = 'label' and value = 0 and not exists (select 1 from staged_feedback where name = 'label' and value > 1))
+    )
 ),
 
 found as (

@@ -37,6 +37,25 @@ anti join (select interaction_id from interactions where emptied is not null) as
 where row_feedback.value is distinct from cleaned_interactions.feedback
 order by dt
 
+-- name: corrections
+-- People's corrections of answers: of several of one answer the newest. mark: a number of the text.
+create or replace temp table corrections as
+select
+    interaction_id, arg_max(comment, (ts, source_uri, source_row)) as correction,
+    (md5_number(correction) % 9007199254740992)::double as mark
+from feedback
+where name = 'correction' and label = 'corrected' and comment is not null and interaction_id is not null
+group by interaction_id
+
+-- name: days_with_changed_corrections
+-- Days with rows whose correction came, changed or went since they were cleaned.
+select distinct dt
+from cleaned_interactions
+left join corrections using (interaction_id)
+anti join (select interaction_id from interactions where emptied is not null) as emptied using (interaction_id)
+where mark is distinct from cleaned_interactions.quality['correction']
+order by dt
+
 -- name: days_with_changed_chains
 -- Days with rows that would now begin with another number of earlier messages than when they were cleaned.
 select distinct chains.dt
@@ -183,10 +202,32 @@ with whole as (
             params ->> '$.context.elsewhere',
             case when earlier is null and (params ->> '$.context.previous_response_id') is not null then 'previous_response_id' end
         ) as context,
-        len(earlier) as earlier_turns
+        len(earlier) as earlier_turns,
+        mark,
+        correction,
+        correction is not null and coalesce(status, '') not in ('prompt', 'text', 'tokens')
+            and one_spacing(one_line(correction)) <> coalesce(one_spacing(one_line(try(completion ->> '$.content'))), '') as is_corrected
     from interactions
     left join chains using (interaction_id)
+    left join corrections using (interaction_id)
     where emptied is null
+),
+
+-- a correction stands in place of the answer; later requests repeat the answer as it was
+corrected as (
+    select
+        * exclude (correction, is_corrected) replace (
+            case
+                when is_corrected then cast(json_merge_patch(
+                    coalesce(completion, '{}'), json_object('role', 'assistant', 'content', correction, 'refusal', null)
+                ) as varchar)
+                else completion
+            end as completion,
+            case when is_corrected is distinct from true then reasoning end as reasoning,
+            case when is_corrected and finish_reason is distinct from 'tool_calls' then 'stop' else finish_reason end as finish_reason
+        ),
+        case when is_corrected then completion end as replaced
+    from whole
 ),
 
 placed as (
@@ -197,7 +238,7 @@ placed as (
                 else coalesce(beginning(client, messages), 'alone:' || interaction_id)
             end as session_id
         )
-    from whole
+    from corrected
 )
 select * exclude (prompt_token_ids, completion_token_ids, params, emptied), request_of(params) as request
 from placed
@@ -211,10 +252,11 @@ create or replace temp view conversations as select * from arrived
 -- Rows with personal data replaced.
 create or replace temp view cleaned as
 select
-    arrived.* exclude (messages, tools, completion, reasoning, request),
+    arrived.* exclude (messages, tools, completion, replaced, reasoning, request),
     coalesce(redactions.messages, arrived.messages) as messages,
     coalesce(redactions.tools, arrived.tools) as tools,
     coalesce(redactions.completion, arrived.completion) as completion,
+    coalesce(redactions.replaced, arrived.replaced) as replaced,
     coalesce(redactions.reasoning, arrived.reasoning) as reasoning,
     coalesce(redactions.request, arrived.request) as request,
     coalesce(redactions.pii, cast(map {} as map(varchar, integer))) as pii
@@ -305,7 +347,7 @@ group by interaction_id
 -- The cleaned rows: one per interaction, with its status (the rule that drops it, or ok) and its measures.
 select
     cleaned.workload, cleaned.dt, cleaned.interaction_id, cleaned.content_sha256, cleaned.session_id, cleaned.ts, cleaned.source,
-    cleaned.messages, cleaned.tools, cleaned.completion, cleaned.reasoning, cleaned.request,
+    cleaned.messages, cleaned.tools, cleaned.completion, cleaned.replaced, cleaned.reasoning, cleaned.request,
     coalesce(broken_rules.rule, 'ok') as status,
     row_feedback.value as feedback,
     coalesce(prompt_characters, 0) as prompt_characters,
@@ -316,6 +358,7 @@ select
         [
             {k: 'answer_words', v: measured.answer_words::double},
             {k: 'answer_to_prompt', v: if(prompt_characters > 0, completion_characters / prompt_characters, null)},
+            {k: 'correction', v: cleaned.mark},
             {k: 'earlier_turns', v: cleaned.earlier_turns::double},
             {k: 'calls_without_tools', v: if(coalesce(try(json_array_length(cleaned.tools)), 0) = 0, nullif(
                 coalesce(try(json_array_length(cleaned.completion, '$.tool_calls')), 0)
@@ -355,14 +398,14 @@ order by session_id, ts, cleaned.interaction_id
 
 -- name: pii_columns
 -- The columns that are searched for personal data.
-select interaction_id, messages, tools, completion, reasoning, request from conversations
+select interaction_id, messages, tools, completion, replaced, reasoning, request from conversations
 
 -- name: pii_candidates
 -- Rows that may contain personal data, in the order in which their session's placeholders are numbered, and the columns in
 -- which it may be.
 select
-    interaction_id, session_id, dt, messages, tools, completion, reasoning, request, searched_messages, searched_tools,
-    searched_completion, searched_reasoning, searched_request
+    interaction_id, session_id, dt, messages, tools, completion, replaced, reasoning, request, searched_messages, searched_tools,
+    searched_completion, searched_replaced, searched_reasoning, searched_request
 from conversations
 inner join suspects using (interaction_id)
 order by session_id, dt, ts, interaction_id
@@ -399,45 +442,76 @@ select
 from spread
 
 -- name: feedback_by_name
--- Feedback by name: records, mean, least, largest and different values, how many are below zero, how many are tied to an
--- interaction.
+-- Feedback by name: records, mean, least and largest number (`up` and `true` are none), whether all numbers are 0 or 1, how many
+-- records are below zero, how many are tied to an interaction.
+with known as (
+    select
+        feedback.*,
+        not isnan(value) and (abs(value) <> 1 or coalesce(kind, 'nothing') = 'nothing') as is_number
+    from feedback
+    left join feedback_words on word = regexp_replace(lower(trim(label)), '[\s_-]+', '_', 'g')
+    where tie is distinct from 'elsewhere'
+)
 select
-    name, count(*) as records, avg(value) as mean, min(value) filter (not isnan(value)) as low,
-    max(value) filter (not isnan(value)) as high, count(distinct value) as different, count(*) filter (value < 0) as below_zero,
+    name, count(*) as records, avg(value) as mean, min(value) filter (is_number) as low, max(value) filter (is_number) as high,
+    coalesce(bool_and(value in (0, 1)) filter (is_number), false) as is_flag, count(*) filter (value < 0) as below_zero,
     count(*) filter (interaction_id is not null) as tied, count(*) filter (tie = 'several') as several
-from feedback
+from known
 group by name
 order by records desc, name
+
+-- name: graded_feedback
+-- The last vote of each name on each id, without those that were taken back. grade: the value by its scale (feedback_scales) or its
+-- word (feedback_words), good above 0, bad below. Values of a name that does not say which end is good have none.
+create or replace temp view graded_feedback as
+with known as (
+    select
+        feedback_by_id.*, least, kind, side, coalesce(end_of_good, 1) as end_of_good,
+        case
+            when isnan(value) then null
+            when value < least then value - least
+            when least is not null then greatest(value, value - least)
+            when value > most then most - value
+            when most is not null then 1 + most - value
+            when coalesce(end_of_good, 1) = 1 then value
+        end as bounded
+    from feedback_by_id
+    left join feedback_scales using (name)
+    left join feedback_words on word = regexp_replace(lower(trim(label)), '[\s_-]+', '_', 'g')
+    where tie is distinct from 'elsewhere'
+),
+graded as (
+    select
+        * exclude (least, kind, side, end_of_good, bounded),
+        case
+            when kind = 'nothing' and coalesce(value, 0) = 0 then null
+            when kind = 'truth' and (abs(value) = 1 or bounded is null) then nullif(end_of_good, 0) * side
+            when kind = 'side' and (abs(value) = 1 or coalesce(bounded * side, 0) <= 0) then side
+            else bounded
+        end as grade,
+        coalesce(kind = 'nothing' and coalesce(value, 0) = 0, false) as is_taken_back
+    from known
+)
+select * exclude (is_taken_back)
+from graded
+where grade is not null or is_taken_back
+qualify grade is not null
+    and row_number() over (partition by name, id_rank, named_id order by ts desc, source_uri desc, source_row desc, grade) = 1
 
 -- name: row_feedback
 -- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row
 -- takes only the most specific records. Of several records with one name the newest counts (a person may change a thumb);
--- across names the lowest: one complaint is enough. Below the least good value of its name, a value counts as below zero.
+-- across names the lowest: one complaint is enough.
 create or replace temp table row_feedback as
-with bounded as (
-    select *, map(cast($names as varchar[]), cast($least as double[]))[name] as least
-    from feedback_by_id
-    where value is not null and not isnan(value)
-),
-valued as (
+with matched as (
     select
-        name, ts, id_rank, named_id,
-        case
-            when least is null then value
-            when value < least then value - least
-            else greatest(value, value - least)
-        end as value
-    from bounded
-),
-matched as (
-    select
-        interaction_ids.interaction_id, valued.name, valued.value, valued.ts, interaction_ids.id_rank,
+        interaction_ids.interaction_id, name, grade, ts, interaction_ids.id_rank,
         min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
-    join valued using (id_rank, named_id)
+    join graded_feedback using (id_rank, named_id)
 ),
 newest as (
-    select interaction_id, name, arg_max(value, (ts, -value)) as value
+    select interaction_id, name, arg_max(grade, (ts, -grade)) as value
     from matched
     where id_rank = best_rank
     group by interaction_id, name

@@ -3,7 +3,7 @@
 create or replace temp table cleaned_rows as
 select
     interaction_id, workload, dt, ts, session_id, status, feedback, prompt_characters, completion_characters, content_sha256,
-    normalised_sha256, signature
+    normalised_sha256, signature, replaced is not null as is_corrected
 from cleaned_interactions
 
 -- name: logged_rows
@@ -54,7 +54,8 @@ create or replace temp table candidates as
 with with_feedback as (
     select
         rows.*,
-        coalesce(row_feedback.value, rows.feedback) as feedback_value, scores.quality as judged_quality, scores.difficulty
+        -- what people said of the answer as it was says nothing of its correction
+        case when not is_corrected then coalesce(row_feedback.value, rows.feedback) end as feedback_value, scores.quality as judged_quality, scores.difficulty
     from cleaned_rows as rows
     left join row_feedback using (interaction_id)
     left join scores using (interaction_id)
@@ -153,7 +154,7 @@ select
         end as token_ids,
     case when logged_rows.status = 'tokens' then
         labels_of(logged_tokens.prompt_token_ids, logged_tokens.completion_token_ids, logged_tokens.params) end as labels,
-    coalesce(logged_rows.finish_reason in ('length', 'max_tokens'), false) as was_cut,
+    coalesce(logged_rows.finish_reason in ('length', 'max_tokens'), false) and not known.is_corrected as was_cut,
     texts.language, known.signature
 from decided
 join cleaned_rows as known using (interaction_id)

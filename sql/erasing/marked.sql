@@ -23,6 +23,7 @@ select
             or trace_id is not null and sha256(concat($user_hash_key, chr(31), trace_id)) in (select sha256 from tombstones)
             or session_id is not null and sha256(concat($user_hash_key, chr(31), session_id)) in (select sha256 from tombstones)
             then 'erased'
+        when voter_hash in (select sha256 from asked where kind = 'user') then 'erased'
         when (workload, source_uri) in (select (workload, uri) from asked_objects) then 'erased'
     end as change
 from feedback
@@ -113,6 +114,7 @@ named as (
     select distinct workload, source_uri, source_row, true as is_named
     from words
     where sha256(concat($user_hash_key, chr(31), word)) in (select sha256 from erased_hashes)
+        or sha256(concat($user_hash_key, chr(31), user_name(word))) in (select sha256 from erased_hashes)
     union
     select workload, source_uri, source_row, true
     from quarantine

@@ -44,7 +44,7 @@ create or replace temp table staged (
 -- Feedback of one batch, ready for the table.
 create or replace temp table staged_feedback (
     object integer, row bigint, part integer, extra boolean, copied boolean, workload varchar, dt date, interaction_id varchar,
-    request_id varchar, trace_id varchar, session_id varchar, name varchar, value double, label varchar,
+    request_id varchar, trace_id varchar, session_id varchar, voter_hash varchar, name varchar, value double, label varchar,
     source varchar, comment varchar, ts timestamptz, source_uri varchar, source_row bigint
 )
 
@@ -67,7 +67,7 @@ create or replace temp table no_interactions (
 -- The columns that a format's section `feedback` may fill. about_part: the part of the same record that the feedback is about.
 create or replace temp table no_feedback (
     object integer, row bigint, part integer, extra boolean, about_part integer,
-    request_id varchar, trace_id varchar, session_id varchar, interaction_id varchar, workload_name varchar,
+    request_id varchar, trace_id varchar, session_id varchar, user_id varchar, interaction_id varchar, workload_name varchar,
     name varchar, written_value varchar, label varchar, source varchar, comment varchar, written_ts varchar
 )
 
@@ -190,6 +190,13 @@ from row_decisions
 inner join batch using (object)
 where fresh and not kept and rule = 'repeated_id'
 group by batch.source
+
+-- name: rows_without_user
+-- Sources none of whose rows in the batch has a user, and the number of rows.
+select source, count(*) as rows
+from staged
+group by source
+having count(user_hash) = 0
 
 -- name: workload_names
 -- Rows that the batch adds to a workload, by their source and the workload that their records name.

@@ -1,9 +1,3 @@
--- name: tombstones_of_other_key
--- Number of tombstones that were made with another key than this one.
-select count(*) as tombstones
-from erasures
-where key_check is not null and key_check <> $key_check
-
 -- name: erased_hashes
 -- Hashes of erased data for each workload of an ingest; a tombstone of workload * counts in every workload.
 create or replace temp table erased_hashes as
@@ -68,6 +62,10 @@ hashed as (
 select object, row, part from hashed
 semi join erased_hashes on erased_hashes.workload = hashed.workload and sha256 = keyed
 union
+select object, row, part from staged_feedback
+semi join erased_hashes
+    on erased_hashes.workload = staged_feedback.workload and kind = 'user' and sha256 = staged_feedback.voter_hash
+union
 select object, row, part from named
 semi join newly_erased_ids using (id)
 union
@@ -93,7 +91,9 @@ from (
             where raw is not null
         ) as texts
     ) as words
-    join erased_hashes on erased_hashes.workload = $workload and sha256 = sha256(concat($user_hash_key, chr(31), word))
+    join erased_hashes on erased_hashes.workload = $workload and sha256 in (
+        sha256(concat($user_hash_key, chr(31), word)), sha256(concat($user_hash_key, chr(31), user_name(word)))
+    )
 ) as named
 where quarantined.object = named.object and quarantined.row = named.row
 

@@ -63,7 +63,7 @@ with looked as (
             '{
                 "named": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "model": "VARCHAR",
                           "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE", "prompt_tokens": "BIGINT",
-                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR",
+                          "completion_tokens": "BIGINT", "status": "VARCHAR", "feedback": "VARCHAR", "feedback_name": "VARCHAR",
                           "workload": "VARCHAR"},
                 "found": {"user": "VARCHAR", "session": "VARCHAR", "time": "VARCHAR", "id": "VARCHAR", "trace": "VARCHAR",
                           "model": "VARCHAR", "provider": "VARCHAR", "latency": "DOUBLE", "ttft": "DOUBLE", "cost": "DOUBLE",
@@ -75,8 +75,8 @@ with looked as (
         ) as told
     from records
     inner join batch using (object)
-    where $looks and (
-        list_contains($fielded, batch.source) or not list_has_all($read, try(json_keys(records.raw)))
+    where list_contains($fielded, batch.source) or $looks and (
+        not list_has_all($read, try(json_keys(records.raw)))
         or contains(records.raw, '"metadata"') and not coalesce(
             list_has_all(
                 $read, [concat('request.metadata.', key) for key in nullif(try(json_keys(records.raw, '$.request.metadata')), [])]
@@ -123,8 +123,8 @@ shaped as (
                 beside.named.time, case when moment(extracted.written_ts) is not null then extracted.written_ts end,
                 beside.found.time, extracted.written_ts
             ) as written_ts,
-            coalesce(beside.named.user, nullif(extracted.user_id, ''), beside.found.user) as user_id,
-            coalesce(beside.named.session, nullif(extracted.session_id, ''), beside.found.session) as session_id,
+            user_name(coalesce(beside.named.user, nullif(extracted.user_id, ''), beside.found.user)) as user_id,
+            nullif(trim(coalesce(beside.named.session, nullif(extracted.session_id, ''), beside.found.session)), '') as session_id,
             coalesce(beside.named.model, extracted.model, beside.found.model) as model,
             coalesce(beside.named.provider, extracted.provider, beside.found.provider) as provider,
             coalesce(beside.named.latency, extracted.latency_ms, beside.found.latency) as latency_ms,
@@ -139,6 +139,7 @@ shaped as (
             coalesce(extracted.reasoning_tokens, beside.found.reasoning_tokens) as reasoning_tokens,
             coalesce(extracted.cache_hit, beside.found.cache_hit) as cache_hit,
             case
+                when beside.named.status = 'failure' then 'failure'
                 -- of a word such as failed beside a whole answer, nobody knows what failed
                 when extracted.status = 'success' and beside.found.status = 'failure' and beside.named.status is null
                     and finish_reason_of(extracted.finish_reason) in ('stop', 'tool_calls') then 'success'
@@ -338,17 +339,49 @@ from tested
 -- Feedback as a format's select reads it; columns that it does not name are null. extra: the feedback came inside an
 -- interaction's record and is not a record of its own.
 -- Where the format's select has none, feedback beside what the format reads is about the answer, or all answers of a conversation.
--- placeholders: rows, turns
+-- labelled: a data set's `label` or `kto_tag` is feedback on the last answer. A number may be a thumb or a class: the numbers of all
+-- records tell (graded_feedback), so it has another name.
+-- placeholders: rows, turns, labelled
 create or replace temp view extracted_feedback as
-with own as ({rows})
+with labels as (
+    select
+        object, row, label_of(coalesce(raw ->> '$.kto_tag', raw ->> '$.label')) as written_value,
+        openai_messages(coalesce(raw -> '$.messages', raw -> '$.conversations', raw -> '$.conversation'), 'user')[-1] as last_message
+    from records
+    where {labelled} and regexp_matches(raw, '"(label|kto_tag)"\s*:')
+),
 
-select * from no_feedback
-union all by name
-select * from own
+own as (
+    select * from no_feedback
+    union all by name
+    ({rows})
+    union all by name
+    select
+        object, row, staged.part, true as extra, staged.part as about_part,
+        if(try_cast(written_value as double) is null, 'preference', 'label') as name, written_value, 'label' as source
+    from labels
+    inner join staged using (object, row)
+    where written_value is not null and staged.completion is not null and staged.error_code is null
+        and coalesce(last_message ->> '$.role', 'assistant') = 'assistant'
+        and coalesce(last_message ->> '$.weight', '1') not in ('0', '0.0')
+    qualify staged.part = max(staged.part) over (partition by object, row)
+)
+
+select
+    own.* replace (
+        case when extra then own.request_id else coalesce(named.id, own.request_id) end as request_id,
+        case when extra and own.session_id is null then null else trim(coalesce(named.session, own.session_id)) end as session_id,
+        case when extra then own.written_value else coalesce(named.feedback, own.written_value) end as written_value,
+        coalesce(named.user, own.user_id) as user_id,
+        coalesce(named.workload, own.workload_name) as workload_name,
+        coalesce(named.time, own.written_ts) as written_ts
+    )
+from own
+left join beside on beside.object = own.object and beside.row = own.row
 union all by name
 select
     beside.object, beside.row, staged.part, true as extra, staged.part as about_part,
-    case when beside.named.feedback is not null then 'feedback' else beside.found.feedback_name end as name,
+    case when beside.named.feedback is not null then beside.named.feedback_name else beside.found.feedback_name end as name,
     coalesce(beside.named.feedback, beside.found.feedback) as written_value,
     'log' as source
 from beside
@@ -356,7 +389,10 @@ inner join staged using (object, row)
 where coalesce(beside.named.feedback, beside.found.feedback) is not null
     and staged.error_code is null
     and (staged.part = 0 or {turns})
-    and not exists (select 1 from own where own.object = beside.object and own.row = beside.row)
+    and (
+        beside.named.feedback is not null
+        or not exists (select 1 from own where own.object = beside.object and own.row = beside.row)
+    )
 
 -- name: faulty_records
 -- Records that their format could not extract.

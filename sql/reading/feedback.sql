@@ -2,7 +2,7 @@
 -- Feedback that passed the checks.
 insert into staged_feedback by name
 select
-    object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, name,
+    object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, voter_hash, name,
     value, label, source, comment, ts, uri as source_uri, row as source_row
 from checked_feedback
 where error_code is null
@@ -28,18 +28,16 @@ with valued as (
         extracted_feedback.* exclude (about_part) replace (
             coalesce(extracted_feedback.interaction_id, staged.interaction_id) as interaction_id
         ),
+        case when user_id <> '' then sha256(concat($user_hash_key, chr(31), user_name(user_id))) end as voter_hash,
         batch.uri,
         coalesce(staged.workload, batch.workloads[extracted_feedback.workload_name], case when extra then $workload end)
             as own_workload,
         coalesce(moment(extracted_feedback.written_ts), staged.ts, batch.fallback_ts) as ts,
         time_problem(extracted_feedback.written_ts) as bad_time,
-        case
-            when lower(written_value) in ('up', 'thumbs_up', 'thumbs-up', 'like', 'liked', 'good', 'positive', 'true',
-                                          'yes', '👍') then 1.0
-            when lower(written_value) in ('down', 'thumbs_down', 'thumbs-down', 'dislike', 'disliked', 'bad',
-                                          'negative', 'false', 'no', '👎') then -1.0
-            when isfinite(try_cast(written_value as double)) then try_cast(written_value as double)
-        end as value
+        coalesce(
+            thumb_of(written_value),
+            case when isfinite(try_cast(written_value as double)) then try_cast(written_value as double) end
+        ) as value
     from extracted_feedback
     inner join batch using (object)
     left join staged
@@ -60,16 +58,22 @@ spread as (
 
 select
     * exclude (label),
-    coalesce(label, case when try_cast(written_value as double) is null then written_value end) as label,
+    coalesce(
+        label,
+        case when not isfinite(coalesce(try_cast(written_value as double), 'nan'::double)) then nullif(trim(written_value), '') end,
+        -- neither a value nor words: a vote is taken back
+        case when value is null and nullif(comment, '') is null then 'none' end
+    ) as label,
     case
         when coalesce(request_id, trace_id, session_id, interaction_id) is null then 'missing_field'
-        when value is null and coalesce(label, written_value) is null then 'missing_field'
+        when value is null and nullif(coalesce(label, written_value), '') is null and comment <> '' then 'missing_field'
         when bad_time is not null then 'wrong_type'
     end as error_code,
     case
         when coalesce(request_id, trace_id, session_id, interaction_id) is null
             then 'the feedback names no response, trace or session'
-        when value is null and coalesce(label, written_value) is null then 'the feedback has neither value nor label'
+        when value is null and nullif(coalesce(label, written_value), '') is null and comment <> ''
+            then 'the feedback has neither value nor label'
         else bad_time
     end as message
 from spread

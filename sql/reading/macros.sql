@@ -150,6 +150,10 @@ coalesce(regexp_matches(
     '|(Human|AI|System|ChatCompletion|Chat)Message(Chunk)?\(|ChatCompletion\(|content=(''|\\")[^"]*(additional|response)_)'
 ), false)
 
+-- name: user_name
+-- A user's id as it is hashed (user_of in resources/digests/user_hash.py).
+create or replace temp macro user_name(id) as case when regexp_full_match(id, '[!-?A-~]*') then id else user_of(id) end
+
 -- name: is_weak_id
 -- Whether an id may be of many requests: it is short, or words, a template's placeholder, or words and a small number or a time.
 create or replace temp macro is_weak_id(id) as

@@ -60,6 +60,33 @@ case json_type(content)
     else cast([] as json[])
 end
 
+-- name: example_prompt
+-- What prompt_of() tells of a line of examples: the messages before its answer (a whole conversation), an edit, or why a part of the prompt
+-- has no place. Null for a conversation without a further key.
+create or replace temp macro example_prompt(raw) as
+case
+    when not regexp_matches(raw, '"(messages|conversations?)"\s*:\s*\[') or regexp_matches(
+        raw,
+        '"(system(_prompt|_message)?|history|instruction|prompt|question|query|input|contexts?|passages?|documents?|article|images?|videos?|audios?'
+        '|chosen|rejected_\w+)"\s*:'
+    ) then json_transform(prompt_of(raw), '{"messages": "JSON", "edit": ["JSON"], "problem": "VARCHAR"}')
+end
+
+-- name: unpreferred
+-- Why a preference line does not prefer its chosen answer, by its own scores: the rule that skips it; null where it does.
+create or replace temp macro unpreferred(raw) as
+case when regexp_matches(raw, '"(score_chosen|chosen_(score|rating)|status)"\s*:') then list_transform(
+    [struct_pack(
+        chosen := try_cast(coalesce(raw ->> '$.score_chosen', raw ->> '$.chosen_score', raw ->> '$.chosen_rating') as double),
+        rejected := try_cast(coalesce(raw ->> '$.score_rejected', raw ->> '$.rejected_score', raw ->> '$.rejected_rating') as double),
+        status := raw ->> '$.status'
+    )],
+    lambda each: case
+        when each.chosen < each.rejected then 'contradictory_scores'
+        when each.chosen = each.rejected or each.status = 'tie' then 'equal_scores'
+    end
+)[1] end
+
 -- name: openai_tools
 -- Tools in the OpenAI shape, from a list, its JSON text, or the bare functions of older requests. A custom tool, whose input is a
 -- text, is a function with the argument `input`.
@@ -120,8 +147,8 @@ json_transform(
 )
 
 -- name: otlp_items
--- Spans and log records of one OTLP document in order, each with its service.
-create or replace temp macro otlp_items(raw) as
+-- Spans and log records of one OTLP document in order, each with its service; with_resource: and with the attributes of its resource.
+create or replace temp macro otlp_items(raw, with_resource) as
 list_concat(
     flatten(list_transform(
         json_transform(raw, '{"resourceSpans": [{
@@ -130,7 +157,9 @@ list_concat(
         }]}').resourceSpans,
         lambda sent: list_transform(
             flatten(list_transform(sent.scopeSpans, lambda scope: coalesce(scope.spans, []))),
-            lambda span: struct_pack(item := span, service := list_filter(
+            lambda span: struct_pack(item := case
+                when with_resource then json_merge_patch(span, json_object('resource', sent.resource)) else span
+            end, service := list_filter(
                 sent.resource.attributes, lambda each: each.key = 'service.name'
             )[1].value.stringValue)
         )
@@ -142,7 +171,9 @@ list_concat(
         }]}').resourceLogs,
         lambda sent: list_transform(
             flatten(list_transform(sent.scopeLogs, lambda scope: coalesce(scope.logRecords, []))),
-            lambda logged: struct_pack(item := logged, service := list_filter(
+            lambda logged: struct_pack(item := case
+                when with_resource then json_merge_patch(logged, json_object('resource', sent.resource)) else logged
+            end, service := list_filter(
                 sent.resource.attributes, lambda each: each.key = 'service.name'
             )[1].value.stringValue)
         )

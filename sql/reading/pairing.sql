@@ -110,8 +110,16 @@ from pair_matches
 where candidates = 1 and object <> request_object
 
 -- name: page
--- One page of the pairs, by their own number: a table's rowid does not begin at 0 until its transaction is committed.
-select object, row, raw
+-- One page of the pairs, by their own number: a table's rowid does not begin at 0 until its transaction is committed. A pair of a
+-- source with `fields` has its lines too: paths lead into them.
+select
+    object, row,
+    case
+        when list_contains($fielded, batch.source)
+            then cast(json_merge_patch(raw, json_object('joined_lines', json_array(response::json, request::json))) as varchar)
+        else raw
+    end as raw
 from pairs
+inner join batch using (object)
 where number >= $begin and number < $begin + $number
 order by pairs.number

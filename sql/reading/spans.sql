@@ -134,7 +134,7 @@ select
     1500000 as further,
     joined_spans.service,
     joined_spans.item,
-    otlp_call(joined_call_of(joined_spans.item, joined_spans.events)) as call
+    otlp_call(joined_call_of(joined_spans.item, joined_spans.events, joined_spans.source)) as call
 from joined_spans
 semi join lines using (object, row)
 

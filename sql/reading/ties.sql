@@ -26,7 +26,7 @@ select workload, interaction_id, 1 as id_rank, 'interaction' as tie, interaction
 union all
 select workload, interaction_id, 2, 'request', request_id from conversations where request_id is not null
 union all
-select workload, interaction_id, 2, 'gateway', alias_id from conversations where alias_id is not null
+select workload, interaction_id, 2, if(starts_with(alias_id, 'answer:'), 'answer', 'gateway'), alias_id from conversations where alias_id is not null
 union all
 select workload, interaction_id, 3, 'trace', trace_id from conversations where trace_id is not null
 union all
@@ -37,6 +37,25 @@ select workload, interaction_id, 4, 'session', session_id from conversations whe
 create or replace temp view conversations as
 select workload, interaction_id, request_id, alias_id, trace_id, session_id
 from interactions
+
+-- name: names_answers
+-- Whether any edit names its request by the answer alone.
+select count(*) > 0 as found
+from feedback
+where starts_with(request_id, 'answer:')
+
+-- name: conversations_by_text
+-- The view conversations, with an id of each answer by its text (resources/records/edits.py).
+create or replace temp view conversations as
+select workload, interaction_id, request_id, alias_id, trace_id, session_id
+from interactions
+union all
+select
+    workload, interaction_id, null,
+    'answer:' || sha256(trim(regexp_replace(completion ->> '$.content', '\s+', ' ', 'g'), ' ')),
+    null, null
+from interactions
+where json_type(completion, '$.content') = 'VARCHAR'
 
 -- name: ties
 -- The interaction that each id of feedback belongs to: exactly one, several, none, or one of another workload. A request's own

@@ -10,6 +10,7 @@ It samples by the project's own decoder in float32, so that its log-probabilitie
 from __future__ import annotations
 
 import json
+import random
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,10 @@ class PolicyServer:
     loads_half: bool = False
     """It takes the new weights of every second tensor."""
     forgets_temperature: bool = False
+    noise: tuple[float, ...] = (0.0,)
+    """Deviation of its log-probabilities from those of its weights, in nats; of each sync, the last one of all later ones."""
+    says: str | None = None
+    """The reason of every end."""
     reads: int | None = None
     """It reads a prompt's first tokens only."""
     fails_at: int = 0
@@ -96,13 +101,14 @@ class PolicyServer:
             max_new_tokens=body["max_tokens"],
             log_probs=True,
         )
+        deviation, drawn = self.noise[min(self.syncs, len(self.noise)) - 1], random.Random(body["seed"])
         return {
             "choices": [
                 {
                     "token_ids": said.tokens,
                     "prompt_token_ids": prompt,
-                    "finish_reason": said.finish_reason,
-                    "logprobs": {"token_logprobs": said.log_probs},
+                    "finish_reason": self.says or said.finish_reason,
+                    "logprobs": {"token_logprobs": [each + drawn.gauss(0, deviation) for each in said.log_probs]},
                 }
             ]
         }

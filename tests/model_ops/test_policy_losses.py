@@ -1,11 +1,13 @@
 """Losses, advantages and corrections of reinforcement fine-tuning against their formulas, written once more in plain Python."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from model_ops.reinforcement import policy_loss
 from model_ops.reinforcement.advantages import ADVANTAGES, all_equal
 from model_ops.reinforcement.policy_losses import CORRECTIONS, POLICY_LOSSES, SampledTokens, k3, kl_penalty
 from model_ops.reinforcement.rft_settings import OF_LOSS
@@ -125,3 +127,96 @@ def test_a_group_says_nothing_where_its_grades_are_equal_or_fewer_than_two():
     for name, of in ADVANTAGES.items():
         [alone] = of([[None, 1.0, None]], [[1, 1, 1]])
         assert all(math.isnan(value) or value == 0 for value in alone), name
+
+
+# the loss of a step, with its corrections and the distance from the start
+
+FAR = [0.1, -0.2, 3.0, 0.4, -0.9, 2.5]
+"""Log-ratios with outliers: the third token in the first rollout of three, the last one alone in its own."""
+REFERENCE_GAPS = [0.3, -0.1, 0.2, 0.5, -0.4, 0.1]
+
+
+def step_of(monkeypatch, name, correction, d=FAR, kl=0.0, given=None):
+    """(the loss, its gradient by each log-probability) of PolicyLoss, for rollouts with these log-ratios."""
+    policy = torch.tensor([-0.5, -1.0, -0.2, -2.0, -1.5, -0.7], dtype=torch.float64, requires_grad=True)
+    lengths = np.bincount(OWNERS)[OWNERS]
+    share = torch.tensor(1 / lengths if OF_LOSS[name][1] == "rollout" else np.ones(6))
+    batch = SimpleNamespace(
+        labels=torch.zeros(6), owners=torch.tensor(OWNERS), sampler=policy.detach() - torch.tensor(d, dtype=torch.float64),
+        advantages=torch.tensor([1.5, 1.5, 1.5, -0.5, -0.5, -1.0], dtype=torch.float64), scales=share, shares=share,
+        reference=policy.detach() - torch.tensor(REFERENCE_GAPS, dtype=torch.float64), nll=torch.zeros(6), numbers={},
+    )  # fmt: skip
+    monkeypatch.setattr(policy_loss, "label_log_probs", lambda model, batch, temperature: (policy, torch.arange(6)))
+    mean = policy_loss.PolicyLoss(name, given or {}, correction, kl, 1.0)(None, batch).terms["loss"]
+    (gradient,) = torch.autograd.grad(mean.sum / mean.count, policy)
+    return float((mean.sum / mean.count).detach()), gradient.numpy(), batch
+
+
+def plain_step(name, correction, d, advantages, policy, shares, fixed):
+    """The same by numpy. fixed: log-ratios at which weights without gradient are computed."""
+    weight = {
+        "none": np.ones(6),
+        "icepop": ((np.exp(fixed) >= 0.5) & (np.exp(fixed) <= 5)).astype(float),
+        "tis": np.minimum(1, 2 / np.exp(fixed)),
+    }[correction]
+    kept, owners, values = weight > 0, np.array(OWNERS), np.zeros(6)
+    for i in np.flatnonzero(kept):
+        mine = kept & (owners == owners[i])
+        logs, a = (d + np.log(np.where(kept, weight, 1.0)))[mine], advantages[i]
+        if name == "kimi_k2":
+            values[i] = (a - 0.1 * logs.sum()) ** 2 / 0.2
+        elif name in ("rloo", "gspo"):
+            low, high = (0.2, 0.2) if name == "rloo" else (3e-4, 4e-4)
+            ratio = np.exp(logs.sum() if name == "rloo" else logs.mean())
+            values[i] = -min(ratio * a, clip(ratio, low, high) * a)
+        else:
+            values[i] = weight[i] * FORMULAS[name](list(d), list(advantages), list(policy), i)
+    return (values * shares).sum() / (shares * kept).sum()
+
+
+@pytest.mark.parametrize("correction", ["none", "icepop", "tis"])
+@pytest.mark.parametrize("name", [name for name in POLICY_LOSSES if name != "cispo"])
+def test_a_correction_masks_or_cuts_an_outlier_before_it_is_in_the_ratio_of_its_rollout(monkeypatch, name, correction):
+    """Of cispo, whose weights have no gradient, the next test compares the value."""
+    value, gradient, batch = step_of(monkeypatch, name, correction)
+    advantages, shares, d = batch.advantages.numpy(), batch.shares.numpy(), np.array(FAR)
+    policy = batch.sampler.numpy() + np.array(FAR)
+
+    def plain(moved):
+        return plain_step(name, correction, d + moved, advantages, policy + moved, shares, fixed=d)
+
+    assert value == pytest.approx(plain(np.zeros(6)), rel=1e-9)
+    steps = np.eye(6) * 1e-6
+    wanted = [(plain(step) - plain(-step)) / 2e-6 for step in steps]
+    assert gradient.tolist() == pytest.approx(wanted, abs=1e-6)
+    if correction == "icepop":
+        assert gradient[2] == gradient[4] == gradient[5] == 0, "of tokens outside 0.5 to 5"
+
+
+@pytest.mark.parametrize("name", ["rloo", "gspo", "kimi_k2"])
+def test_a_masked_token_leaves_a_rollout_as_if_it_had_not_been_said(monkeypatch, name):
+    _, masked, _ = step_of(monkeypatch, name, "icepop")
+    _, masked_too, _ = step_of(monkeypatch, name, "icepop", [0.1, -0.2, 9.0, 0.4, -0.9, -7.0])
+    assert masked.tolist() == masked_too.tolist() and masked[0] != 0, "how far an outlier is says nothing"
+    _, plain, _ = step_of(monkeypatch, name, "none")
+    assert plain[0] != pytest.approx(masked[0], rel=1e-2)
+
+
+def test_weights_of_truncated_importance_sampling_multiply_the_values(monkeypatch):
+    value, gradient, batch = step_of(monkeypatch, "cispo", "tis")
+    a, policy = batch.advantages.numpy(), batch.sampler.numpy() + np.array(FAR)
+    ratio = np.minimum(np.exp(FAR), 5)
+    weight = np.minimum(1, 2 / np.exp(FAR))
+    assert value == pytest.approx(float((-weight * ratio * a * policy).mean()), rel=1e-9)
+    assert gradient.tolist() == pytest.approx((-weight * ratio * a / 6).tolist(), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo"])
+def test_the_distance_from_the_start_is_penalised(monkeypatch, name):
+    """k2 as a loss: its gradient leads back to the start, with the weight `kl` and the ratio."""
+    (plain, without, _), (value, gradient, batch) = (step_of(monkeypatch, name, "none", [0.05] * 6, kl) for kl in (0.0, 0.3))
+    moved, shares = np.array(REFERENCE_GAPS), batch.shares.numpy()
+    ratio = math.exp(0.05)
+    assert value - plain == pytest.approx(float((0.3 * ratio * moved**2 / 2 * shares).sum() / shares.sum()), rel=1e-6)
+    assert (gradient - without).tolist() == pytest.approx((0.3 * ratio * moved * shares / shares.sum()).tolist(), rel=1e-6)
+    assert all(np.sign(gradient - without) == np.sign(moved)), "a token that became likelier than at the start becomes rarer"

@@ -258,6 +258,78 @@ def test_z0_is_the_mean_over_prompts_of_what_model_and_reference_say_of_mismatch
     assert plan.step(0)[0].z0 == 0, "z0 is never below 0"
 
 
+def rewards_of(model, rows, reference, members):
+    """By numpy, of the answers of some rows: (log p - log reference in float64, whether it is desirable, the row's weight, and
+    whether it is the row's first one)."""
+    found, starts = [], label_starts(rows)
+    for document, row, good, side in whole_answers(rows):
+        mine = answer_masks(rows.documents[row])[side][1:][rows.documents[row].targets[1:]]
+        batch = to_batch([document])
+        logits = model(**batch.model_inputs).logits[0].detach().double().numpy()
+        at = np.flatnonzero(document.targets[1:])
+        logs = logits[at] - np.log(np.exp(logits[at]).sum(-1, keepdims=True))
+        ratio = logs[np.arange(len(at)), batch.labels[at].numpy()].sum()
+        ratio -= reference[starts[row] : starts[row + 1]][mine].astype(float).sum()
+        found += [(ratio, good, rows.weights[row] * rows.confidence[row], side == 0)] * list(members).count(row)
+    return (np.array(each) for each in zip(*found, strict=True))
+
+
+def sigma(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def learnt_steps(loss, steps=3, mismatched=-6):
+    """(numbers of a step, those of rewards_of, and the ratios of mismatched answers) of a training that goes on."""
+    rows, world, model = rows_of(pairs=4, singles=5), World.alone(CPU), architectures.build("qwen3")
+    settings = training(loss=loss).model_copy(update={"steps": steps})
+    source = plan = PreferencePlan(rows, settings, world)
+    reference = reference_of(rows)
+    if loss == "kto":
+        source = MismatchedPlan(plan, model, world, settings)
+        plain = np.full(label_starts(source.mismatched)[-1], mismatched, np.float32)
+        source.take({"train": reference, "mismatched_train": plain})
+    else:
+        plan.take({"train": reference})
+    learning, optimizer = PreferenceLoss(settings.losses, settings.given), torch.optim.SGD(model.parameters(), lr=3e-2)
+    for index in range(steps):
+        batches = source.step(index)
+        members = [member for batch in batches for member in batch.members]
+        found = list(rewards_of(model, rows, reference, members))
+        others = []
+        if loss == "kto":
+            for member in members:
+                nll, kept = token_nll(model, to_batch([source.mismatched.documents[member]]))
+                others.append(-float(nll.detach().double().sum()) - mismatched * len(kept))
+        numbers = optimizer_step(model, batches, learning, optimizer, settings, world, f"step {index}")
+        learning.after_step(numbers)
+        yield numbers, *found, np.array(others)
+
+
+def test_kto_is_measured_from_a_z0_above_0_at_every_step():
+    points = []
+    for numbers, ratio, good, weight, _, others in learnt_steps("kto"):
+        z0 = max(0.0, others.mean())
+        values = np.where(good, 1 - sigma(0.1 * (ratio - z0)), 1 - sigma(0.1 * (z0 - ratio)))
+        assert numbers["z0"] == pytest.approx(z0, rel=1e-4)
+        assert numbers["loss"] == pytest.approx((values * weight).sum() / weight.sum(), rel=1e-5)
+        points.append(z0)
+        from_zero = np.where(good, 1 - sigma(0.1 * ratio), 1 - sigma(-0.1 * ratio))
+        assert abs(numbers["loss"] - (from_zero * weight).sum() / weight.sum()) > 1e-2, "z0 counts"
+    assert min(points) > 1 and len(set(points)) == 3, "it follows the weights"
+
+
+def test_bco_shifts_by_the_running_mean_of_both_classes():
+    shift, steps = 0.0, 0
+    for numbers, ratio, good, weight, first, _ in learnt_steps("bco"):
+        reward = 0.1 * ratio
+        values = -np.log(sigma(np.where(good, reward - shift, shift - reward)))
+        assert numbers["shift"] == pytest.approx(shift, rel=1e-4)
+        assert numbers["loss"] == pytest.approx((values * weight).sum() / weight[first].sum(), rel=1e-5), "a mean over rows"
+        mean = (reward[good].mean() + reward[~good].mean()) / 2
+        steps, shift = steps + 1, (shift * steps + mean) / (steps + 1)
+    assert abs(shift) > 1
+
+
 def test_bcos_shift_is_the_mean_of_the_rewards_of_earlier_steps_and_part_of_a_checkpoint():
     loss = PreferenceLoss({"bco": 1.0}, {})
     for chosen, rejected in ((0.0, 0.0), (1.0, -0.4), (math.nan, 0.0), (2.0, 1.0)):

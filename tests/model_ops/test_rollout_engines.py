@@ -5,6 +5,7 @@ The server is a stand-in with a model of its own (policy_server.py); tests/servi
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,14 @@ import pytest
 import torch
 from policy_server import policy_server
 from pydantic import ValidationError
-from test_rft import SETTINGS, write_prompts
+from test_rft import SETTINGS, Told, write_prompts
 from tiny_models import write_target
 
 from benchmarks.stand_in_vllm import stand_in_vllm, started
 from model_ops.decoding.target import load_runner
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
-from model_ops.jobs.progress import Progress
+from model_ops.jobs.progress import Progress, Stopped
 from model_ops.models.model_directory import load_model
 from model_ops.operations import rft
 from model_ops.operations.rollout_engine import rollout_drafting
@@ -43,9 +44,10 @@ def start(tmp_path_factory):
     return folder
 
 
-def run(start, output, model="model", **settings):
+def run(start, output, model="model", progress=None, **settings):
     inputs = {"model": start / model, "prompts": start / "prompts"}
-    return rft.run(Job(operation="rft", inputs=inputs, output=output, settings={**SHORT, **settings}), Progress())
+    job = Job(operation="rft", inputs=inputs, output=output, settings={**SHORT, **settings})
+    return rft.run(job, progress or Progress())
 
 
 def steps_of(output):
@@ -87,9 +89,12 @@ def test_a_server_answers_with_each_step_s_weights(start, tmp_path, method):
         (
             {"base": "other", "dtype": "torch.bfloat16"},
             LORA,
-            r"round 0: .* on average \(allowed: 0.5\), so it has other weights",
+            r"round 0: .* on average \(allowed: 0.25\), so it has other weights",
         ),
         ({"forgets_temperature": True}, {"temperature": 0.7}, r"round 0: .* another temperature"),
+        ({"forgets_temperature": True, "dtype": "torch.bfloat16"}, {"temperature": 0.7}, r"round 0: .* another temperature"),
+        ({"forgets_temperature": True, "dtype": "torch.bfloat16"}, {"temperature": 0.9}, r"round 0: .* another temperature"),
+        ({"noise": (0.02, 0.02, 0.2), "dtype": "torch.bfloat16"}, {}, r"round 2: .* on average \(allowed: 0.0\d+\), so it has"),
         ({"reads": 3}, {}, r"did not answer the \d+ tokens that it was asked \(it read 3, end 'length'\)"),
         ({"develops": False}, {}, r"/server_info refuses with HTTP 404: start vLLM 0.32 or newer with VLLM_SERVER_DEV_MODE=1"),
         ({"mode": "raw_logprobs"}, {}, r"before the temperature \(raw_logprobs\): start it with --logprobs-mode processed"),
@@ -110,10 +115,40 @@ def test_a_server_s_fault_stops_the_training_with_a_sentence(start, tmp_path, mo
         run(start, tmp_path / "out", engine=server.url, **{"learning_rate": 3e-2, **settings})
 
 
-def test_outside_float32_a_small_gap_is_stored_and_no_error(start, tmp_path):
-    with policy_server(start / "model", dtype="torch.bfloat16", forgets_temperature=True) as server:
-        run(start, tmp_path / "out", engine=server.url, temperature=0.9)
-    assert all(1e-3 < step["canary_gap"] < 0.5 for step in steps_of(tmp_path / "out"))
+def test_outside_float32_the_noise_of_the_first_round_is_the_measure_also_of_a_training_that_continues(start, tmp_path):
+    with policy_server(start / "model", noise=(0.02,), dtype="torch.bfloat16") as server:
+        with pytest.raises(Stopped):
+            run(start, tmp_path / "out", progress=Told(stop_at=1), engine=server.url)
+        server.noise = (0.2,)
+        with pytest.raises(ModelError, match=r"round 1: .* by 0.1\d on average \(allowed: 0.0\d+\), so it has other weights"):
+            run(start, tmp_path / "out", engine=server.url)
+        server.noise = (0.02,)
+        run(start, tmp_path / "out", engine=server.url)
+    assert all(1e-3 < step["canary_gap"] < 0.1 for step in steps_of(tmp_path / "out"))
+
+
+ENDS = set(range(0, 300, 7))
+
+
+class Sampling:
+    temperature, max_new_tokens, batch_size = 1.0, 4, 8
+
+
+@pytest.mark.parametrize("says", [None, "length", "stop", "abort", "eos"])
+def test_an_answer_has_ended_where_it_has_an_end_token_whatever_a_server_says(start, tmp_path, says):
+    with policy_server(start / "model", says=says) as server:
+        [one] = servers = [VllmServer(server.url, False, 64)]
+        one.load = lambda directory: None
+        engine = VllmEngine(servers, lambda directory: None, tmp_path / "policy", ENDS, Sampling(), adapters=False)
+        engine.sync(0)
+        asked = partial(engine.sample, [np.array([3, 4, n], np.int32) for n in range(24)], list(map(str, range(24))), 1)
+        if says not in (None, "length"):
+            with pytest.raises(ModelError, match=rf"end '{says}'\): switch off whatever changes or stops requests"):
+                asked()
+            return
+        said = asked()
+        assert [each.ended for each in said] == [each.tokens[-1] in ENDS for each in said]
+        assert {(len(each.tokens) == Sampling.max_new_tokens, each.ended) for each in said} >= {(True, False), (False, True)}
 
 
 def test_a_server_on_a_cpu_keeps_the_head_of_tied_embeddings(start, tmp_path):
@@ -131,10 +166,6 @@ def test_no_server_is_a_sentence(start, tmp_path, monkeypatch):
     monkeypatch.setattr("model_ops.rollouts.vllm_engine.RETRIES", 0)
     with pytest.raises(ModelError, match=r"http://127.0.0.1:9 does not reply \(NewConnectionError\): start the server"):
         run(start, tmp_path / "out", engine="http://127.0.0.1:9/v1")
-
-
-class Sampling:
-    temperature, max_new_tokens, batch_size = 1.0, 4, 8
 
 
 def test_servers_share_the_prompts_and_two_versions_of_the_weights_are_kept(start, tmp_path):

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ NASTIEST = (
     "becomes a daemon", "signals by the owner of a pipe", "32-bit system calls", "finds the tests in memory",
     "reads all file descriptors", "equals everything", "overwrites the comparison", "reports by every descriptor",
     "asks the tests to evaluate", "leaves when it is asked", "many small files", "many threads", "busy loop",
+    "reads the system's files", "lists the system's libraries", "gives names that nobody asked for",
 )  # fmt: skip
 
 
@@ -122,7 +124,8 @@ def test_a_machine_without_landlock_or_seccomp_runs_nothing(missing, tmp_path, m
     source = sandbox.CHILD.read_text()
     assert missing in source
     (tmp_path / "child.py").write_text(source.replace(missing, "ABI = 0" if "ABI" in missing else "return False"))
-    (tmp_path / "two_sides.py").write_text(sandbox.CHILD.with_name("two_sides.py").read_text())
+    for name in ("two_sides.py", "sandbox_root.py"):
+        (tmp_path / name).write_text(sandbox.CHILD.with_name(name).read_text())
     monkeypatch.setattr(sandbox, "CHILD", tmp_path / "child.py")
     monkeypatch.setattr(sandbox, "_SERVER", server := sandbox._Server())
     marker = tmp_path / "ran"
@@ -133,6 +136,78 @@ def test_a_machine_without_landlock_or_seccomp_runs_nothing(missing, tmp_path, m
     finally:
         server.end()
     assert not marker.exists()
+
+
+FILLS = """
+import os, pathlib
+def fill(nameless):
+    total, files = 0, []
+    for n in range(600):
+        try:
+            files.append(open(str(n), "wb", 0))
+            if nameless: os.unlink(str(n))
+            for _ in range(16): total += files[-1].write(bytes(1 << 19))
+        except OSError: pass
+        if not nameless: files.clear()
+    return total
+def several():
+    for name in "abc": open(name, "w").write(name)
+    return sorted(os.listdir("."))
+def loads():
+    names = [path.name.split(".")[0] for path in pathlib.Path(os.__file__).parent.glob("lib-dynload/*.so")]
+    for name in names: __import__(name)
+    return len(names) > 20
+def left(): return os.listdir(".")
+"""
+
+
+@pytest.fixture(params=["own root", "no mounts"])
+def server(request, tmp_path, monkeypatch):
+    """A server of each way to bound a job's files."""
+    for name in ("sandbox_child.py", "two_sides.py", "sandbox_root.py"):
+        source = sandbox.CHILD.with_name(name).read_text()
+        assert name != "sandbox_root.py" or source.count("trial = os.fork()") == 1
+        (tmp_path / name).write_text(
+            source if request.param == "own root" else source.replace("trial = os.fork()", "return False")
+        )
+    monkeypatch.setattr(sandbox, "CHILD", tmp_path / "sandbox_child.py")
+    monkeypatch.setattr(sandbox, "_SERVER", server := sandbox._Server())
+    if request.param == "own root" and "own root" not in run_tests("", "pass", seconds=60, memory_mb=256).isolation:
+        server.end()
+        pytest.skip("this machine forbids mounts")
+    yield request.param
+    server.end()
+
+
+def call(name, *args):
+    return call_function(FILLS, name, list(args), seconds=20, memory_mb=512)
+
+
+def test_the_kernel_bounds_what_a_job_writes(server):
+    mounts = Path("/proc/mounts").read_text()
+    most = 32 << 20
+    assert call("fill", False) == most, "in files with names, of which no more than fit"
+    assert most // 4 <= call("fill", True) <= most, "in files without names"
+    assert (call("several"), call("left"), call("loads")) == (["a", "b", "c"], [], True)
+    assert Path("/proc/mounts").read_text() == mounts, "nothing is mounted outside of the sandbox"
+
+
+def test_the_counted_files_of_both_processes_are_bounded_together(server):
+    answer = "def make(first):\n for n in range(first, first + 200): open(str(n), 'w').close()"
+    test = f"{answer}\ntry: make(0); make(200)\nexcept OSError: pass\ntry: f(200)\nexcept OSError: pass\nelse: assert 0"
+    assert passes(answer.replace("make", "f"), test)
+
+
+def test_what_lies_beside_python_can_neither_be_read_nor_seen(server):
+    source = (
+        "import os\ndef reads(p):\n try: return bool(os.listdir(p) if os.path.isdir(p) else open(p).read())\n except OSError: return False\n"
+        "def f(paths): return [[reads(p), os.path.exists(p)] for p in paths]"
+    )
+    outside = ["/etc/passwd", "/usr/lib", "/proc", f"/proc/{os.getpid()}", str(Path(__file__))]
+    found = call_function(source, "f", [[*outside, os.__file__]], seconds=20, memory_mb=512)
+    assert [reads for reads, _ in found] == [*[False] * len(outside), True]
+    if server == "own root":
+        assert [exists for _, exists in found] == [False, Path("/usr/lib").is_dir(), False, False, False, True]
 
 
 def test_a_job_that_is_left_ends_with_the_socket_of_its_owner(monkeypatch):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from decimal import Decimal
 
 import pytest
 
@@ -10,43 +9,11 @@ from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.tasks.function_call import FunctionCallItem, calls_in, score_call
 from model_ops.tasks.json_answer import JsonItem, score_json
 from model_ops.tasks.refusal import CompliesItem, RefusesItem, refused, score_refusal
-from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, final_number, score_exact, score_number, score_regex
+from model_ops.tasks.text_match import ExactItem, RegexItem, score_exact, score_regex
 from model_ops.tasks.unit_tests import UnitTestsItem, run_unit_tests, running_tests
 from resources.lake import run, workbench
 
 SHARED = {"suite": "s", "item_id": "1", "messages": [{"role": "user", "content": "?"}]}
-
-
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("9 + 9 = 18\n#### 18", 1),
-        ("it is 18.", 1),
-        ("#### 18.0", 1),
-        ("18 apples\n#### 17", 0),
-        ("", 0),
-        ("#### none", 0),
-        ("#### 18 of 20", 1),
-        ("first 20, then 18", 1),
-        ("-18", 0),
-        ("$18.00", 1),
-    ],
-)
-def test_the_final_number_counts(text, right):
-    assert score_number(NumberItem(**SHARED, answer="1 + 17 = 18 #### 18"), text) == right
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("-$18", -18), ("$-18", -18), ("\N{MINUS SIGN}18", -18), ("so 10-4", 4), ("(3)-2", 2), ("between 10\N{EN DASH}20", 20), ("GPT-4", 4), ("x = -3", -3), ("#### -1,250.50", -1250.5), ("-.5", -0.5)],
-)  # fmt: skip
-def test_a_minus_is_a_sign_only_where_nothing_is_subtracted(text, number):
-    assert final_number(text) == Decimal(str(number))
-
-
-def test_numbers_with_separators():
-    assert final_number("1,250,000.50") == final_number("#### 1250000.5") and str(final_number("of 3,4")) == "4"
-    assert final_number("2e3") == 2000 and final_number("1.5e-2 m") == final_number("0.015") and final_number("3 eggs") == 3
 
 
 AREA = FunctionCallItem(**SHARED, accepted=[{"math.area": {"base": [10], "height": [5.0], "unit": ["units", ""]}}])

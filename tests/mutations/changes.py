@@ -19,6 +19,8 @@ class Change:
 
 
 CALL_FORMS = "model_ops/test_call_forms.py"
+NUMBERS, FENCES = "model_ops/test_number_value.py", "model_ops/test_code_fences.py"
+SUITES = "resources/composing/test_eval_suite.py"
 TALKS = "model_ops/environments/test_episode_conversation.py"
 SESSION_REQUESTS = "model_ops/environments/test_session_requests.py"
 VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/speculators/test_draft_attention.py"
@@ -29,32 +31,99 @@ REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_sco
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
 POLICY_LOSSES, RFT = "model_ops/test_policy_losses.py", "model_ops/test_rft.py"
+CANARY, DROPOUT = "model_ops/test_canary.py", "model_ops/test_dropout.py"
 ENGINES = "model_ops/test_rollout_engines.py"
 ASYNCHRONOUS = "model_ops/test_rft_asynchronous.py"
 RFT_WATCH, RFT_SCHEDULES = "model_ops/test_rollout_watch.py", "model_ops/test_rft_schedules.py"
 RESCORE, ROLLOUT_SECTION = "pipelines/asking/test_rescore_command.py", "resources/releasing/test_rollout_section.py"
+EXAMPLE_PROMPTS = "resources/records/test_example_prompts.py"
 REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
+STAND_INS, TWO_SIDES = "model_ops/test_stand_ins.py", "model_ops/tasks/two_sides.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
 FUNCTIONS, FORMS = "model_ops/graders/test_functions.py", "model_ops/graders/test_completion_form.py"
 
 CHANGES = {
+    "a mail address in another case is another user": Change(
+        "resources/digests/user_hash.py",
+        "identifier).lower())",
+        "identifier))",
+        ("resources/erasing/test_forget_spellings.py",),
+    ),
+    "opaque user ids lose their case": Change(
+        "resources/digests/user_hash.py",
+        "        return identifier\n",
+        "        return identifier.lower()\n",
+        ("resources/erasing/test_forget_spellings.py",),
+    ),
+    "a lake accepts another hash key": Change(
+        "resources/reading/erasures.py",
+        "if there in (None, key_check()) or",
+        "if there is not None or",
+        ("resources/reading/test_lake_key.py",),
+    ),
+    "fields are ignored in formats without a logger's keys": Change(
+        "sql/reading/extraction.sql",
+        "where list_contains($fielded, batch.source) or $looks and (",
+        "where $looks and (list_contains($fielded, batch.source) or",
+        ("resources/records/test_fields_in_every_format.py",),
+    ),
+    "feedback stays when its giver is erased": Change(
+        "sql/erasing/marked.sql",
+        "when voter_hash in (select sha256 from asked where kind = 'user') then 'erased'",
+        "when false then 'erased'",
+        ("resources/erasing/test_forget_in_every_format.py",),
+    ),
     # the sandbox
     "an answer's object is compared with a plain value by its own methods": Change(
-        "model_ops/tasks/two_sides.py",
-        "if isinstance(other, Remote) else NotImplemented",
-        "if True else NotImplemented",
-        (SANDBOX,),
+        TWO_SIDES, "if isinstance(other, Remote) else NotImplemented", "if True else NotImplemented", (SANDBOX,)
     ),
     "an answer may ask the tests for anything": Change(
-        "model_ops/tasks/two_sides.py",
-        "        if not self.gives_all:\n            raise TypeError",
-        "        if False:\n            raise TypeError",
+        TWO_SIDES,
+        "        if not self.gives_all:\n            if name ==",
+        "        if False:\n            if name ==",
         (SANDBOX,),
     ),
     "built-in names come from the answer": Change(
-        "model_ops/tasks/two_sides.py", 'wanted -= own | set(dir(builtins)) | {""}', 'wanted -= own | {""}', (SANDBOX,)
+        TWO_SIDES, 'wanted -= own | set(dir(builtins)) | {""}', 'wanted -= own | {""}', (SANDBOX,)
+    ),
+    "an operator of an answer gives a plain value for a plain value": Change(
+        TWO_SIDES, "mixed = bool(plain) or any(each", "mixed = any(each", (STAND_INS,)
+    ),
+    "the difference of an answer's object and a number forgets the number": Change(
+        TWO_SIDES, "            self.mixed.add(value._of[1])\n", "            pass\n", (STAND_INS,)
+    ),
+    "an answer's object meets sets": Change(
+        TWO_SIDES, 'if name != "format" and not all(', "if False and not all(", (STAND_INS,)
+    ),
+    "an answer ends a loop of the tests": Change(TWO_SIDES, 'and asked != "next":', "and False:", (STAND_INS,)),
+    "an answer gives names that nobody asked for": Change(
+        TWO_SIDES, "for name in wanted & values.keys()}", "for name in values}", (STAND_INS,)
+    ),
+    "an answer's exit hides a failed assertion": Change(
+        TWO_SIDES,
+        '        Standing.__getattr__(self, "__exit__")(kind, None, None)',
+        '        return Standing.__getattr__(self, "__exit__")(kind, None, None)',
+        (STAND_INS,),
+    ),
+    "a named tuple has no names": Change(
+        TWO_SIDES,
+        "base = next((kind for kind in WITH_ATTRIBUTES if isinstance(value, kind)), None)",
+        "base = None",
+        (STAND_INS,),
+    ),
+    "a job's folder has no bound": Change(
+        "model_ops/tasks/sandbox_root.py", "size={MOST_BYTES},nr_inodes={MOST_FILES},mode=777", "mode=777", (SANDBOX,)
+    ),
+    "a job finds what the last one left": Change(
+        "model_ops/tasks/sandbox_root.py", "        os.unlink(file)", "        pass", (SANDBOX,)
+    ),
+    "a job makes any number of files": Change(
+        "model_ops/tasks/sandbox_child.py", "creations <= MOST_CREATIONS", "True", (SANDBOX,)
+    ),
+    "shared libraries are not looked for": Change(
+        "model_ops/tasks/sandbox_root.py", "                    ctypes.CDLL(str(name))", "                    pass", (SANDBOX,)
     ),
     "programs may fork": Change(
         "model_ops/tasks/sandbox_child.py", "(SET_BITS, 0, 1, CLONE_THREAD)", "(SET_BITS, 0, 0, CLONE_THREAD)", (SANDBOX,)
@@ -343,8 +412,8 @@ CHANGES = {
     ),
     "gspo has no geometric mean": Change(
         "model_ops/reinforcement/policy_losses.py",
-        "(tokens.summed(tokens.log_ratio) / tokens.lengths).exp()",
-        "tokens.summed(tokens.log_ratio).exp()",
+        "(tokens.corrected_sum / tokens.lengths).exp()",
+        "tokens.corrected_sum.exp()",
         (POLICY_LOSSES,),
     ),
     "the distance from the start is not weighed by the ratio": Change(
@@ -399,10 +468,73 @@ CHANGES = {
         (RFT,),
     ),
     "the canary is deaf": Change(
-        "model_ops/reinforcement/rollout_plan.py", "if not found <= most:", "if not found <= 1e9:", (RFT,)
+        "model_ops/reinforcement/canary.py", "if not found <= most:", "if not found <= 1e9:", (CANARY,)
     ),
-    "outside float32 other weights are learnt from": Change(
-        "model_ops/reinforcement/rollout_plan.py", "(float(gaps.nanmean()), FAR_GAP)", "(0.0, FAR_GAP)", (ENGINES,)
+    "outside float32 the first round may differ by half a nat": Change(
+        "model_ops/reinforcement/canary.py", "= 0.25, 4, 0.02", "= 0.5, 4, 0.02", (CANARY,)
+    ),
+    "the canary forgets the noise of its first round": Change(
+        "model_ops/reinforcement/canary.py", "            self.noise = found", "            pass", (CANARY,)
+    ),
+    "a training that continues measures the noise anew": Change(
+        "model_ops/reinforcement/rollout_plan.py", 'self._compared.noise = state["noise"]', "pass", (ENGINES,)
+    ),
+    "log-probabilities of another temperature pass": Change(
+        "model_ops/reinforcement/canary.py", "return float(slope) if", "return 0.0 if", (CANARY,)
+    ),
+    "tokens of another temperature pass": Change(
+        "model_ops/reinforcement/canary.py", "return float(moved / variance) if", "return 0.0 if", (CANARY,)
+    ),
+    "a few rare tokens are another temperature": Change(
+        "model_ops/reinforcement/canary.py", "(variance + reading.x.abs().max() * moved.abs() / 3)", "variance", (CANARY,)
+    ),
+    "the canary reads the answers to one prompt": Change(
+        "model_ops/reinforcement/canary.py", "for place in zip_longest(*groups) for", "for place in groups for", (CANARY,)
+    ),
+    "answers that vLLM cut have ended": Change(
+        "model_ops/rollouts/vllm_engine.py", "self._version, ended)", "self._version, True)", (ENGINES,)
+    ),
+    "an answer that a server stopped has ended": Change(
+        "model_ops/rollouts/vllm_engine.py",
+        'bool(tokens) and tokens[-1] in body["stop_token_ids"]',
+        'reason == "stop"',
+        (ENGINES,),
+    ),
+    "the distance from the start is rewarded": Change(
+        "model_ops/reinforcement/policy_loss.py",
+        "values + self.kl * weights * kl_penalty",
+        "values - self.kl * weights * kl_penalty",
+        (POLICY_LOSSES,),
+    ),
+    "weights of truncated importance sampling are not applied": Change(
+        "model_ops/reinforcement/policy_loss.py", "values = weights * values", "pass", (POLICY_LOSSES,)
+    ),
+    "an outlier stays in the ratio of its rollout": Change(
+        "model_ops/reinforcement/policy_losses.py",
+        "logs if self.weights is None else torch.where",
+        "logs if True else torch.where",
+        (POLICY_LOSSES,),
+    ),
+    "a token's ratio is not cut in that of its rollout": Change(
+        "model_ops/reinforcement/policy_losses.py", "logs + self.weights.log(), 0.0)", "logs, 0.0)", (POLICY_LOSSES,)
+    ),
+    "masked tokens count in the length of a rollout": Change(
+        "model_ops/reinforcement/policy_losses.py", "ones if self.weights is None else", "ones if True else", (POLICY_LOSSES,)
+    ),
+    "rewards train with dropout": Change(
+        "model_ops/operations/rft.py", 'with without_dropout(model, progress, "rft"):', "if True:", (DROPOUT,)
+    ),
+    "preferences train with dropout": Change(
+        "model_ops/operations/preference.py", 'with without_dropout(model, progress, "preference"):', "if True:", (DROPOUT,)
+    ),
+    "reward models train with dropout": Change(
+        "model_ops/operations/reward_model.py", 'with without_dropout(model, progress, "reward_model"):', "if True:", (DROPOUT,)
+    ),
+    "rates that a config keeps are left": Change(
+        "model_ops/training/dropout.py", "(*modules, *configs.values())", "modules", (DROPOUT,)
+    ),
+    "a model without dropout is saved without it": Change(
+        "model_ops/training/dropout.py", "values[name] = value", "pass", (DROPOUT,)
     ),
     "a server's cache of prompts outlives its weights": Change(
         "model_ops/rollouts/vllm_engine.py", '"cache_salt": f"{self._run}-{self._syncs}"', '"cache_salt": self._run', (ENGINES,)
@@ -643,6 +775,21 @@ CHANGES = {
         "beta * (answers.ratio + z0)",
         (PREFERENCE_LOSSES,),
     ),
+    "KTO is measured from 0": Change(
+        "model_ops/preferences/preference.py", '{"z0": batch.z0}, "bco"', '{"z0": 0.0}, "bco"', (PREFERENCE,)
+    ),
+    "z0 has the wrong sign": Change(
+        "model_ops/preferences/mismatched_answers.py",
+        "(-nll - mine.reference[kept])",
+        "(nll + mine.reference[kept])",
+        (PREFERENCE,),
+    ),
+    "BCO is not shifted": Change(
+        "model_ops/preferences/preference.py", '{"shift": self.shift}}', '{"shift": 0.0}}', (PREFERENCE,)
+    ),
+    "BCO shifts by the last step alone": Change(
+        "model_ops/preferences/preference.py", "(mean - self.shift) / self._steps", "mean - self.shift", (PREFERENCE,)
+    ),
     "z0 may be below 0": Change(
         "model_ops/preferences/mismatched_answers.py",
         "return max(0.0, total / count) if count else 0.0",
@@ -703,6 +850,48 @@ CHANGES = {
     ),
     "a rare key's vote weighs without a bound": Change(
         "sql/composing/preferences.sql", "least($propensity_clip, 1 / kept_share)", "1 / kept_share", (PAIRS,)
+    ),
+    "a correction takes the verdict on the answer that it replaces": Change(
+        "sql/composing/preferences.sql",
+        "coalesce(replaced, completion)) as conversation",
+        "completion) as conversation",
+        (PAIRS,),
+    ),
+    "what people sent as an edit counts as a placeholder": Change(
+        "sql/composing/preference_rules.sql",
+        "when is_repeated and chosen_said in",
+        "when reason = 'edited' and chosen_said in",
+        (PAIRS,),
+    ),
+    "a correction is learnt with the reasoning of the answer that it replaces": Change(
+        "sql/curating/clean.sql",
+        "case when is_corrected is distinct from true then reasoning end as reasoning",
+        "reasoning as reasoning",
+        ("resources/curating/test_clean.py",),
+    ),
+    "the oldest correction of an answer counts": Change(
+        "sql/curating/clean.sql",
+        "arg_max(comment, (ts, source_uri, source_row)) as correction",
+        "arg_min(comment, (ts, source_uri, source_row)) as correction",
+        ("resources/curating/test_clean.py",),
+    ),
+    "a context beside a conversation is lost": Change(
+        "resources/records/example_prompts.py", "if others and messages:", "if False:", (EXAMPLE_PROMPTS,)
+    ),
+    "a history is lost": Change(
+        "resources/records/example_prompts.py", "messages = [*before, *turns]", "messages = [*turns]", (EXAMPLE_PROMPTS,)
+    ),
+    "answers of equal scores are a pair": Change(
+        "sql/reading/message_macros.sql",
+        "when each.chosen = each.rejected or each.status = 'tie'",
+        "when false",
+        (EXAMPLE_PROMPTS,),
+    ),
+    "an edit of any program's words is a correction": Change(
+        "resources/records/edits.py",
+        'if "original" in sides and "perhaps" in sides',
+        'if "perhaps" in sides and sides.setdefault("original", "") is not None',
+        ("resources/records/test_edits.py",),
     ),
     "an outcome counts whole for each answer": Change(
         "sql/composing/preferences.sql", "1 / count(*) over (partition by kind, session_id)", "1", (PAIRS,)
@@ -899,6 +1088,55 @@ CHANGES = {
     "a gate whose bound is met exactly is missed": Change(
         "resources/releases/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)
     ),
+    # values
+    "the last digits of a fraction count": Change(
+        "model_ops/tasks/number_value.py", 'elif each["under"]:', 'elif False and each["under"]:', (NUMBERS,)
+    ),
+    "a right answer may be any part of a text": Change(
+        "model_ops/tasks/number_value.py",
+        "return _whole(text) if part is None else part.value",
+        "return _whole(text[-2:])",
+        (NUMBERS,),
+    ),
+    "a date is a value": Change("model_ops/tasks/number_value.py", " or _DATE.search(plain)", "", (NUMBERS,)),
+    "a power takes any time": Change(
+        "model_ops/tasks/number_value.py",
+        "> 4 * MOST_DIGITS:\n        raise OverflowError",
+        "> 10**4:\n        raise OverflowError",
+        (NUMBERS,),
+    ),
+    "0.5 equals 0.5 %": Change(
+        "model_ops/tasks/number_value.py", "(wanted.percent or not 0 < abs(plain) < 1)", "True", (NUMBERS,)
+    ),
+    "thousands are those of the other language": Change(
+        "model_ops/tasks/number_value.py", '(separator == ".") == continental', '(separator == ",") == continental', (NUMBERS,)
+    ),
+    # fences
+    "JSON ends at the first fence": Change(
+        "model_ops/tasks/code_fences.py",
+        "value, end = decoder.raw_decode(bare, place)",
+        'value, end = decoder.raw_decode(bare.partition("`")[0], place)',
+        (FENCES,),
+    ),
+    "code ends at the first fence": Change(
+        "model_ops/tasks/code_fences.py", "return whole or flat or next", "return next", (FENCES,)
+    ),
+    "a mark in a string begins a call": Change(
+        "model_ops/tasks/call_forms.py", "or _json_end(text, 0) == len(text) or bare_calls(text):", "or False:", (FENCES,)
+    ),
+    "a mark in a string ends a call": Change(
+        "model_ops/tasks/call_forms.py",
+        "closing = end.match(text, value_end) if end and value_end else None",
+        "closing = None",
+        (FENCES,),
+    ),
+    # tasks
+    "what system says is left out": Change(
+        "resources/composing/eval_prompts.py",
+        "    if not system:\n        return messages\n",
+        "    return messages\n",
+        (SUITES,),
+    ),
     # graders, sampled pairs
     "a grader that failed says 0": Change(
         "model_ops/graders/grade.py", "return Grade(None, parts, failed)", "return Grade(0.0, parts)", (GRADERS,)
@@ -960,6 +1198,54 @@ CHANGES = {
         "return not any(wrapped_pair(",
         "return True or any(wrapped_pair(",
         ("resources/records/test_fields.py",),
+    ),
+    "more of everything is better": Change(
+        "resources/records/polarity.py",
+        "    if fault and not good:\n        return 0 if unsure else -1",
+        "    if fault and not good:\n        return 1",
+        ("resources/records/test_polarity.py",),
+    ),
+    "the zero of 0 and 1 is neutral": Change(
+        "resources/curating/row_feedback.py",
+        '1.0 if found["is_flag"] and end > 0 else None',
+        "None",
+        ("resources/curating/test_graded_feedback.py",),
+    ),
+    "a vote cannot be taken back": Change(
+        "sql/curating/clean.sql",
+        "where grade is not null or is_taken_back",
+        "where grade is not null",
+        ("resources/curating/test_graded_feedback.py",),
+    ),
+    "only a word is a label": Change(
+        "resources/records/polarity.py",
+        "        return number[1]",
+        "        return None",
+        ("resources/records/test_polarity.py", "resources/records/test_example_formats.py"),
+    ),
+    "a label that is read is listed as unread": Change(
+        "resources/records/extraction.py",
+        "if label_of(str(record.get(key))) is not None}",
+        "if label_of(str(record.get(key))) is None}",
+        ("resources/records/test_example_formats.py",),
+    ),
+    "feedback has its file's time": Change(
+        "sql/reading/formats/feedback.sql",
+        "record.created_at), guessed_time)",
+        "record.created_at))",
+        ("resources/records/test_formats.py",),
+    ),
+    "rated chats are held out": Change(
+        "sql/composing/datasets.sql",
+        "select split from assigned_splits where split <> 'train' and source is distinct from $chats",
+        "select split from assigned_splits where false",
+        ("resources/composing/test_splits.py",),
+    ),
+    "feedback of no workload is there for each": Change(
+        "sql/catalog/lookups.sql",
+        "where tie is distinct from 'elsewhere'",
+        "where true",
+        ("resources/records/test_formats.py",),
     ),
     "any long number is a card's": Change(
         "resources/curating/pii_patterns.py",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
+from resources.curating.curation import FeedbackRules
 from resources.curating.row_feedback import attach_row_feedback
 from resources.lake.sql_files import attach_slice, workbench
 from resources.lake.tables import SCHEMAS
@@ -67,11 +68,11 @@ def read(tables, name):
     return tables.open(name).to_pyarrow_table().to_pylist()
 
 
-def heard(tables, workload):
+def heard(tables, workload, rules=None):
     """The feedback value of each interaction, as cleaning and curation use it."""
     with workbench() as connection:
         for name in ("interactions", "feedback"):
             attach_slice(connection, tables, name, workload)
         connection.execute("create temp view conversations as select * from interactions")
-        attach_row_feedback(connection, {})
+        attach_row_feedback(connection, rules or FeedbackRules(least={}))
         return dict(connection.execute("select interaction_id, value from row_feedback").fetchall())

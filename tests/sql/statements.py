@@ -31,8 +31,11 @@ PYTHON_FUNCTIONS = {
     "is_sought",
     "call_turns",
     "moment_of",
+    "user_of",
     "context_of",
     "finish_reason_of",
+    "label_of",
+    "thumb_of",
 }
 """Functions that resources/records/extraction.py and resources/erasing/pages.py register."""
 OUTSIDE = {"sqlite_master", "runs", "run_tags", "event_logs", "julianday"}

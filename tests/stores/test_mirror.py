@@ -9,11 +9,13 @@ from made_versions import LARGE, made
 
 from resources.artefacts.registry import Registry
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.digests.user_hash import USER_HASH_KEY, key_check
 from resources.erasing.old_files import remove_old_files
 from resources.lake.lake import LakeError, LakeLayout
 from resources.lake.lake_use import LakeInUse, alone, at_work
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.manifest import ManifestError, changed_files
+from resources.reading.erasures import add_tombstones, keep_key
 from stores.mirror import mirror as mirrors
 from stores.s3 import S3Error
 
@@ -275,3 +277,15 @@ def test_what_another_process_publishes_during_a_pull_stays(machine, monkeypatch
         a.mirror.pull()
     place = a.root / "datasets" / "tutor" / "sft_dataset" / later[1].version
     assert not changed_files(place, later[1]) and Registry(a, "tutor").current("dataset", "sft_dataset") == later[1]
+
+
+def test_the_fingerprint_of_the_hash_key_is_known_on_every_machine(machine, monkeypatch):
+    a, b = machine("a"), machine("b")
+    monkeypatch.setenv(USER_HASH_KEY, "k1")
+    keep_key(Tables(a))
+    add_tombstones(Tables(a), ["0" * 64])
+    assert machine("c").key_check == key_check("k1")
+    monkeypatch.setenv(USER_HASH_KEY, "k2")
+    with pytest.raises(LakeError, match="another MILLRACE_USER_HASH_KEY"):
+        keep_key(Tables(machine("b")))
+    assert b.key_check == key_check("k1")

@@ -30,7 +30,7 @@ from model_ops.tasks import (
     RegexItem,
     accepted_calls,
     calls_as_text,
-    final_number,
+    logged_number,
 )
 from resources.composing.teachers.endpoint import TeacherError
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
@@ -87,8 +87,8 @@ class Verifier:
                 case "regex":
                     return score(RegexItem(**said, pattern=self.settings.pattern), text)
                 case "number":
-                    wanted = _text(logged)
-                    return None if final_number(wanted) is None else score(NumberItem(**said, answer=wanted), text)
+                    value = logged_number(_text(logged))
+                    return None if value is None else score(NumberItem(**said, answer=str(value)), text)
                 case "exact":
                     wanted = _text(logged)
                     return score(ExactItem(**said, answer=wanted), text) if wanted.strip() else None

@@ -13,12 +13,12 @@ entry of the endpoint's log like any other. Nothing is kept between looks but wh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from resources.curating import FeedbackRules, FeedbackScale, attach_graded_feedback, feedback_scales
 from resources.endpoints import Actor, Aliases, Endpoint, EndpointError, EndpointLogEntry, roll_back, rollback_target
 from resources.lake import LakeLayout, Tables, attach_slice, rows, run, workbench
 from resources.manifests import ManifestError
@@ -60,10 +60,10 @@ def look_after_promotion(
     workload: str,
     settings: WatchSettings,
     now: datetime | None = None,
-    least: Mapping[str, float] | None = None,
+    rules: FeedbackRules | None = None,
     known: WatchedSessions | None = None,
 ) -> Look:
-    """One look, and the rollback if one is due. least: lowest good value of feedback, by its name. known: of the look before.
+    """One look, and the rollback if one is due. rules: what feedback counts for. known: of the look before.
 
     Raises EndpointLogError for a broken log, EndpointError for aliases that cannot be read; LakeError, OSError for a lake that
     is away.
@@ -84,7 +84,7 @@ def look_after_promotion(
             f"release {promotion.release} was promoted on {promotion.entry.at:%Y-%m-%d %H:%M} UTC, which is in the "
             "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on"
         )
-    findings = _findings(lake, workload, promotion, settings, now, least or {}, known or WatchedSessions())
+    findings = _findings(lake, workload, promotion, settings, now, rules or FeedbackRules(), known or WatchedSessions())
     outside = [found for found in findings if found.is_outside]
     if not outside:
         summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
@@ -138,7 +138,7 @@ def _findings(
     promotion: Promotion,
     settings: WatchSettings,
     now: datetime,
-    least: Mapping[str, float],
+    rules: FeedbackRules,
     known: WatchedSessions,
 ) -> list[WatchSignal]:
     tables, since = Tables(lake), promotion.entry.at
@@ -162,7 +162,7 @@ def _findings(
     return [
         _acceptance(lake, workload, promotion, settings, new, old, now),
         compare_errors(new, old, settings, since, now),
-        *_sessions(tables, workload, promotion, settings, now, least, known),
+        *_sessions(tables, workload, promotion, settings, now, rules, known),
     ]
 
 
@@ -214,15 +214,16 @@ def _sessions(
     promotion: Promotion,
     settings: WatchSettings,
     now: datetime,
-    least: Mapping[str, float],
+    rules: FeedbackRules,
     known: WatchedSessions,
 ) -> list[WatchSignal]:
     versions = [None if (table := tables.open(name)) is None else table.version() for name in READ]
-    key = (promotion.entry.number, settings.model_dump_json(), json.dumps(dict(least), sort_keys=True), *versions)
+    key = (promotion.entry.number, settings.model_dump_json(), rules.model_dump_json(), *versions)
     if key != known.key:
         since, before = promotion.entry.at, promotion.entry.at - timedelta(days=settings.reference_days)
+        scales = feedback_scales(tables, workload, rules)
         new, old = (
-            _of_release(tables, workload, release, start, end, least)
+            _of_release(tables, workload, release, start, end, scales)
             for release, start, end in ((promotion.release, since, now), (promotion.before, before, since))
         )
         known.findings, known.key = compare_sessions(new, old, settings, since), key
@@ -230,7 +231,7 @@ def _sessions(
 
 
 def _of_release(
-    tables: Tables, workload: str, release: str, since: datetime, until: datetime, least: Mapping[str, float]
+    tables: Tables, workload: str, release: str, since: datetime, until: datetime, scales: Mapping[str, FeedbackScale]
 ) -> list[dict[str, Any]]:
     days = [since.date() + timedelta(days=place) for place in range((until.date() - since.date()).days + 1)]
     try:
@@ -242,16 +243,9 @@ def _of_release(
             attach_slice(connection, tables, name, workload, _held(tables, name, workload, days))
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
+        attach_graded_feedback(connection, scales)
         found = rows(
-            connection,
-            "watching/sessions",
-            release=release,
-            digest=digest,
-            since=since,
-            until=until,
-            names=list(least),
-            least=list(least.values()),
-            chats=RATED,
+            connection, "watching/sessions", release=release, digest=digest, since=since, until=until, chats=RATED
         ).to_pylist()
     return [row | {"last": row["last"].astimezone(UTC)} for row in found]
 

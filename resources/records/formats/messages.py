@@ -3,8 +3,6 @@
 One interaction per assistant message whose `weight` is not 0, with the messages before it as the request; an answer with
 weight 0 is context only.
 
-`label` true or false (LLaMA-Factory's KTO lines) is feedback on the last answer, named `preference`: 1 or -1.
-
 A line that ends with a user message is a prompt for reinforcement learning if it has no answer to learn, or has unknown keys:
 its status is `prompt`, and those keys (OpenAI's {{ item.KEY }} of a grader, Bedrock's reference_answer) are kept in
 params.item.
@@ -19,4 +17,4 @@ def recognises(record: dict) -> bool:
     return isinstance(record.get("messages"), list) and "call_type" not in record and "request" not in record
 
 
-FORMAT = Format("messages", recognises, fills=("interactions", "feedback"), turns=True)
+FORMAT = Format("messages", recognises, turns=True)

@@ -1,7 +1,5 @@
 """A prompt and its completion: {prompt, completion | response} or {question, answer}, each a text or a list of messages.
 
-`label` true or false, as in TRL's unpaired preferences (KTO), is feedback named `preference`: 1 or -1.
-
 A list of messages as prompt, without completion, is a prompt for reinforcement learning: its status is `prompt`, and unknown
 keys (a reference answer, input for a grader) are kept in params.item.
 """
@@ -17,4 +15,4 @@ def recognises(record: dict) -> bool:
     return "question" in record and "answer" in record
 
 
-FORMAT = Format("prompt_completion", recognises, fills=("interactions", "feedback"))
+FORMAT = Format("prompt_completion", recognises)

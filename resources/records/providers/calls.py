@@ -14,6 +14,7 @@ import re
 from typing import Any
 
 from model_ops.chat_apis import UnknownBlock, anthropic_api, bodies, body, json_text, mapping, plus
+from resources.records.example_prompts import UncomposedError
 from resources.records.moments import logged_time
 from resources.records.providers import bedrock_bodies, gemini_api, langsmith_runs, ollama_api
 
@@ -72,12 +73,16 @@ def call_of(text: str, form: str) -> str:
     """The call in a record of a format (anthropic, gemini, bedrock, ...), as JSON text."""
     try:
         record = json.loads(text)
-        if form == "langsmith":  # its session_id is a project
+        if form == "langsmith":
+            record = langsmith_runs.run_of(record)
+            # its session_id is a project
             told = _with_envelope({**record, "session_id": None}, langsmith_runs.chat(record), "langsmith") | {"provider": None}
             return json_text(told)
         return json_text(_bedrock(record) if form == "bedrock" else _pair(record, form))
     except ollama_api.NotWhole as reason:
         return json_text({"code": "missing_field", "words": str(reason)})
+    except UncomposedError as reason:
+        return json_text({"code": "wrong_type", "words": str(reason)})
     except UnknownBlock as unknown:
         return json_text({"code": "unknown_block", "words": f"{unknown} is not known"})
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):

@@ -2,7 +2,8 @@
 
     chat(record)      # {messages, choices, tools, params, usage, ...}, see calls.py; {"skipped": ...} for a run of another type
 
-Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's API.
+Messages as in langchain_core/messages and load/dump.py; a run of `wrap_openai` has the bodies of OpenAI's chat or Responses
+API; a traced function its arguments, whose texts are the prompt (example_prompts.py), and its result.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from model_ops.chat_apis import body, finish_reason, json_text, mapping, objects
+from model_ops.chat_apis import body, finish_reason, json_text, mapping, objects, responses_api
+from resources.records.example_prompts import KEYS as PROMPTS
+from resources.records.example_prompts import composed
 
 ROLES = {
     "human": "user",
@@ -35,7 +38,7 @@ KEYS = frozenset(
     ttl_seconds extra.invocation_params extra.runtime extra.batch_size extra.options extra.metadata.ls_provider
     extra.metadata.ls_model_name extra.metadata.ls_model_type extra.metadata.ls_temperature extra.metadata.ls_max_tokens
     extra.metadata.ls_stop extra.metadata.ls_method extra.metadata.ls_run_depth extra.metadata.ls_integration
-    extra.metadata.revision_id
+    extra.metadata.revision_id feedback_stats run data
 """.strip(),
     )
 )
@@ -43,29 +46,49 @@ KEYS = frozenset(
 SESSIONS = ("thread_id", "session_id", "conversation_id")
 
 
+def run_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The run in a record that wraps it once more, {run: {...}} or {data: {...}}; else the record itself."""
+    inner = next((run for key in ("run", "data") if "run_type" in (run := body(record.get(key)))), {})
+    return record if "run_type" in record else {**record, **inner}
+
+
 def chat(record: dict[str, Any]) -> dict[str, Any]:
-    """The run. Raises ValueError for messages that are not known."""
+    """The run. Raises ValueError for messages that are not known, UncomposedError for a prompt in several of them."""
     if record["run_type"] != "llm":
         return {"skipped": f"langsmith_{record['run_type']}"}
-    inputs, outputs, extra = body(record.get("inputs")), body(record.get("outputs")), body(record.get("extra"))
+    inputs, outputs, extra = _opened(record.get("inputs")), _opened(record.get("outputs")), body(record.get("extra"))
+    if isinstance(inputs, str):
+        inputs = {"input": inputs}
     asked = inputs.get("messages")
-    if isinstance(asked, list) and asked and isinstance(asked[0], list):  # a batch of one conversation
-        asked = asked[0] if len(asked) == 1 else None
+    if isinstance(asked, list) and asked and isinstance(asked[0], list):
+        [asked] = asked  # a batch of one conversation
     params = mapping(extra.get("invocation_params"))
     metadata = mapping(extra.get("metadata"))
     prompts = inputs.get("prompts")
     prompt = prompts[0] if isinstance(prompts, list) and len(prompts) == 1 else inputs.get("prompt")
-    choices = [{"message": message, "finish_reason": finish_reason(ended, message)} for message, ended in _answers(outputs)]
+    of_responses = isinstance(outputs, dict) and outputs.get("object") == "response"
+    if of_responses:  # OpenAI's Responses API
+        asked = responses_api.messages_of(inputs.get("input"), inputs.get("instructions"))
+        answer, ended = responses_api.answer_of(outputs)
+        choices = [{"message": answer, "finish_reason": ended}] if answer else []
+    else:
+        choices = [{"message": message, "finish_reason": finish_reason(ended, message)} for message, ended in _answers(outputs)]
+    if not (
+        of_responses or isinstance(prompts, list) or (isinstance(prompt, str) and not PROMPTS & inputs.keys() - {"prompt"})
+    ):
+        whole = {**inputs, "messages": [_message(each) for each in asked]} if isinstance(asked, list) else inputs
+        asked, prompt = composed({**whole, **_listed_input(whole)}), None
+    outputs = mapping(outputs)
     usage = mapping(outputs.get("usage")) or mapping(outputs.get("usage_metadata"))
     return {
-        "messages": [_message(each) for each in asked] if isinstance(asked, list) else None,
+        "messages": asked or None,
         "prompt": prompt,
         "choices": choices,
-        "tools": params.get("tools") or inputs.get("tools"),
+        "tools": responses_api.tools_of(inputs.get("tools")) if of_responses else params.get("tools") or inputs.get("tools"),
         "params": {
             key: value
             for key, value in {**inputs, **params}.items()
-            if key not in ("messages", "tools", "model", "model_name", "prompts", "_type")
+            if key not in PROMPTS | {"tools", "model", "model_name", "prompts", "_type", "instructions", "text"}
             and not isinstance(value, dict | list)
         },
         "usage": {
@@ -95,17 +118,57 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _answers(outputs: dict[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+def _opened(side: Any) -> Any:
+    """A side of a run without the keys that wrap it: a function's one argument, or its result."""
+    found = body(side) or side
+    while (
+        isinstance(found, dict) and len(found) == 1 and (key := next(iter(found))) in ("inputs", "outputs", "input", "output")
+    ):
+        inner = body(found[key])
+        if not inner or (key in ("input", "output") and _is_message(inner)):
+            break
+        found = inner
+    return found if isinstance(found, str) else mapping(found)
+
+
+def _is_message(said: dict[str, Any]) -> bool:
+    return "content" in said or "kwargs" in said or "lc" in said
+
+
+def _listed_input(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The messages of an `input` or `prompt` that is a list of them, or LangChain's prompt object."""
+    for key in ("input", "prompt", "history", "chat_history"):
+        value = inputs.get(key)
+        if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+            return {key: [_message(each) for each in value]}
+    return {}
+
+
+_TEXTS = ("answer", "response", "completion", "text", "generated_text", "result", "content")
+
+
+def _answers(outputs: Any) -> list[tuple[dict[str, Any], Any]]:
     """The answers of a run, each with the reason why it ended."""
+    if isinstance(outputs, str):
+        return [({"role": "assistant", "content": outputs}, None)] if outputs else []
     if objects(outputs.get("choices")):
-        return [(mapping(choice.get("message")), choice.get("finish_reason")) for choice in objects(outputs["choices"])]
+        return [
+            (
+                mapping(choice.get("message")) or {"role": "assistant", "content": choice.get("text")},
+                choice.get("finish_reason"),
+            )
+            for choice in objects(outputs["choices"])
+        ]
     generations = outputs.get("generations")
     if isinstance(generations, list) and generations:
         first = generations[0] if isinstance(generations[0], list) else generations
-        return [_generated(each) for each in objects(first)]
-    told = outputs.get("messages", outputs.get("output", outputs))
+        return [_generated(each if isinstance(each, dict) else {"text": each}) for each in first]
+    told = next((outputs[key] for key in ("messages", "output", *_TEXTS) if outputs.get(key)), outputs)
     told = told[-1] if isinstance(told, list) and told else told
-    return [(_message(told), None)] if isinstance(told, dict) and told else []
+    if isinstance(told, str) and not _is_message(outputs):
+        return [({"role": "assistant", "content": told}, None)]
+    told = outputs if isinstance(told, str) else told
+    return [({**_message(told), "role": "assistant"}, None)] if isinstance(told, dict) and told else []
 
 
 def _generated(generation: dict[str, Any]) -> tuple[dict[str, Any], Any]:

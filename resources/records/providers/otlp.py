@@ -1,13 +1,14 @@
 """Turns a span or log record of OTLP JSON into a model call: OpenAI messages, usage, times, evaluations.
 
-    model_call_of('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}')    # JSON text
-    joined_call_of(span, events)       # a span and the log records of its messages
+    model_call_of('{"traceId": ..., "attributes": [{"key": "gen_ai.operation.name", ...}]}', reader)    # JSON text
+    joined_call_of(span, events, reader)       # a span and the log records of its messages
 
 Attribute names: the GenAI semantic conventions (messages in parts, as JSON text or structured), their older names and message
 events, OpenLLMetry's numbered attributes, OpenInference's llm.*. DuckDB calls it for items with one of these names. It never
 raises: for an item that is not a model call it returns {"kind": "passed over", "rule": ...}, and for an item that needs others
 of its span {"kind": "side", ...}: a span without content, or a log record with the content (resources/reading/span_events.py).
-A call of more than LONGEST_BYTES is {"kind": "too_long"}.
+A call of more than LONGEST_BYTES is {"kind": "too_long"}. The paths of `fields` are names of attributes, of the item or of its
+resource.
 """
 
 from __future__ import annotations
@@ -43,19 +44,28 @@ _CONVENTIONS = re.compile(
     r"|rpc|error|exception|event|otel|telemetry|service|code|thread|process|host|tag)\b"
 )
 """Attributes that conventions name: contents, and what the columns do not need."""
-_READER = Reader(frozenset())
+_COLUMNS = {
+    "user": "user_id",
+    "session": "session_id",
+    "id": "request_id",
+    "time": "written_ts",
+    "latency": "latency_ms",
+    "ttft": "ttft_ms",
+    "status": "error",
+}
+"""Keys of a call for the columns of `fields`, where they differ."""
 Event = tuple[Any, dict[str, Any], Any]
 """Name, attributes and time of an event."""
 
 
-def model_call_of(text: str) -> str:
-    """The record of one span or log record, as JSON text."""
-    return _written(lambda: _told(json.loads(text)))
+def model_call_of(text: str, reader: Reader) -> str:
+    """The record of one span or log record, as JSON text. reader: of its source."""
+    return _written(lambda: _told(json.loads(text), reader))
 
 
-def joined_call_of(span: str | None, events: str) -> str:
+def joined_call_of(span: str | None, events: str, reader: Reader) -> str:
     """The record of a span and its log records (a JSON list in the order of time), as JSON text. The span may be missing."""
-    return _written(lambda: _joined(json.loads(span or "null"), json.loads(events)))
+    return _written(lambda: _joined(json.loads(span or "null"), json.loads(events), reader))
 
 
 def _written(tell: Callable[[], dict[str, Any]]) -> str:
@@ -76,11 +86,11 @@ def _passed_over(what: Any) -> dict[str, Any]:
     return {"kind": "passed over", "rule": f"otlp_{rule}"}
 
 
-def _told(item: Any) -> dict[str, Any]:
+def _told(item: Any, reader: Reader) -> dict[str, Any]:
     if not isinstance(item, dict):
         return _passed_over("other")
     if "startTimeUnixNano" in item or "endTimeUnixNano" in item:
-        return _of_span(item, _span_events(item))
+        return _of_span(item, _span_events(item), reader)
     attributes, name = _attributes(item.get("attributes")), _name(item)
     if name == EVALUATION:
         found = _evaluation(attributes, _logged_at(item))
@@ -91,23 +101,23 @@ def _told(item: Any) -> dict[str, Any]:
         return _side("event", item, _logged_at(item))
     if name != DETAILS:
         return _passed_over("message_event" if str(name).startswith("gen_ai.") else "other")
-    return _call_with_content(item, _log_attributes(item), [])
+    return _call_with_content(item, _log_attributes(item), [], reader)
 
 
-def _joined(span: Any, logged: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(span: Any, logged: list[dict[str, Any]], reader: Reader) -> dict[str, Any]:
     """The call of a span and its log records. Log records alone give a call if they hold a question and an answer."""
     events = [(_name(item), _log_attributes(item), _logged_at(item)) for item in logged]
     if span is not None:
-        told = _of_span(span, [*_span_events(span), *events])
+        told = _of_span(span, [*_span_events(span), *events], reader)
         return _passed_over("call_without_content") if told["kind"] == "side" else told
     details = next((item for item in logged if _name(item) == DETAILS), None)
     if details is not None:
-        return _call_with_content(details, _log_attributes(details), events)
-    told = _call_with_content(logged[0], _attributes(logged[0].get("attributes")), events)
+        return _call_with_content(details, _log_attributes(details), events, reader)
+    told = _call_with_content(logged[0], _attributes(logged[0].get("attributes")), events, reader)
     return told if told.get("messages") and told.get("choices") else _passed_over("message_event")
 
 
-def _of_span(item: dict[str, Any], events: list[Event]) -> dict[str, Any]:
+def _of_span(item: dict[str, Any], events: list[Event], reader: Reader) -> dict[str, Any]:
     attributes = _attributes(item.get("attributes"))
     for name, more, _ in events:
         if name == DETAILS:
@@ -115,15 +125,16 @@ def _of_span(item: dict[str, Any], events: list[Event]) -> dict[str, Any]:
     if not _is_inference(attributes):
         what = attributes.get("gen_ai.operation.name") or attributes.get("openinference.span.kind")
         return _passed_over(what.lower() if isinstance(what, str) else "other")
-    told = _call_with_content(item, attributes, events)
+    told = _call_with_content(item, attributes, events, reader)
     return _side("span", item, item.get("startTimeUnixNano")) if told["kind"] != "call" and _span(item) else told
 
 
-def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events: list[Event]) -> dict[str, Any]:
+def _call_with_content(item: dict[str, Any], attributes: dict[str, Any], events: list[Event], reader: Reader) -> dict[str, Any]:
     asked, answers = content_of(attributes, [(name, more) for name, more, _ in events])
     if not any(map(_says, [*asked, *(answer["message"] for answer in answers)])):
         return _passed_over("call_without_content")
-    call = _call(item, attributes)
+    call = _call(item, attributes, reader)
+    call |= _by_fields(item, attributes, reader)
     call["messages"] = system_of(attributes) + asked
     call["choices"] = answers
     call["evaluations"] = [
@@ -180,7 +191,7 @@ def _is_inference(attributes: dict[str, Any]) -> bool:
     return "gen_ai.request.model" in attributes or "gen_ai.response.model" in attributes
 
 
-def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
+def _call(item: dict[str, Any], attributes: dict[str, Any], reader: Reader) -> dict[str, Any]:
     def first(*names: str) -> Any:
         return next((attributes[name] for name in names if attributes.get(name) not in (None, "")), None)
 
@@ -189,7 +200,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         for key, value in attributes.items()
         if not _CONVENTIONS.match(key) or (column_of((key,)) and key != "thread.id")
     }
-    told = _READER.of(own)
+    told = reader.of(own)
     beside = told["found"]
     begun, ended = _nanoseconds(item.get("startTimeUnixNano")), _nanoseconds(item.get("endTimeUnixNano"))
     when = begun or _nanoseconds(item.get("timeUnixNano")) or _nanoseconds(item.get("observedTimeUnixNano"))
@@ -214,7 +225,7 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "provider": first("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system") or beside.get("provider"),
         "cost": beside.get("cost"),
         "feedback": {"name": beside["feedback_name"], "label": beside["feedback"]} if "feedback" in beside else None,
-        "unread": [each.partition("\t")[0] for each in told["unread"]],
+        "unread": told["unread"],
         "fingerprint": first("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint"),
         "tools": tools_of(attributes),
         "params": {**(invocation if isinstance(invocation, dict) else {}), **given},
@@ -237,6 +248,16 @@ def _call(item: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
         "error": (status.get("message") or first("error.message", "error.type") or "error") if failed else None,
         "finish_reasons": first("gen_ai.response.finish_reasons"),
     }
+
+
+def _by_fields(item: dict[str, Any], attributes: dict[str, Any], reader: Reader) -> dict[str, Any]:
+    """What attributes that the source's `fields` names tell of a call."""
+    named = reader.named({**_attributes((item.get("resource") or {}).get("attributes")), **attributes})
+    if "feedback" in named:
+        named["feedback"] = {"name": "feedback", "label": named["feedback"]}
+    if "status" in named:
+        named["status"] = "error" if named["status"] == "failure" else None
+    return {_COLUMNS.get(name, name): value for name, value in named.items()}
 
 
 def shown_attributes(document: Any) -> Iterator[tuple[str, Any]]:
@@ -272,7 +293,14 @@ def _nanoseconds(written: Any) -> int | None:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
+    """Attributes by name, of a list of keys and values or of an object."""
+    if isinstance(pairs, dict):
+        return {key: _plain(value) if _is_any_value(value) else value for key, value in pairs.items()}
     return {pair["key"]: _plain(pair.get("value")) for pair in pairs or [] if isinstance(pair, dict) and "key" in pair}
+
+
+def _is_any_value(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value")
 
 
 def _plain(value: Any) -> Any:

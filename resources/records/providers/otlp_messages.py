@@ -10,34 +10,42 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any
+
+from model_ops.chat_apis import objects
+from resources.records.json_paths import structure_in
 
 _NUMBERED = re.compile(r"(?:gen_ai\.(prompt|completion)|llm\.(input|output)_messages)\.(\d+)\.(?:message\.)?(.+)")
 _NUMBERED_CALL = re.compile(r"tool_calls\.(\d+)\.(?:tool_call\.)?(?:function\.)?(id|name|arguments)")
 _NUMBERED_PART = re.compile(r"contents\.(\d+)\.message_content\.text")
 _FUNCTION = re.compile(r"llm\.request\.functions\.(\d+)\.(name|description|parameters)")
+_TEXTS = ("text", "input_text", "output_text")
 ROLE_OF_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
 """Names of the older conventions' message events."""
 
 
 def structured(value: Any) -> Any:
-    """Spans hold structured attributes as JSON text."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    """Spans hold structured attributes as JSON text, some encoded twice."""
+    return (structure_in(value) or value) if isinstance(value, str) else value
+
+
+def _messages_at(attributes: dict[str, Any], name: str) -> Any:
+    """An attribute that holds messages: also one text, as it is or as JSON."""
+    found = structured(attributes.get(name))
+    if isinstance(found, str) and found[:1] == '"':
+        with suppress(ValueError):
+            found = json.loads(found)
+    return found
 
 
 def content_of(attributes: dict[str, Any], events: list[tuple[Any, dict[str, Any]]]) -> tuple[list, list]:
     """The messages before the call, and its answers as {message, finish_reason}."""
-    asked = structured(attributes.get("gen_ai.input.messages"))
-    said = structured(attributes.get("gen_ai.output.messages"))
+    asked, said = (_messages_at(attributes, f"gen_ai.{side}.messages") for side in ("input", "output"))
     if asked is None and said is None:
         asked, said = _numbered(attributes)
     if not asked and not said:
-        asked, said = structured(attributes.get("gen_ai.prompt")), structured(attributes.get("gen_ai.completion"))
+        asked, said = _messages_at(attributes, "gen_ai.prompt"), _messages_at(attributes, "gen_ai.completion")
     if not asked and not said:
         asked, said = _of_events(events)
     messages = [spoken for message in _listed(asked, "user") for spoken in _messages(message)]
@@ -55,20 +63,30 @@ def _listed(said: Any, speaker: str) -> list[dict[str, Any]]:
         return [{"role": speaker, "content": said}] if said else []
     if isinstance(said, dict):
         return _listed(said["messages"], speaker) if isinstance(said.get("messages"), list) else [said]
-    return [each for each in said or [] if isinstance(each, dict)]
+    return [
+        {"role": speaker, "content": each} if isinstance(each, str) else each
+        for each in said or []
+        if isinstance(each, dict | str)
+    ]
 
 
 def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
     """A message of parts in the OpenAI shape; tool results become messages of their own."""
-    if not isinstance(message.get("parts"), list):
+    parts = structured(message.get("parts"))
+    if parts is None and any("content" in part for part in objects(message.get("content")) if part.get("type") in _TEXTS):
+        parts = message["content"]
+    if isinstance(parts, str):
+        parts = [parts]
+    if not isinstance(parts, list):
         return [{key: value for key, value in message.items() if key not in ("finish_reason", "index")}]
     contents, calls, thoughts, answers = [], [], [], []
-    for part in message["parts"]:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "text":
-            contents.append({"type": "text", "text": part.get("content") or ""})
-        elif kind == "reasoning":
-            thoughts.append(str(part.get("content") or ""))
+    for part in parts:
+        part = {"type": "text", "text": part} if isinstance(part, str) else part
+        kind = part.get("type", "text" if isinstance(part.get("text"), str) else None) if isinstance(part, dict) else None
+        if kind in _TEXTS:
+            contents.append({"type": "text", "text": part.get("content") or part.get("text") or ""})
+        elif kind in ("reasoning", "thinking"):
+            thoughts.append(str(part.get("content") or part.get("text") or part.get("thinking") or ""))
         elif kind == "tool_call":
             calls.append(
                 {
@@ -78,9 +96,7 @@ def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
                 }
             )
         elif kind == "tool_call_response":
-            answers.append(
-                {"role": "tool", "tool_call_id": part.get("id"), "content": _text(part.get("response", part.get("result")), "")}
-            )
+            answers.append({"role": "tool", "tool_call_id": part.get("id"), "content": _text(_result(part), "")})
         elif isinstance(part, dict):
             contents.append(_reference(part))
     spoken: dict[str, Any] = {"role": message.get("role"), "content": None}
@@ -95,6 +111,10 @@ def _messages(message: dict[str, Any]) -> list[dict[str, Any]]:
     if message.get("name"):
         spoken["name"] = message["name"]
     return ([spoken] if contents or calls or thoughts or not answers else []) + answers
+
+
+def _result(part: dict[str, Any]) -> Any:
+    return next((part[key] for key in ("response", "result", "content", "output") if part.get(key) is not None), None)
 
 
 def _reference(part: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +137,7 @@ def _text(value: Any, absent: str) -> str:
 
 
 def system_of(attributes: dict[str, Any]) -> list[dict[str, Any]]:
-    said = structured(attributes.get("gen_ai.system_instructions"))
+    said = _messages_at(attributes, "gen_ai.system_instructions")
     if isinstance(said, list):
         return [spoken for spoken in _messages({"role": "system", "parts": said}) if spoken["content"]]
     return [{"role": "system", "content": said}] if isinstance(said, str) and said else []

@@ -5,10 +5,10 @@ with parsed as (
         object,
         row,
         record_digest(raw) as digest,
+        example_prompt(raw) as told,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
-            "model": "VARCHAR", "generator": "VARCHAR", "system": "VARCHAR", "instruction": "VARCHAR",
-            "input": "VARCHAR", "context": "VARCHAR", "output": "JSON", "response": "JSON", "history": [["JSON"]]
+            "model": "VARCHAR", "generator": "VARCHAR", "output": "JSON", "response": "JSON"
         }') as record
     from records
 ),
@@ -16,9 +16,7 @@ with parsed as (
 requests as (
     select
         *,
-        concat_ws(
-            chr(10) || chr(10), nullif(record.instruction, ''), nullif(coalesce(record.input, record.context), '')
-        ) as question,
+        openai_messages(told.messages, 'user') as question,
         openai_messages(coalesce(record.output, record.response), 'assistant') as answers
     from parsed
 )
@@ -36,20 +34,17 @@ select
     record.workload_id as workload_name,
     coalesce(record.session_id, record.id || ':' || digest[:16]) as session_id,
     coalesce(record.model, record.generator) as model,
-    to_json(list_concat(
-        case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
-        flatten(list_transform(
-            coalesce(record.history, []),
-            lambda turn: list_concat(openai_messages(turn[1], 'user'), openai_messages(turn[2], 'assistant'))
-        )),
-        openai_messages(to_json(question), 'user')
-    )) as messages,
+    to_json(question) as messages,
     answers[1] as completion,
     'stop' as finish_reason,
     'success' as status,
-    case when question = '' or len(answers) <> 1 then 'missing_field' end as error_code,
     case
-        when question = '' then 'the example has neither instruction nor input'
+        when told.problem is not null then 'wrong_type'
+        when len(question) = 0 or len(answers) <> 1 then 'missing_field'
+    end as error_code,
+    case
+        when told.problem is not null then told.problem
+        when len(question) = 0 then 'the example has neither instruction nor input'
         when len(answers) <> 1 then 'the example has no text as its output or response'
     end as message
 from requests

@@ -40,6 +40,8 @@ select
                 response ->> '$.result.type'
             )))
         end
-    ) as varchar) as raw
+    ) as varchar) as raw,
+    request,
+    response
 from matched_pairs
 order by number

@@ -34,6 +34,8 @@ select
         'request', json_extract(request, '$.request'),
         'response', coalesce(json_extract(response, '$.response'), '{}'),
         'error', json_extract(response, '$.error')
-    ) as varchar) as raw
+    ) as varchar) as raw,
+    request,
+    response
 from matched_pairs
 order by number

@@ -1,36 +1,3 @@
--- name: feedback
--- Feedback of records with `messages`: a label that is true or false says whether the last answer is wanted.
-with parsed as (
-    select
-        object,
-        row,
-        json_transform(raw, '{
-            "label": "JSON", "timestamp": "VARCHAR", "workload_id": "VARCHAR", "messages": ["JSON"]
-        }') as record
-    from records
-    where contains(raw, '"label"')
-)
-
-select
-    object,
-    row,
-    0 as part,
-    true as extra,
-    len(list_filter(
-        range(2, len(record.messages) + 1),
-        lambda place: record.messages[place] ->> '$.role' = 'assistant'
-            and coalesce(record.messages[place] ->> '$.weight', '1') not in ('0', '0.0')
-    )) - 1 as about_part,
-    record.workload_id as workload_name,
-    'preference' as name,
-    cast(record.label as varchar) as written_value,
-    'label' as source,
-    record.timestamp as written_ts
-from parsed
-where json_type(record.label) = 'BOOLEAN'
-    and record.messages[-1] ->> '$.role' = 'assistant'
-    and coalesce(record.messages[-1] ->> '$.weight', '1') not in ('0', '0.0')
-
 -- name: interactions
 -- Interactions of records with `messages`: one row per answer in the conversation.
 with parsed as (
@@ -39,6 +6,7 @@ with parsed as (
         row,
         raw,
         record_digest(raw) as digest,
+        example_prompt(raw) as told,
         json_transform(raw, '{
             "id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR", "workload_id": "VARCHAR",
             "model": "VARCHAR", "metadata": {"user_id": "VARCHAR"}, "tools": "JSON", "functions": "JSON", "call_type": "JSON", "request": "JSON",
@@ -47,20 +15,25 @@ with parsed as (
     from records
 ),
 
+whole as (
+    select *, coalesce(try_cast(told.messages as json[]), record.messages) as spoken
+    from parsed
+),
+
 answers as (
     select
         *,
         list_filter(
-            range(1, coalesce(len(record.messages), 0) + 1),
-            lambda place: record.messages[place] ->> '$.role' = 'assistant'
-                and coalesce(record.messages[place] ->> '$.weight', '1') not in ('0', '0.0')
+            range(1, coalesce(len(spoken), 0) + 1),
+            lambda place: spoken[place] ->> '$.role' = 'assistant'
+                and coalesce(spoken[place] ->> '$.weight', '1') not in ('0', '0.0')
         ) as learnt,
         -- input for a grader: every key that the format does not know
         json_merge_patch(raw, '{
             "id": null, "session_id": null, "timestamp": null, "workload_id": null, "model": null, "messages": null,
             "tools": null, "functions": null, "parallel_tool_calls": null, "metadata": null
         }') as item
-    from parsed
+    from whole
 ),
 
 -- a conversation that ends with the user is a prompt, unless it has an answer to learn and no input for a grader
@@ -97,20 +70,22 @@ select
         as session_id,
     record.metadata.user_id as user_id,
     record.model as model,
-    to_json(case when is_prompt then record.messages else record.messages[:answer - 1] end) as messages,
+    to_json(case when is_prompt then record.messages else spoken[:answer - 1] end) as messages,
     openai_tools(coalesce(record.tools, record.functions)) as tools,
     case when is_prompt and cast(item as varchar) <> '{}' then to_json(struct_pack("item" := item)) end as params,
-    record.messages[answer] as completion,
+    spoken[answer] as completion,
     case when not is_prompt then 'stop' end as finish_reason,
     case when is_prompt then 'prompt' else 'success' end as status,
     case
         when record.messages is null then 'wrong_type'
         when record.call_type is not null or record.request is not null then 'wrong_type'
+        when not is_prompt and told.problem is not null then 'wrong_type'
         when not is_prompt and answer is null then 'missing_field'
     end as error_code,
     case
         when record.messages is null then 'messages is not a list'
         when record.call_type is not null or record.request is not null then 'the record holds more than messages'
+        when not is_prompt and told.problem is not null then told.problem
         when not is_prompt and len(learnt) = 0 then 'messages has no assistant message to learn from'
         when not is_prompt and answer is null then 'messages has nothing before the assistant message'
     end as message

@@ -36,6 +36,8 @@ select
         'error', case when json_type(response, '$.error') = 'OBJECT' then json_extract(response, '$.error') end,
         'request_id', coalesce(response ->> '$.response.request_id', response ->> '$.id'),
         'trace_id', response ->> '$.id'
-    ) as varchar) as raw
+    ) as varchar) as raw,
+    request,
+    response
 from matched_pairs
 order by number

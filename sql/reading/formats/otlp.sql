@@ -3,14 +3,16 @@
 -- number that the line's further choices count on from.
 create or replace temp table otlp_calls as
 with documents as (
-    select object, row, otlp_items(raw) as items
+    select object, row, source, otlp_items(raw, list_contains($fielded, source)) as items
     from records
+    inner join batch using (object)
 ),
 
 items as (
     select
         object,
         row,
+        source,
         unnest(case when len(items) > 0 then items else [null] end) as sent,
         unnest(range(greatest(coalesce(len(items), 0), 1))) as place
     from documents
@@ -28,7 +30,7 @@ select
         case
             when sent.item is null then '{"kind": "passed over", "rule": "otlp_no_span_or_event"}'
             when regexp_matches(sent.item, '"(gen_ai\.|llm\.|openinference\.)')
-                then model_call_of(cast(sent.item as varchar))
+                then model_call_of(cast(sent.item as varchar), source)
             else '{"kind": "passed over", "rule": "otlp_other"}'
         end
     ) as call
@@ -139,7 +141,7 @@ with told as (
     select object, unnest(call.unread) as path from otlp_calls where call.kind = 'call'
 )
 
-select object, 'unread' as kind, path, '' as other, count(*) as records
+select object, 'unread' as kind, split_part(path, chr(9), 1) as path, split_part(path, chr(9), 2) as other, count(*) as records
 from told
 group by all
 

@@ -1,31 +1,3 @@
--- name: feedback
--- Feedback of prompt-completion records: a label that is true or false says whether the completion is wanted.
-with parsed as (
-    select
-        object,
-        row,
-        json_transform(raw, '{
-            "label": "JSON", "timestamp": "VARCHAR", "workload_id": "VARCHAR", "completion": "JSON", "response": "JSON",
-            "answer": "JSON"
-        }') as record
-    from records
-    where contains(raw, '"label"')
-)
-
-select
-    object,
-    row,
-    0 as part,
-    true as extra,
-    0 as about_part,
-    record.workload_id as workload_name,
-    'preference' as name,
-    cast(record.label as varchar) as written_value,
-    'label' as source,
-    record.timestamp as written_ts
-from parsed
-where json_type(record.label) = 'BOOLEAN' and coalesce(record.completion, record.response, record.answer) is not null
-
 -- name: interactions
 -- Interactions of records with prompt and completion.
 with parsed as (
@@ -42,17 +14,28 @@ with parsed as (
     from records
 ),
 
-conversations as (
+answered as (
     select
         *,
         case when record.prompt is not null then coalesce(record.completion, record.response) else record.answer end
             as answer_json,
-        list_concat(
-            case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
-            openai_messages(coalesce(record.prompt, record.question), 'user'),
-            openai_messages(answer_json, 'assistant')
-        ) as conversation
+        -- a prompt alone keeps its other keys for a grader
+        case when answer_json is not null then example_prompt(raw) end as told
     from parsed
+),
+
+conversations as (
+    select
+        *,
+        case
+            when answer_json is not null then openai_messages(told.messages, 'user')
+            else list_concat(
+                case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
+                openai_messages(coalesce(record.prompt, record.question), 'user')
+            )
+        end as asked,
+        list_concat(asked, openai_messages(answer_json, 'assistant')) as conversation
+    from answered
 )
 
 select
@@ -78,11 +61,13 @@ select
     case when answer_json is not null then 'stop' end as finish_reason,
     case when answer_json is null then 'prompt' else 'success' end as status,
     case
-        when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0 then 'missing_field'
+        when told.problem is not null then 'wrong_type'
+        when len(asked) = 0 then 'missing_field'
         when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant' then 'missing_field'
     end as error_code,
     case
-        when len(openai_messages(coalesce(record.prompt, record.question), 'user')) = 0
+        when told.problem is not null then told.problem
+        when len(asked) = 0
             then 'prompt is neither a text nor a list of messages'
         when answer_json is not null and coalesce(conversation[-1] ->> '$.role', '') <> 'assistant'
             then 'the completion is neither a text nor a list of messages that ends with the assistant''s'

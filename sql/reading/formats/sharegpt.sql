@@ -5,9 +5,10 @@ with parsed as (
         object,
         row,
         raw,
+        example_prompt(raw) as told,
         json_transform(raw, '{
             "id": "VARCHAR", "conversation_id": "VARCHAR", "session_id": "VARCHAR", "timestamp": "VARCHAR",
-            "workload_id": "VARCHAR", "model": "VARCHAR", "system": "VARCHAR", "tools": "JSON",
+            "workload_id": "VARCHAR", "model": "VARCHAR", "tools": "JSON",
             "conversations": "JSON", "conversation": "JSON"
         }') as record
     from records
@@ -18,10 +19,8 @@ conversations as (
         object,
         row,
         record,
-        list_concat(
-            case when record.system <> '' then openai_messages(to_json(record.system), 'system') else [] end,
-            openai_messages(coalesce(record.conversations, record.conversation), 'user')
-        ) as all_messages,
+        told.problem as problem,
+        openai_messages(coalesce(told.messages, record.conversations, record.conversation), 'user') as all_messages,
         record_digest(raw) as digest,
         coalesce(
             record.session_id, record.conversation_id, record.id || ':' || digest[:16], 'conversation:' || digest
@@ -68,10 +67,12 @@ select
     case when (all_messages[answer] -> '$.tool_calls') is null then 'stop' else 'tool_calls' end as finish_reason,
     'success' as status,
     case
+        when problem is not null then 'wrong_type'
         when len(all_messages) = 0 or nobody > 0 then 'wrong_type'
         when answer is null then 'missing_field'
     end as error_code,
     case
+        when problem is not null then problem
         when len(all_messages) = 0 then 'conversations is not a list of messages'
         when nobody > 0 then 'a message is of a speaker that is not known, or a function_call that is no JSON with a name'
         when answer is null then 'conversations has no answer of the assistant to learn from after its first message'

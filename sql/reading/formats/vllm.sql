@@ -141,6 +141,8 @@ select
             'text', said ->> '$.output', 'output_ids', json_extract(said, '$.output_token_ids'),
             'meta_info', json_object('finish_reason', said ->> '$.finish_reason')
         )
-    ) as varchar) as raw
+    ) as varchar) as raw,
+    asked as request,
+    said as response
 from pairs_found
 order by number

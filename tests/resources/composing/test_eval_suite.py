@@ -149,7 +149,7 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
 @pytest.mark.parametrize(
     ("record", "task", "said"),
     [
-        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that holds a number"),
+        ({"prompt": "p", "answer": "no figure"}, "number", "line 1: task number needs an answer that is a number"),
         ({"prompt": "p"}, "json_schema", "needs `json_schema`, an object"),
         ({"prompt": "p", "schema": {"type": "text"}}, "json_schema", "no JSON schema"),
         ({"prompt": "p", "pattern": "("}, "regex", "no regular expression"),
@@ -198,3 +198,54 @@ def test_public_suites_as_tasks(tmp_path):
     for item in items["unit_tests"][::12]:
         assert run_unit_tests(item, solutions[item.item_id], 10, 512).passed, item.item_id
         assert not run_unit_tests(item, "    return None\n", 10, 512).passed
+
+
+SAID = [{"role": "user", "content": "2 + 2?"}]
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+@pytest.mark.parametrize(
+    ("record", "messages"),
+    [
+        ({"system": "Be brief.", "question": "2 + 2?", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"system_prompt": "Be brief.", "question": "2 + 2?", "answer": "#### 4"}, [SYSTEM, *SAID]),
+        ({"prompt": [SYSTEM, *SAID], "answer": "4"}, [SYSTEM, *SAID]),
+        ({"prompt": SAID, "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"prompt": [SYSTEM, *SAID], "system": "Be brief.", "answer": "4"}, [SYSTEM, *SAID]),
+        ({"messages": [*SAID, {"role": "assistant", "content": "4"}], "system": "Be brief."}, [SYSTEM, *SAID]),
+        ({"prompt": [{"role": "system", "content": "Own."}, *SAID], "system": "Be brief.", "answer": "4"}, [{"role": "system", "content": "Be brief.\n\nOwn."}, *SAID]),
+        ({"input": [SYSTEM, *SAID], "ideal": "4"}, [SYSTEM, *SAID]),
+        ({"data_source": "d", "prompt": SAID, "reward_model": {"style": "rule", "ground_truth": "4"}}, SAID),
+        ({"prompt": [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}], "ground_truth": 4}, [{"role": "user", "content": [{"type": "text", "text": "2 + 2?"}]}]),
+        ({"context": "Ann has 2.", "question": "And 2 more?", "answer": "4"}, [{"role": "user", "content": "Ann has 2.\n\nAnd 2 more?"}]),
+        ({"question": "2 + 2?", "answer": "4", "history": [["a", "b"]]}, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *SAID]),
+        ({"question": "2 + 2?", "choices": ["3", "4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA. 3\nB. 4"}]),
+        ({"question": "2 + 2?", "options": ["A)3", "B)4"], "answer": "4"}, [{"role": "user", "content": "2 + 2?\nA)3\nB)4"}]),
+        ({"question": "2 + 2?", "choices": {"text": ["3", "4"], "label": ["1", "2"]}, "answer": "4"}, [{"role": "user", "content": "2 + 2?\n1. 3\n2. 4"}]),
+    ],
+)  # fmt: skip
+def test_every_part_of_a_prompt_is_asked(tmp_path, record, messages):
+    uri = lines(tmp_path / "t.jsonl", record)
+    build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")
+    [task] = tasks(tmp_path / "out")
+    assert task["messages"] == messages and task["answer"] in ("4", "#### 4")
+
+
+def test_keys_that_no_prompt_holds_are_named(tmp_path):
+    record = {
+        "question": "2 + 2?",
+        "answer": "4",
+        "level": "Level 1",
+        "hint": "Count your fingers and mine.",
+        "history": ["a", "b"],
+    }
+    notes = []
+    build_eval_suite({"t": EvalSettings(uri=lines(tmp_path / "t.jsonl", record, record))}, tmp_path / "out", notes=notes)
+    assert notes == ["t: no prompt holds these keys: `hint` (2 records), `history` (2 records)"]
+
+
+@pytest.mark.parametrize("answer", ["2024-05-01", "2:30", "x + 1", r"\sqrt{2}", "3 to 5"])
+def test_a_right_answer_that_is_not_a_number_is_refused(tmp_path, answer):
+    uri = lines(tmp_path / "t.jsonl", {"question": "?", "answer": answer})
+    with pytest.raises(EvalSuiteError, match="line 1: task number needs an answer that is a number: alone"):
+        build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")

@@ -444,3 +444,36 @@ def test_ties_are_counted(tmp_path):
     made = Made(tmp_path, rows, [thumb(value, interaction_id=f"i{n}") for n, value in enumerate((1, 1, -1))])
     assert made.counts["ties"] == {"comparisons": 2, "ties": 1}  # each answer beside the best one
     assert "Of 2 comparisons of two graded answers to one prompt, 1 are ties (50%)." in made.card
+
+
+def edit(of, said):
+    return thumb(0, interaction_id=of, name="correction", label="corrected", comment=said) | {"value": None}
+
+
+def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
+    rows = [
+        interaction(1, "first", "the model's first answer", session_id="a"),
+        interaction(
+            2, [asked("first"), said("the model's first answer"), asked("more")], "and more", session_id="a", minutes=1
+        ),
+        *(interaction(n, f"ask {n}", f"the model's answer {n}", session_id=f"s{n}") for n in range(3, 7)),
+        interaction(8, "long", "an answer, and a part that a person takes out", session_id="h"),
+    ]
+    same = [edit(f"i{n}", "please write to the office") for n in range(3, 7)]  # no placeholder: people sent them
+    edits = [edit("i1", "a person's first answer"), *same, edit("i8", "a part that a person takes out")]
+    store(tables, "interactions", rows)
+    store(tables, "feedback", [*edits, thumb(-1, interaction_id="i1")])
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    made = Made(tmp_path, tables=tables)
+    assert made.texts == sorted(
+        [
+            ("edited", "a person's first answer", "the model's first answer"),
+            ("edited", "a part that a person takes out", "an answer, and a part that a person takes out"),
+            *(("edited", "please write to the office", f"the model's answer {n}") for n in range(3, 7)),
+        ]
+    )
+    assert not made.dropped and {pair["chosen_id"] for pair in made.pairs} == {None}
+    assert {pair["confidence"] for pair in made.pairs} == {0.95}
+    assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
+        ("the model's first answer", False)
+    ]

@@ -35,6 +35,18 @@ def test_all_sessions_of_a_user_are_in_one_split(tmp_path):
     assert splits_of(alone) != splits_of(found)
 
 
+def test_rated_chats_are_held_out_only_where_nothing_else_is(tmp_path):
+    rows = [row(n, f"question {n}", f"answer {n}", source="millrace_chat" if n % 2 else "gateway") for n in range(60)]
+    report, found = built(curated(tmp_path / "c.parquet", rows), tmp_path / "d", HALF)
+    held = [each["source"] for each in found if each["split"] != "train"]
+    trained = {each["source"] for each in found if each["split"] == "train"}
+    assert set(held) == {"gateway"} and trained == {"gateway", "millrace_chat"}
+    assert report.by_rule["rated_chat"] == 60 - len(found)
+    chats = [each for each in rows if each["source"] == "millrace_chat"]
+    alone, found = built(curated(tmp_path / "a.parquet", chats), tmp_path / "e", HALF)
+    assert len(found) == 30 and "rated_chat" not in alone.by_rule
+
+
 @pytest.mark.parametrize("shares", [{"test_share": 0.3, "validation_share": 0.2}, pytest.param({}, marks=pytest.mark.slow)])
 def test_no_row_setting_or_day_moves_a_session(tmp_path, shares):
     spec = DatasetSettings(**shares)

@@ -10,9 +10,9 @@ import pytest
 from interaction_rows import START, days_of, interaction, read, store, thumb
 
 from resources.curating.cleaning import clean, stale_days
-from resources.curating.curation import CurationSettings
+from resources.curating.curation import CurationSettings, FeedbackRules
 from resources.curating.request_topics import LEAST_PEOPLE, attach_topics, kept_topics
-from resources.curating.row_feedback import scales_without_least
+from resources.curating.row_feedback import feedback_notes
 from resources.lake.lake import LakeLayout
 from resources.lake.sql_files import workbench
 from resources.lake.tables import Tables
@@ -217,7 +217,6 @@ def test_feedback_below_the_least_good_value_of_its_name_counts_as_a_thumb_down(
         ([0, 50, 100], 70),
         ([0.2, 0.5, 0.9], 0.5),
         ([1, 1], None),
-        ([0, 1], None),
         ([-1, 5, 3], None),
         ([3, 700, 12], None),
         ([math.nan, 1], None),
@@ -228,12 +227,12 @@ def test_a_scale_without_a_least_good_value_is_said_with_a_guess(tables, values,
     rows = [interaction(n, f"{TEXT} {n}", f"answer {n}") for n in range(1, 5)]
     feedback = [{**thumb(value, interaction_id=f"i{n}"), "name": "stars"} for n, value in enumerate(values, 1)]
     cleaned(tables, rows, CurationSettings(), feedback=[*feedback, thumb(1, interaction_id="i4")])
-    said = scales_without_least(tables, "tutor", {"reward": 1.0})
+    said = " ".join(feedback_notes(tables, "tutor", FeedbackRules()))
     assert bool(said) == (least is not None)
     if least is not None:
         assert f"feedback stars ({min(values):g} to {max(values):g}): each value above 0 counts as a thumb up" in said
         assert said.endswith(f"`curation: {{feedback: {{least: {{reward: 1.0, stars: {least}}}}}}}`")
-    assert scales_without_least(tables, "tutor", {"stars": 0.0}) == ""
+    assert list(feedback_notes(tables, "tutor", FeedbackRules(least={"stars": 0.0}))) == []
 
 
 def test_cleaning_again_or_day_by_day_changes_nothing(tables, tmp_path):
@@ -552,3 +551,47 @@ def test_a_day_is_stale_when_people_say_something_else_of_a_row(tables):
     assert stale_days(tables, "tutor", settings) == []
     store(tables, "feedback", [thumb(1, interaction_id="i2")])
     assert stale_days(tables, "tutor", settings) == days_of(rows)[1:]
+
+
+def corrected(said, of="i1", **about):
+    return thumb(0, interaction_id=of, name="correction", label="corrected", comment=said, **about) | {"value": None}
+
+
+def test_a_correction_stands_in_place_of_the_answer(tables):
+    rows = [
+        interaction(1, "Who writes to us?", "Nobody, I fear", finish_reason="length", reasoning="No letters today."),
+        interaction(2, "Who else?", "Bert."),
+        interaction(3, "And who calls?", "Carla, at noon."),
+    ]
+    edits = [
+        corrected("Somebody else.", ts=START),
+        corrected("Anna, from anna@example.com."),
+        corrected(" bert. ", of="i2"),
+        corrected("Dora.", of="i3") | {"label": "unchanged"},
+    ]
+    _, found = cleaned(tables, rows, feedback=edits)
+    row = found["i1"]
+    assert json.loads(row["completion"]) == {"role": "assistant", "content": "Anna, from <EMAIL_1>."} and row["status"] == "ok"
+    assert json.loads(row["replaced"])["content"] == "Nobody, I fear" and row["reasoning"] is None
+    assert [json.loads(found[name]["completion"])["content"] for name in ("i2", "i3")] == ["Bert.", "Carla, at noon."]
+    assert found["i2"]["replaced"] is found["i3"]["replaced"] is None
+
+
+def test_a_day_is_stale_when_a_correction_comes_changes_or_goes(tables):
+    rows = [interaction(1, "Go", "north"), interaction(2, "Go", "south", day=1)]
+    settings = CurationSettings()
+    store(tables, "interactions", rows)
+    clean(tables, "tutor", days_of(rows), settings)
+    for edits, said in (
+        ([corrected("west")], "west"),
+        ([corrected("east")], "east"),
+        ([thumb(0, request_id="other")], "north"),
+    ):
+        store(tables, "feedback", edits)
+        assert stale_days(tables, "tutor", settings) == days_of(rows)[:1]
+        clean(tables, "tutor", days_of(rows)[:1], settings)
+        assert stale_days(tables, "tutor", settings) == []
+        found = {
+            row["interaction_id"]: json.loads(row["completion"])["content"] for row in read(tables, "cleaned_interactions")
+        }
+        assert found == {"i1": said, "i2": "south"}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
+from resources.curating import FeedbackScale
 from resources.drifting.chosen_window import ChosenWindow, KnownVocabulary, ReferenceWindow
 from resources.drifting.days import Reference
 from resources.drifting.drift import COUNTED_BY, compare_traffic
@@ -108,7 +109,7 @@ def test_a_window_that_was_counted_otherwise_is_replaced_and_every_report_says_s
     compared(tables, 4)
     leave(tables, 0)
     arrive(tables, 5)
-    other = DriftInputs(least={"stars": 3.0})
+    other = DriftInputs(scales={"stars": FeedbackScale(1, 3.0)})
     report = compared(tables, 5, other)
     assert (
         report.reference.start == FIRST + timedelta(1)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
+from resources.curating import FeedbackScale
 from resources.curating.judge_endpoint import JudgeSettings
 from resources.drifting import acceptance_chart as cusum
 from resources.drifting.drift import compare_traffic
@@ -153,7 +154,7 @@ def test_feedback_of_the_own_day_and_a_judge_s_scores_are_compared(tables):
         )
     store(tables, "feedback", thumbs)
     store(tables, "judgements", scores)
-    found = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(judge, {"stars": 3.0}), now=NOW))
+    found = by_test(compare_traffic(tables, "tutor", SETTINGS, DriftInputs(judge, {"stars": FeedbackScale(1, 3.0)}), now=NOW))
     assert found["bad_feedback"]["alarm"] and found["bad_feedback"]["value"] == pytest.approx(1)
     assert found["quality"]["alarm"] and found["quality"]["value"] > 0.6
     assert found["feedback_given"]["value"] == 0 and not found["errors"]["alarm"]

@@ -299,3 +299,24 @@ def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     last = next(row for row in rows if row["interaction_id"] == feedback[2]["interaction_id"])
     assert json.loads(last["completion"])["content"] == "b" and [row["source_row"] for row in bad] == [5]
     assert report.total.attached_feedback == 3 and report.total.read == 8
+
+
+def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):
+    def forms(asked):
+        talk = [{"from": "human", "value": asked}, {"from": "gpt", "value": "a"}]
+        yield {"prompt": f"{asked} p", "completion": "a"}
+        yield {"instruction": f"{asked} i", "input": "", "output": "a"}
+        yield {"conversations": talk, "system": "be brief"}
+        yield {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": "a"}]}
+
+    labels = ["False", "0", 0, 0.0, "undesirable", "maybe", 2, "positive", None]
+    lines = [{**form, "label": label, "n": place} for place, label in enumerate(labels) for form in forms(f"q {place}")]
+    lines += [{"instruction": f"{tag}", "output": "b", "kto_tag": tag} for tag in (True, "rejected")]
+    lines.append({"conversations": [{"from": who, "value": who} for who in ("human", "gpt", "human")], "label": False})
+    rows, bad, feedback, report = read(tmp_path, lines)
+    assert not bad and len(rows) == len(lines)
+    read_as = [(row["name"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])]
+    wrong, none, two = [("preference", -1)] * 4, [("label", 0)] * 4, [("label", 2)] * 4
+    assert read_as == [*wrong, *none * 3, *wrong, *two, ("preference", 1), ("preference", -1)]
+    unread = {key.path: key.records for key in report.unread_keys["gateway"]}
+    assert unread == {"n": 9 * 4, "label": 2 * 4}  # what is no label, and only that

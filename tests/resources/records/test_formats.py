@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from model_ops.chat_apis.responses_api import chat_of
 from model_ops.serving.service import fingerprint
+from resources.catalog.build import publish
+from resources.catalog.catalog import query
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 from resources.reading.ingestion import ingest
@@ -485,12 +487,36 @@ def test_feedback_values_and_targets(tmp_path):
             {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
             {"trace_id": "t", "label": "off topic"},
             {"response_id": None, "value": 1},
-            {"response_id": "r1", "value": None},
+            {"response_id": "r1", "value": None, "comment": "well"},
         ],
     )
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
     assert [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.read == 6
+
+
+def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp_path):
+    when = "2026-06-02 10:00:00"
+    names = ("when", "At", "Rated at", "vote_time", "submitted_at", "date", "createdAt", "updated")
+    langsmith = {"id": "f", "run_id": "r9", "trace_id": "t", "key": "hallucination", "score": 1, "value": None, "comment": None}
+    _, bad, found, _ = read(
+        tmp_path,
+        [
+            *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
+            {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
+            {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
+            {**langsmith, "created_at": when},
+            {**langsmith, "run_id": "t", "created_at": when},
+            {"request_id": "r", "thumb": None, "when": when},
+        ],
+    )
+    assert not bad
+    assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
+    assert [(row["name"], row["request_id"], row["trace_id"], row["value"]) for row in found[10:12]] == [
+        ("hallucination", "r9", "t", 1),
+        ("hallucination", None, "t", 1),
+    ]
+    assert (found[12]["name"], found[12]["value"], found[12]["label"]) == ("thumbs", None, "none")
 
 
 def test_messages_respect_weights(tmp_path):
@@ -869,9 +895,49 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
             {"response_id": "r1", "value": "up"},
             {"response_id": "r2", "value": "down"},
             {"response_id": "r3", "value": 0.5, "workload_id": "help"},
-            {"response_id": "r3", "value": None},
+            {"response_id": "r3", "value": None, "comment": "hm"},
         ],
         workloads={"bot": "B", "help": "H"},
     )
     assert len(bad) == 1 and report.total.feedback == 3 and report.total.read == 7 and report.total.attached_feedback == 0
     assert len(feedback) == 7 and [heard(tmp_path, name) for name in ("shop", "B", "H")] == [{"r2": -1}, {"r1": 1}, {"r3": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("is_wrong", "is_wrong"),
+        ("evals.hallucination.score", "hallucination"),
+        ("stars", "feedback"),
+        ("meta.disliked_flag", "feedback"),
+    ],
+)
+def test_fields_of_feedback_keep_a_name_of_which_more_is_not_better(tmp_path, path, name):
+    def holding(value):
+        for key in reversed(path.split(".")):
+            value = {key: value}
+        return value
+
+    values = [True, 1, "yes"]
+    logged = [{"q": f"question {n}", "a": f"answer {n}", **holding(value)} for n, value in enumerate(values)]
+    _, bad, mapped, _ = read(tmp_path / "mapped", logged, fields={"request": "q", "response": "a", "feedback": path})
+    known = [pair() | {"response": pair()["response"] | {"id": f"r{n}"}} | holding(value) for n, value in enumerate(values)]
+    _, _, beside, _ = read(tmp_path / "known", known, fields={"feedback": path})
+    alone = [{"which": f"r{n}", **holding(value)} for n, value in enumerate(values)]
+    _, _, apart, _ = read(tmp_path / "alone", alone, fields={"id": "which", "feedback": path})
+    side = -1 if "disliked" in path else 1
+    assert not bad
+    for found in (mapped, beside, apart):
+        assert [(row["name"], row["value"]) for row in found] == [(name, side)] * 3
+
+
+def test_feedback_of_no_workload_is_one_record_where_it_is_tied(tmp_path):
+    lines = [pair(workload_id="bot"), {"response_id": "r1", "value": "up"}, {"response_id": "nobody", "value": "up"}]
+    _, _, feedback, _ = read(tmp_path, lines, workloads={"bot": "B", "help": "H"})
+    lake = LakeLayout.open(tmp_path / "lake")
+    publish(lake)
+    shown = query(
+        lake, "select request_id, list(workload order by workload) as workloads from feedback group by all"
+    ).to_pylist()
+    assert len(feedback) == 6
+    assert {row["request_id"]: row["workloads"] for row in shown} == {"r1": ["B"], "nobody": ["B", "H", "shop"]}

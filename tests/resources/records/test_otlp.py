@@ -10,6 +10,7 @@ from test_trace_formats import decided
 
 from resources.records.formats import detect
 from resources.records.providers.otlp import model_call_of
+from resources.records.synonyms import Reader
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 
@@ -120,4 +121,4 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["attributes", "events", "status", "startTimeUnixNano", "eventName", "body"]), values))
 def test_no_span_raises_whatever_it_holds(item):
-    assert json.loads(model_call_of(json.dumps(item)))["kind"]
+    assert json.loads(model_call_of(json.dumps(item), Reader(frozenset())))["kind"]

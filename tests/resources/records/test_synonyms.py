@@ -289,7 +289,7 @@ def test_the_styles_of_a_product_s_own_logger(record):
         ({"cost": 0.2, "cost_currency": "EUR"}, {}, {"cost_currency"}),
         ({"cost_eur": 0.2}, {}, {"cost_eur"}),
         ({"status": "streaming", "tokens_in": 1.5}, {}, {"status", "tokens_in"}),
-        ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "-1"}, set()),
+        ({"thumbs_up": False, "thumbs_down": True}, {"feedback": "down"}, set()),
         ({"thumbs_up": False}, {}, set()),
         ({"user": "anonymous", "session": None, "model": ""}, {}, {"user"}),
         ({"product": {"id": "p1"}, "date_of_birth": "2001-01-01"}, {}, {"product.id", "date_of_birth"}),
@@ -368,17 +368,18 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     ("key", "value", "said"),
     [
         *(
-            (key, value, "-1")
+            (key, value, "down")
             for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown")
             for value in (True, 1, 1.0, "1", "true", " Yes")
         ),
-        *((key, value, "1") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
+        *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
         *(
             (key, value, None)
             for key in ("thumbs_up", "thumbs_down", "liked", "disliked")
             for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")
         ),
         ("feedback", False, "false"),
+        ("rating", "Not helpful", "not helpful"),
         ("feedback", "0", "0"),
         ("rating", 4, "4"),
         ("thumbs_down", "down", "down"),
@@ -394,10 +395,10 @@ def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
 @pytest.mark.parametrize(
     ("path", "record", "said"),
     [
-        ("review.negative", {"review": {"negative": True}}, "-1"),
-        ("is_bad", {"is_bad": "yes"}, "-1"),
+        ("review.negative", {"review": {"negative": True}}, "down"),
+        ("is_bad", {"is_bad": "yes"}, "down"),
         ("disliked", {"disliked": False}, None),
-        ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "-1"),
+        ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
         ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
         ("verdict", {"verdict": "great"}, "great"),
     ],
@@ -430,7 +431,7 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
         def of(self, record):
             raise LookupError(record)
 
-    own = SimpleNamespace(_readers={("app", "openai_pairs"): Broken()})
+    own = SimpleNamespace(_reader=lambda source, form: Broken())
     assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 

@@ -130,3 +130,10 @@ def test_each_is_recognised_and_no_other_format_takes_it(name, form):
     for line in (FIXTURES / name).read_text().splitlines():
         assert detect([json.loads(line)]).name == form
     assert form in FORMATS
+
+
+def test_a_boolean_score_of_langfuse_may_be_a_number_a_boolean_or_its_word(tmp_path):
+    score = {"trace_id": "t", "name": "liked", "data_type": "BOOLEAN", "timestamp": "2026-06-01T10:00:00Z"}
+    written = [{"value": 0}, {"value": False}, {"string_value": "False"}, {"value": 1.0}, {"value": True}, {"value": None}]
+    _, bad, feedback, _ = read(tmp_path, [{"value": None, **score, **value} for value in written])
+    assert not bad and [row["value"] for row in feedback] == [-1, -1, -1, 1, 1, None]

@@ -88,15 +88,25 @@ def test_feedback_is_bad_below_the_least_good_value_of_its_name(tmp_path, monkey
         Tables(lake),
         "feedback",
         [
-            {"dt": FIRST, "name": name, "value": value}
-            for name, value in (("stars", 2.0), ("stars", 4.0), ("thumb", -1.0), ("thumb", 0.0), ("comment", None))
+            {"dt": FIRST, "name": name, "value": value, "request_id": f"r{place}"}
+            for place, (name, value) in enumerate(
+                (
+                    ("stars", 2.0),
+                    ("stars", 4.0),
+                    ("thumb", -1.0),
+                    ("thumb", 0.0),
+                    ("toxicity", 1.0),
+                    ("toxicity", 0.0),
+                    ("comment", None),
+                )
+            )
         ],
     )
     curated = SimpleNamespace(config={"feedback": {"least": {"stars": 4.0}}}, metrics={})
-    for manifests, bad in (({}, 1), ({"curated_interactions": curated}, 2)):
+    for manifests, bad in (({}, 2), ({"curated_interactions": curated}, 3)):
         monkeypatch.setattr(dashboard_facts, "current_manifests", lambda *_, found=manifests: found)
         assert dashboard_facts.facts_of(lake, "tutor", datetime(2026, 12, 1, tzinfo=UTC)).feedback == [
-            {"dt": FIRST, "rated": 4, "bad": bad}
+            {"dt": FIRST, "rated": 6, "bad": bad}
         ]
 
 

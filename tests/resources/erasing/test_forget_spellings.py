@@ -1,0 +1,102 @@
+"""One person whose id is written in several ways: one user of the lake, or named before anything is erased."""
+
+import unicodedata
+
+import pytest
+
+from resources.digests.user_hash import keyed_hash, user_of
+from resources.erasing.id_spellings import near_ids
+from resources.erasing.journal import ask_for
+from resources.erasing.raw_keys import named_in_logs
+from resources.lake.lake import LakeLayout
+from resources.lake.tables import Tables
+from tests.command import millrace
+from tests.resources.records.test_formats import read
+
+ADDRESS = "anna.meier@example.com"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Anna.Meier@Example.COM",
+        " anna.meier@example.com\n",
+        "\u200banna.meier@example.com\ufeff",
+        "mailto:anna.meier@example.com",
+        "<Anna.Meier@example.com>",
+        '"Meier, Anna" <anna.meier@EXAMPLE.com>',
+        "\uff41nna.meier@example.com",
+        "anna.meier@example.com.",
+    ],
+)
+def test_a_mail_address_is_one_person_in_any_spelling(written):
+    assert user_of(written) == ADDRESS
+
+
+def test_a_domain_in_letters_and_in_punycode_is_one():
+    assert user_of("a@xn--mller-kva.example") == user_of("A@Mu\u0308ller.example") == "a@müller.example"
+
+
+@pytest.mark.parametrize(
+    "identifier", ["aB3xQ", "Ab3xQ", "x@y", "google-oauth2|1", "straße@example.com", "strasse@example.com"]
+)
+def test_other_ids_keep_their_case(identifier):
+    assert user_of(f" {identifier}\t") == identifier
+
+
+def test_every_visible_ascii_id_without_an_at_sign_is_hashed_as_it_is():
+    """The macro user_name calls no Python for them."""
+    assert all(user_of(f"{chr(code)}a{chr(code)}") == f"{chr(code)}a{chr(code)}" for code in range(0x21, 0x7F) if code != 0x40)
+
+
+def chat(number, user, question="why"):
+    asked = {"messages": [{"role": "user", "content": f"{question} {number}"}], "user": user}
+    said = {"id": f"chatcmpl-{number}x7f", "choices": [{"message": {"role": "assistant", "content": f"because {number}"}}]}
+    return {"request": asked, "response": said}
+
+
+def test_rows_and_the_asked_user_meet_whatever_spelling_either_has(tmp_path):
+    names = [ADDRESS, "Anna.Meier@Example.COM ", unicodedata.normalize("NFD", "Jürgen"), "Jürgen", "ab", "aB"]
+    rows, _, _, _ = read(tmp_path, [chat(number, name) for number, name in enumerate(names)])
+    hashes = [row["user_hash"] for row in rows]
+    assert len(set(hashes)) == 4 and hashes[0] == hashes[1] == keyed_hash(ADDRESS)
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    assert ask_for(tables, "user", " ANNA.MEIER@example.com").hashes == (hashes[0],)
+    assert ask_for(tables, "user", unicodedata.normalize("NFD", "Jürgen")).hashes == (hashes[3],)
+    assert (
+        "Would erase: 2 interactions"
+        in millrace("forget", "--user", "ANNA.meier@example.com ", "--lake", tmp_path / "lake").stdout
+    )
+
+
+def test_an_id_of_another_case_is_named_and_no_tombstone_is_offered(tmp_path):
+    read(tmp_path, [chat(1, "ANNA"), chat(2, "ANNA"), chat(3, "AnnaMeier42"), chat(4, "anna@example.com")])
+    lake = tmp_path / "lake"
+    said = " ".join(millrace("forget", "--user", "anna", "--apply", "--lake", lake, check=1).stdout.split())
+    assert "another user of almost this id has 2 rows: --user ANNA" in said and "--even-unseen" not in said
+    tables = Tables(LakeLayout.open(lake))
+    assert tables.open("erasures") is None
+    assert list(near_ids(tables, "user", "Bob")) == []
+    assert list(near_ids(tables, "user", "anna+x@example.com")) == [
+        "another user of almost this id has 1 row: --user anna@example.com"
+    ]
+    [told] = named_in_logs(tables.lake, "annameier42", everywhere=True)
+    assert "a user of almost this id stands under request.user in 1 record" in told and "--user AnnaMeier42" in told
+    said = millrace("forget", "--user", "annameier42", "--lake", lake, check=1).stdout
+    assert "--even-unseen" not in said and "AnnaMeier42" in said
+
+
+def test_sessions_and_requests_of_another_case_are_named(tmp_path):
+    read(tmp_path, [chat(1, "ann") | {"session_id": "S-Abc"}])
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    assert list(near_ids(tables, "session", "s-abc")) == ["another session of almost this id has 1 row: --session S-Abc"]
+    assert list(near_ids(tables, "interaction", "CHATCMPL-1X7F")) == [
+        "another interaction of almost this id has 1 row: --interaction chatcmpl-1x7f"
+    ]
+    assert list(near_ids(tables, "session", "S-Abc")) == []
+
+
+def test_an_address_in_the_texts_of_others_is_named(tmp_path):
+    read(tmp_path, [chat(1, "bob", "my address is Anna.Meier@Example.COM, so")])
+    [told] = named_in_logs(LakeLayout.open(tmp_path / "lake"), ADDRESS, everywhere=True)
+    assert "the address stands in the texts of 1 record" in told and "log.jsonl:1 first" in told
