@@ -10,7 +10,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.losses import head
-    from model_ops.losses.head import Head, RowsLoss, add_product, chunked_head, chunked_rows
+    from model_ops.losses.head import Head, RowsLoss, add_product, chunked_head, chunked_rows, products
     from model_ops.losses.linear_cross_entropy import cross_entropy_rows, label_log_probs, last_hidden, token_nll
     from model_ops.losses.vocabulary_shards import VocabularyShard, local_head
 

@@ -107,6 +107,12 @@ class Head:
             return self.shaped((hidden @ self.weight.to(hidden.dtype).T).float())[0]
 
 
+def products(hidden: Tensor, head: Head) -> Tensor:
+    """Hidden states in the dtype in which a head's products are computed."""
+    kind = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else head.weight.dtype)
+
+
 def chunked_head(
     hidden: Float[Tensor, "rows hidden"], head: Head, rows_loss: RowsLoss, chunk_rows: int | None = None
 ) -> tuple[Float[Tensor, ""], Float[Tensor, " rows"]]:

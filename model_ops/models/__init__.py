@@ -13,7 +13,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.models import gguf_file, verify_model
-    from model_ops.models.attention import largest_logits, packed_attention
+    from model_ops.models.attention import document_groups, largest_logits, packed_attention
     from model_ops.models.blockwise import BlockwiseModel, load_blockwise
     from model_ops.models.bypass import Bypass, bypassed
     from model_ops.models.end_of_text import add_end_of_text, end_of_text_ids

@@ -43,10 +43,7 @@ OTHER_WORDS = {
 }  # fmt: skip
 """Name of a key in other tools -> its name here."""
 
-INSTEAD = {
-    "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
-    "student.hidden_weight": "hidden states are not matched; leave it out",
-}
+INSTEAD = {"student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1"}
 """Key that existed once -> what to write instead."""
 
 

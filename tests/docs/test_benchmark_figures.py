@@ -41,13 +41,6 @@ def decimals(x: float, digits: int) -> str:
     return str(Decimal(str(x)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
-def advantage_kept_by_logits(r: Result) -> list[float]:
-    """[mean, smallest, largest] of `student`, whose recorded run matched hidden states on all other sides."""
-    sft, logits = (r("sides", side, "bits_per_byte") for side in ("sft", "logits"))
-    kept = [(plain - taught) / (plain - r("teacher_bits")) for plain, taught in zip(sft, logits, strict=True)]
-    return [sum(kept) / len(kept), min(kept), max(kept)]
-
-
 def tenth(x: float) -> str:
     return decimals(x, 1)
 
@@ -656,8 +649,9 @@ CLAIMS: list[Claim] = [
         )
         for side, title, rounded in PEER_SCHEMES
     ),
-    (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in advantage_kept_by_logits(r)]),
+    (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("advantage_kept")]),
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
+    (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
     (
         PAGE,

@@ -37,10 +37,6 @@ def said(folder, more):
     [
         ("sft: {rank: 8}", "sft.rank: there is no such key; did you mean sft.lora.rank?"),
         (
-            "student: {hidden_weight: 8}",
-            "student.hidden_weight: there is no such key any more: hidden states are not matched; leave it out",
-        ),
-        (
             "student: {base: ./other, across_tokenizers: spelling}",
             "student.across_tokenizers: there is no such key any more: a student with another tokenizer learns answers, by "
             "student.label_weight: 1",
