@@ -2,7 +2,7 @@
 
 Each module has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and
 returns metrics. How to train, decode or quantize is not decided here. Start with `table.py`, the list of operations and
-their settings, then read `sft.py`, the shortest one that trains. `merging/` combines models of one shape; `trials/` runs
+their settings, then read `sft.py`, the shortest one that trains. `merging/` averages models of one shape; `trials/` runs
 every operation on a tiny model of each family.
 """
 
