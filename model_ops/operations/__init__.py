@@ -13,7 +13,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.operations import measure_lengths_settings
     from model_ops.operations.answer_rows import ANSWER_ROWS
-    from model_ops.operations.base_directory import TAKEN
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings
     from model_ops.operations.limit_rows import LIMIT_ROWS
