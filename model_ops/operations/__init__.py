@@ -2,7 +2,7 @@
 
 Each module has `run(job, progress)`, which reads the job's inputs, calls the rooms below, writes the output directory and
 returns metrics. How to train, decode or quantize is not decided here. Start with `table.py`, the list of operations and
-their settings, then read `sft.py`, the shortest one that trains. `merging/` combines models of one shape; `trials/` runs
+their settings, then read `sft.py`, the shortest one that trains. `merging/` averages models of one shape; `trials/` runs
 every operation on a tiny model of each family.
 """
 
@@ -13,7 +13,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.operations import measure_lengths_settings
     from model_ops.operations.answer_rows import ANSWER_ROWS
-    from model_ops.operations.base_directory import TAKEN
     from model_ops.operations.distill_settings import StudentSettings
     from model_ops.operations.import_base_settings import ImportBaseSettings
     from model_ops.operations.limit_rows import LIMIT_ROWS

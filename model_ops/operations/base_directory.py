@@ -11,12 +11,10 @@ import shutil
 from pathlib import Path
 
 from model_ops.families import has_layers
-from model_ops.files import TensorFileError, read_directory, renamed_when_complete, template_files, write_json
+from model_ops.files import TensorFileError, hub, read_directory, renamed_when_complete, write_json
 from model_ops.jobs import ModelError, Progress
 from model_ops.models import check_model, float_form, headers, load_tokenizer, read_config, write_float_weights
 from model_ops.planning import refuse_untrainable
-
-TAKEN = ("*.safetensors", "*.json", "*.jinja", f"{template_files.FOLDER}/*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
 
 LEFT = ("manifest.json",)
 """Files that are not copied: with a manifest.json the copy would count as a finished artefact too early."""
@@ -45,7 +43,7 @@ def import_quantized(source: Path, output: Path, mtp_layer: bool, progress: Prog
     output.mkdir(parents=True, exist_ok=True)
     written = write_float_weights(form, output / "model.safetensors", progress)
     left = {*LEFT, "config.json", "model.safetensors.index.json", "quantization_config.json", "quant_config.json"}
-    for path in sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.suffix != ".safetensors"}):
+    for path in sorted({path for pattern in hub.MODEL_FILES for path in source.glob(pattern) if path.suffix != ".safetensors"}):
         if path.is_file() and path.name not in left:
             place_file(path, output / path.relative_to(source), link=False)
     plain = {name: value for name, value in config.items() if name not in ("quantization_config", "torch_dtype")}

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from model_ops.adapters import base_of_adapter, is_adapter
 from model_ops.families import LAYER, has_layers, set_apart
+from model_ops.files import hub
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import headers, read_config
-from model_ops.operations.base_directory import LEFT, TAKEN, check_base, import_quantized, place_file
+from model_ops.operations.base_directory import LEFT, check_base, import_quantized, place_file
 from model_ops.operations.import_base_settings import ImportBaseSettings
 
 
@@ -41,7 +42,9 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     found = {} if layered else check_base(source)
     written = set_apart(source, job.output) if layered else set()
     left = {*LEFT, *written}
-    files = sorted({path for pattern in TAKEN for path in source.glob(pattern) if path.is_file() and path.name not in left})
+    files = sorted(
+        {path for pattern in hub.MODEL_FILES for path in source.glob(pattern) if path.is_file() and path.name not in left}
+    )
     for done, path in enumerate(files):
         progress.report("import", done, len(files), "files")
         progress.stop_if_requested()
@@ -73,7 +76,7 @@ def download(model: str, revision: str | None) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(TAKEN)))
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(hub.MODEL_FILES)))
     except HFValidationError as error:
         raise ModelError(f"{model} is neither a directory nor a Hugging Face id (owner/name); give one of these") from error
     except LocalEntryNotFoundError as error:

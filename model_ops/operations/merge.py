@@ -1,9 +1,10 @@
-"""Operation `merge`: models of one shape in, one out: soups, slerp, task arithmetic, TIES, DARE, weights given or searched.
+"""Operation `merge`: models of one shape in, their weighted mean (a model soup) out, with weights given or searched.
 
     python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
 
     found = search_weights(form, models, settings, documents, scratch, progress)
-    found.weights, found.scale, found.loss, found.tried
+    found.weights, found.loss, found.tried
+    candidates(settings)                     # the weights that a search tries
 
 Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), `preferred` and
 `fine_tuned` (earlier models that are merged with it), and for a search of weights `dataset`. Directories that
@@ -17,9 +18,10 @@ stopped search continues. Ties go to the earlier candidate.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,8 @@ from model_ops.documents import Document, held_out_loss, mean_loss, validation_d
 from model_ops.files import write_json
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import check_model, load_model, load_tokenizer, read_config, training_device
-from model_ops.operations.merging.checkpoints import Checkpoint, TensorMerge, refuse_different, write_merged
-from model_ops.operations.merging.merge_plan import candidates, given_weights, tensor_merge
-from model_ops.operations.merging.settings import BASE, FROM_BASE, PREFERRED, REINFORCED, TRAINED, MergeSettings
+from model_ops.operations.merging.checkpoints import Checkpoint, refuse_different, write_merged
+from model_ops.operations.merging.settings import BASE, PREFERRED, REINFORCED, TRAINED, MergeSettings
 from model_ops.training import first_documents
 
 SEARCH_LENGTH = 2_048
@@ -38,7 +39,7 @@ SEARCH_LENGTH = 2_048
 
 
 def run(job: Job, progress: Progress) -> dict[str, Any]:
-    """Merges the models into job.output; metrics: weights, scale, bytes, and with a search the losses of all candidates.
+    """Merges the models into job.output; metrics: weights, bytes, and with a search the losses of all candidates.
 
     Raises ModelError, before anything is written, if the models differ in shape, settings or tokenizer.
     """
@@ -47,25 +48,24 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     preferred = job.inputs.get("preferred", source)
     before = job.inputs.get("fine_tuned", preferred)
     places = {REINFORCED: source, PREFERRED: preferred, TRAINED: before, BASE: job.inputs.get("base", before)}
-    names = [BASE, *settings.listed] if settings.method in FROM_BASE else settings.listed
-    models = [Checkpoint.open(name, places.get(name) or Path(name)) for name in names]
+    models = [Checkpoint.open(name, places.get(name) or Path(name)) for name in settings.listed]
     form = Checkpoint.open(TRAINED, source)
     refuse_different([form, *(model for model in models if model.directory != source)])
     told: dict[str, Any] = {}
     if settings.weights == "search":
         documents = search_documents(job, settings, source)
         found = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
-        weights, scale = found.weights, found.scale
+        weights = found.weights
         told = {
             "search_loss": found.loss,
             "search_tokens": sum(document.target_tokens for document in documents),
-            "search_tried": [[*weights, scale, loss] for weights, scale, loss in found.tried],
+            "search_tried": [[*weights, loss] for weights, loss in found.tried],
         }
     else:
-        weights, scale = given_weights(settings)
-    written = write_merged(form, models, tensor_merge(settings, weights, scale), job.output, progress)
+        weights = settings.weights or [1.0] * len(models)
+    written = write_merged(form, models, weights, job.output, progress)
     check_model(job.output)
-    return {"models": names, "weights": weights, "scale": scale, "bytes": written, "tensors": len(form.headers), **told}
+    return {"models": settings.listed, "weights": weights, "bytes": written, "tensors": len(form.headers), **told}
 
 
 def search_documents(job: Job, settings: MergeSettings, source: Path) -> list[Document]:
@@ -87,11 +87,10 @@ class SearchResult:
     """The best candidate."""
 
     weights: list[float]
-    scale: float
     loss: float
     """Nats per target token."""
-    tried: list[tuple[list[float], float, float]]
-    """Losses of all candidates, as (weights, scale, loss)."""
+    tried: list[tuple[list[float], float]]
+    """Losses of all candidates, as (weights, loss)."""
 
 
 def search_weights(
@@ -106,29 +105,41 @@ def search_weights(
     kept = scratch / "losses.json"
     losses: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
     tried, all_candidates = [], candidates(settings)
-    for done, (weights, scale) in enumerate(all_candidates):
-        key = json.dumps([weights, scale])
+    for done, weights in enumerate(all_candidates):
+        key = json.dumps(weights)
         if key not in losses:
-            merge = tensor_merge(settings, weights, scale)
-            losses[key] = _loss(form, models, merge, documents, scratch / "candidate", progress)
+            losses[key] = _loss(form, models, weights, documents, scratch / "candidate", progress)
             write_json(kept, losses)
-        tried.append((weights, scale, losses[key]))
+        tried.append((weights, losses[key]))
         progress.report("search", done + 1, len(all_candidates), "merges", loss=losses[key])
         progress.stop_if_requested()
-    weights, scale, loss = min(tried, key=lambda candidate: candidate[2])
-    return SearchResult(weights, scale, loss, tried)
+    weights, loss = min(tried, key=lambda candidate: candidate[1])
+    return SearchResult(weights, loss, tried)
+
+
+def candidates(settings: MergeSettings) -> list[list[float]]:
+    """Weights that a search tries: all points of the simplex with step 1 / search_steps."""
+    steps = settings.search_steps
+    return [[part / steps for part in parts] for parts in _partitions(steps, len(settings.listed))]
+
+
+def _partitions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write `total` as a sum of `parts` whole numbers from 0."""
+    for cuts in itertools.combinations(range(total + parts - 1), parts - 1):
+        ends = (-1, *cuts, total + parts - 1)
+        yield tuple(after - before - 1 for before, after in itertools.pairwise(ends))
 
 
 def _loss(
     form: Checkpoint,
     models: Sequence[Checkpoint],
-    merge: TensorMerge,
+    weights: Sequence[float],
     documents: Sequence[Document],
     directory: Path,
     progress: Progress,
 ) -> float:
     shutil.rmtree(directory, ignore_errors=True)
-    write_merged(form, models, merge, directory, progress)
+    write_merged(form, models, weights, directory, progress)
     model = load_model(directory, device=training_device()).requires_grad_(False)
     loss = mean_loss(held_out_loss(model, documents))
     shutil.rmtree(directory)

@@ -89,10 +89,8 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
-    from model_ops.operations import TAKEN
-
     with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
-        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(TAKEN)))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(hub.MODEL_FILES)))
     meant = f"{name} at revision {revision}" if revision else name
     if hub.is_offline():
         return problem(

@@ -304,19 +304,17 @@ class RecipeFields(Settings):
     @property
     def facts(self) -> RecipeFacts:
         """What resources/deciding, which knows no recipe, needs to know of this one."""
-        has_directory, retrain = Path(self.base_model).is_dir(), self.automation.retrain
+        retrain = self.automation.retrain
         return RecipeFacts(
             self.workload,
             self.policy,
-            self.base_model if has_directory else "",
+            self.base_model if Path(self.base_model).is_dir() else "",
             retrain.cron if retrain.enabled else "",
             self.speculator.architecture,
             list(self.datasets.named),
             self.evaluation.prompts,
             self.release.enabled,
             as_adapter=self.release.enabled and self.release.form == "adapter",
-            base_repository="" if self.base_model == "tiny" or has_directory else self.base_model,
-            base_branch=self.base_revision or "",
             decide=self.automation.decide,
         )
 

@@ -45,8 +45,7 @@ class Recipe(RecipeFields):
     def _agrees_with_itself(self):
         if self.merge is not None and self.merge.models is None and {"rft", "preference"} - self.policy.off:
             trained = [word for word in (REINFORCED, PREFERRED) if word not in self.policy.off]
-            of_default = [*trained, TRAINED if self.sft.enabled else BASE]
-            self.merge.models = of_default[: len(self.merge.listed)]
+            self.merge.models = [*trained, TRAINED if self.sft.enabled else BASE][:2]
         if problems := list(broken_rules(self)):
             raise PydanticCustomError("broken_rules", "keys of the recipe contradict each other", {"problems": problems})
         self.evaluation.temperatures = sorted({*self.evaluation.temperatures, self.speculator.answers.measured_at})

@@ -394,9 +394,9 @@ teacher:
     Chapter(
         "merge",
         "merge",
-        "Leave the key out to merge nothing. [merging.md](merging.md) explains the methods.",
+        "Leave the key out to merge nothing. [merging.md](merging.md) explains it.",
         """\
-merge: {method: linear, models: [sft, base], weights: [0.7, 0.3]}
+merge: {models: [sft, base], weights: [0.7, 0.3]}
 """,
     ),
     Chapter(

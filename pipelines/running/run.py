@@ -9,7 +9,6 @@ workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 succe
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -29,8 +28,6 @@ from model_ops.machine import end_process
 from pipelines.contract import Recipe, RecipeProblemsError, load_recipe
 from pipelines.graph import daily_partitions, definitions, first_day
 from pipelines.running.instance import fail_dead_runs, failing_dead_runs, open_instance
-from pipelines.running.openlineage.destination import OpenLineageError
-from pipelines.running.openlineage.run_events import Events, Tell, lineage_events
 from pipelines.running.outcome import INTERRUPTED
 from pipelines.running.submission import EXIT, STARTED, Run, others_running, runs_of
 from pipelines.storage import StorageError, location_name, remember, require_writable, storage_sentence
@@ -148,8 +145,7 @@ def _at_work(request: RunRequest, recipe: Recipe, lake: LakeLayout) -> int:
         )
     graph = definitions(request.recipe, request.lake)
     chosen = _selected(graph, recipe, request.select)
-    with lineage_events(os.environ, recipe, graph, lake) as events:
-        return _run(request, recipe, lake, graph, chosen, instance, events)
+    return _run(request, recipe, lake, graph, chosen, instance)
 
 
 def _tell_dead(run_id: str) -> None:
@@ -169,7 +165,6 @@ def _run(
     graph: dg.Definitions,
     chosen: list[dg.AssetKey],
     instance: dg.DagsterInstance,
-    events: Events,
 ) -> int:
     """Runs the chosen assets: the `logs` job over its days, then `train`."""
     logs = logs_stages(recipe.disabled)
@@ -177,10 +172,10 @@ def _run(
     if daily:
         days = _days(recipe, lake, request.partition, instance)
         graph = definitions(request.recipe, request.lake)  # the first day is known only now
-        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request, events):
+        if days and not _execute(graph, "logs", daily, instance, lake, _range_tags(days), request):
             return 1
     rest = [key for key in chosen if key.path[-1] not in logs]
-    if rest and not _execute(graph, "train", rest, instance, lake, {}, request, events):
+    if rest and not _execute(graph, "train", rest, instance, lake, {}, request):
         return 1
     return 0
 
@@ -259,10 +254,9 @@ def _execute(
     lake: LakeLayout,
     tags: dict[str, str],
     request: RunRequest,
-    events: Events,
 ) -> bool:
     run_id = str(uuid.uuid4())
-    listener = _Listener({key.path[-1] for key in keys}, lake, events(run_id, job), runs_of(lake) / request.id)
+    listener = _Listener({key.path[-1] for key in keys}, lake, runs_of(lake) / request.id)
     instance.add_event_listener(run_id, listener)
     all_tags = {
         **tags,
@@ -287,8 +281,8 @@ def _execute(
 class _Listener:
     """Relays the Dagster events that the terminal shows: assets, checks, failures."""
 
-    def __init__(self, names: set[str], lake: LakeLayout, tell: Tell, folder: Path | None = None):
-        self.names, self.lake, self.tell, self.folder = names, lake, tell, folder
+    def __init__(self, names: set[str], lake: LakeLayout, folder: Path | None = None):
+        self.names, self.lake, self.folder = names, lake, folder
         self.interrupted = False
         self._waiting: set[str] = set()
 
@@ -314,7 +308,6 @@ class _Listener:
             )
         elif step in self.names and event.event_type in STATES:  # a check's step is reported with its result
             relay({"event": "step", "step": step, "state": STATES[event.event_type], "at": entry.timestamp})
-            self.tell("START" if event.event_type == dg.DagsterEventType.STEP_START else "COMPLETE", step, entry.timestamp)
 
     def _waits(self, step: str) -> None:
         """Reports once that a step waits for another run."""
@@ -333,12 +326,10 @@ class _Listener:
         if error is not None and (error.cls_name in INTERRUPTIONS or DUCKDB_INTERRUPTED in error.message):
             self.interrupted = True
             relay({"event": "step", "step": step, "state": "stopped", "at": at})
-            self.tell("ABORT", step, at)
             return
         message = refused or (error.message.strip().split(": ", 1)[-1] if error else "no reason given")
         killed = error is not None and error.cls_name == "WorkerKilled"
         relay({"event": "step", "step": step, "state": "failed", "at": at, "message": message, "killed": killed})
-        self.tell("FAIL", step, at, message)
 
 
 def main() -> int:
@@ -363,7 +354,7 @@ def main() -> int:
 def _carried_out(request: RunRequest) -> int:
     try:
         return run(request)
-    except (RecipeProblemsError, LakeError, SourceError, SelectionError, OpenLineageError) as error:
+    except (RecipeProblemsError, LakeError, SourceError, SelectionError) as error:
         relay({"event": "refused", "message": str(error)})
         return 2
     except S3Error as error:

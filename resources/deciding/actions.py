@@ -48,14 +48,12 @@ class Work:
 
     @classmethod
     def of(cls, decision: Decision, facts: RecipeFacts) -> Work:
-        """What the run of a decision makes. The base is imported anew only where that is the cause."""
-        base_commit = str(decision.evidence.get("base_now", "")) if decision.cause == "base_revision" else ""
-        return work_of(decision.action, facts, bool(decision.evidence.get("widened")), base_commit)
+        """What the run of a decision makes."""
+        return work_of(decision.action, facts, bool(decision.evidence.get("widened")))
 
 
-def work_of(action: Action, facts: RecipeFacts, widened: bool = False, base_commit: str = "") -> Work:
-    """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts.
-    base_commit: of the Hub, which a full run imports the base from instead of the one that it was imported from."""
+def work_of(action: Action, facts: RecipeFacts, widened: bool = False) -> Work:
+    """What a run of an action makes. widened: a test of drift alarms, so the evaluation takes more rows and prompts."""
     settings = facts.decide
     models = [*facts.policy.stages, *([facts.policy.drafting_model] if facts.policy.drafting_model else [])]
     every = [
@@ -68,8 +66,6 @@ def work_of(action: Action, facts: RecipeFacts, widened: bool = False, base_comm
     evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
     changed: dict[str, dict[str, Any]] = {"evaluation_report": evaluation} if evaluation else {}
     if action == "full":
-        if base_commit and facts.base_repository:
-            changed["base_model"] = {"revision": base_commit}
         return Work([*every, *facts.named_datasets], [], changed)
     if only_drafter:
         wanted = {*DATASETS, "speculator_dataset", "speculator", *AFTER_THE_MODEL}

@@ -1,24 +1,17 @@
-"""Whether the base model has another version than the one that was imported: in its directory, or on the Hub.
+"""Whether the directory of the base model has other files than those that were imported.
 
     then, now = base_digests(lake, manifest, "/models/mine")        # (None, None) where it cannot change
-    then, now = hub_commits(lake, manifest, "Qwen/Qwen3-0.6B", now)      # commits; (None, None) where nothing is known
 
 Files are hashed only if one is newer than the import, each once: its hash is kept by its name, size and time. A look hashes
 for a limited time, so of a large model it says that nothing changed until later looks have hashed the rest.
-
-The Hub is asked at most once an hour for each workload, whatever it answers, and never where HF_HUB_OFFLINE is set. A commit
-that changes no file of the model, such as one of the README, counts as none. An unreachable Hub counts as one without news.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from datetime import datetime, timedelta
 from pathlib import Path
 
-from model_ops.files import hub
-from model_ops.jobs import ModelError
 from resources.digests import AnswerCache
 from resources.lake import LakeLayout
 from resources.manifests import File, Manifest, files_digest, files_under
@@ -81,54 +74,3 @@ def _sha256(path: Path, key: str, size: int) -> str:
         return hashlib.sha256(key.encode()).hexdigest()
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-LOOKS_EVERY = timedelta(hours=1)
-HUB_MADE_BY = "hub_base 1"
-ASKED, SEEN = "asked_at", "commit"
-
-
-def hub_commits(
-    lake: LakeLayout, manifest: Manifest | None, repository: str, now: datetime, branch: str = ""
-) -> tuple[str | None, str | None]:
-    """The commit that the base was imported from, and the newest one of the branch as far as it is known.
-
-    branch: "" for the default branch; a commit never changes, so nothing is asked. A base that was imported before commits
-    were recorded has none.
-    """
-    then = manifest.config.get("revision") if manifest is not None and manifest.config.get("model") == repository else None
-    if manifest is None or not hub.is_commit(then) or hub.is_commit(branch) or hub.is_offline():
-        return None, None
-    memory = AnswerCache(lake, f"hub/{manifest.name.split('/')[0]}", HUB_MADE_BY)
-    kept = {key: value for key in (ASKED, SEEN, _files(then), _files(memory.get(SEEN))) if (value := memory.get(key))}
-    if _is_due(kept.get(ASKED), now):
-        kept |= {ASKED: now.isoformat(), **_asked(repository, branch, then, kept)}
-        memory.keep(kept)
-    seen = kept.get(SEEN)
-    before, after = kept.get(_files(then)), kept.get(_files(seen))
-    return then, then if not seen or (before and before == after) else seen
-
-
-def _asked(repository: str, branch: str, then: str, kept: dict[str, str]) -> dict[str, str]:
-    """What the Hub says; nothing if it is away. The files of the commit `then` are asked for once, if another one is there."""
-    try:
-        found = hub.hub_model(repository, branch or None)
-        answers = {SEEN: found.commit, _files(found.commit): found.files}
-        if found.commit != then and _files(then) not in kept:
-            answers[_files(then)] = hub.hub_model(repository, then).files
-    except ModelError:
-        return {}
-    return answers
-
-
-def _is_due(asked_at: str | None, now: datetime) -> bool:
-    """Also where the last look seems to be in the future: a clock was wrong."""
-    try:
-        asked = datetime.fromisoformat(asked_at or "")
-        return not now - LOOKS_EVERY < asked <= now
-    except (ValueError, TypeError):
-        return True
-
-
-def _files(commit: str | None) -> str:
-    return f"files {commit}"

@@ -171,9 +171,5 @@ class RecipeFacts:
     """Whether the recipe makes a release."""
     as_adapter: bool = False
     """Whether the release is an adapter on the base model; a continued model cannot be released so."""
-    base_repository: str = ""
-    """The base model's id on the Hub; "" for one that is not there."""
-    base_branch: str = ""
-    """Its branch, tag or commit there; "" for the default branch."""
     decide: DecideSettings = field(default_factory=DecideSettings)
     """The recipe's `automation.decide`."""

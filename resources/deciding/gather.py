@@ -23,7 +23,7 @@ from typing import Any
 from model_ops.training import Point, Rise, rise_a_doubling
 from resources.artefacts import Registry, current_manifests
 from resources.deciding.actions import work_of
-from resources.deciding.base_versions import base_digests, hub_commits
+from resources.deciding.base_versions import base_digests
 from resources.deciding.causes import due
 from resources.deciding.decisions import Action
 from resources.deciding.evidence import Episode, Evidence, RecipeFacts, TrainingRecord, episodes
@@ -54,7 +54,7 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     by_day, traffic_days = _rows_by_day(tables, facts.workload, now)
     release, candidate, report = _endpoint(lake, facts.workload, manifests)
     served = _served(tables, facts, release, now)
-    then, base_now = _base(lake, manifests.get("base_model"), facts, now)
+    then, base_now = base_digests(lake, manifests.get("base_model"), facts.base_directory)
     models = [*facts.policy.stages, *(["speculator"] if facts.policy.speculator else [])]
     seen = Evidence(
         facts.workload,
@@ -79,13 +79,6 @@ def gather(lake: LakeLayout, facts: RecipeFacts, now: datetime | None = None) ->
     )
     seen = _with_speed(seen, settings, report, served)
     return seen, _predicted(lake, facts, seen, manifests)
-
-
-def _base(lake: LakeLayout, made: Manifest | None, facts: RecipeFacts, now: datetime) -> tuple[str | None, str | None]:
-    """What the base was imported from, and what is there now: commits of the Hub, or digests of a directory's files."""
-    if facts.base_repository:
-        return hub_commits(lake, made, facts.base_repository, now, facts.base_branch)
-    return base_digests(lake, made, facts.base_directory)
 
 
 def traffic(lake: LakeLayout, workload: str, settings: DecideSettings, now: datetime) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from resources.deciding.actions import Work
-from resources.deciding.base_versions import LOOKS_EVERY, hashed_so_far, stamp_of
+from resources.deciding.base_versions import hashed_so_far, stamp_of
 from resources.deciding.causes import RetrainingCause, asked, causes, held_by, last_time, next_time
 from resources.deciding.decisions import REQUEST, Action, Decision, Option, decision_id
 from resources.deciding.evidence import Evidence, RecipeFacts
@@ -86,8 +86,6 @@ def _looks(facts: RecipeFacts, now: datetime) -> Iterator[datetime]:
     """When to look again where nothing changes before."""
     settings = facts.decide
     yield datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
-    if facts.base_repository:
-        yield now + LOOKS_EVERY
     if facts.cron:
         yield next_time(facts.cron, settings.timezone, now)
 

@@ -1,8 +1,9 @@
-"""Reads models of one shape tensor by tensor, and writes their merge; memory holds one tensor of each model.
+"""Reads models of one shape tensor by tensor, and writes their weighted mean; memory holds one tensor of each model.
 
     models = [Checkpoint.open("sft", directory), Checkpoint.open("base", other)]
     refuse_different(models)                 # ModelError names the first tensor, setting or token that differs
-    write_merged(models[0], models, merge, output, progress)
+    write_merged(models[0], models, [0.7, 0.3], output, progress)
+    linear([a, b], [0.7, 0.3])               # weighted mean of two tensors, in float32
 
 The merge has the dtypes, config, tokenizer and chat template of a model that the caller names. A head that
 is tied to the embeddings is not stored, so it stays tied.
@@ -10,13 +11,13 @@ is tied to the embeddings is not stored, so it stays tied.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -42,8 +43,7 @@ SAME_WEIGHTS = {
 }  # fmt: skip
 """Settings of a config that say nothing of what the weights compute."""
 
-TensorMerge = Callable[[str, Sequence[Tensor]], Tensor]
-"""Name of a tensor, its values in each model -> its values in the merge."""
+Values = Float[Tensor, "..."]
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,19 @@ def refuse_different(models: Sequence[Checkpoint]) -> None:
             )
 
 
-def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMerge, output: Path, progress: Progress) -> int:
-    """Writes the merge of the models into `output`; returns bytes of the weights. form: the model whose dtypes and other files
-    the merge has.
+def linear(tensors: Sequence[Values], weights: Sequence[float]) -> Values:
+    """sum(w_i x_i) / sum(w_i) (Wortsman et al., Model soups, arXiv 2203.05482)."""
+    total = torch.zeros_like(tensors[0], dtype=torch.float32)
+    for tensor, weight in zip(tensors, weights, strict=True):
+        total += weight * tensor.float()
+    return total / sum(weights)
+
+
+def write_merged(
+    form: Checkpoint, models: Sequence[Checkpoint], weights: Sequence[float], output: Path, progress: Progress
+) -> int:
+    """Writes the weighted mean of the models into `output`; returns bytes of the weights. form: the model whose dtypes and
+    other files the merge has.
 
     Integer tensors must be alike in all models. Raises ModelError if they are not, or if a merged value is not finite.
     """
@@ -130,7 +140,7 @@ def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMe
 
     def tensors() -> Iterator[tuple[str, bytes]]:
         for done, (name, header) in enumerate(form.headers.items(), start=1):
-            merged = _merged(name, models, merge).to(getattr(torch, TORCH_NAMES[header.dtype]))
+            merged = _merged(name, models, weights).to(getattr(torch, TORCH_NAMES[header.dtype]))
             yield name, merged.contiguous().flatten().view(torch.uint8).numpy().tobytes()
             progress.stop_if_requested()
             progress.report("merge", done, len(form.headers), "tensors")
@@ -140,10 +150,10 @@ def write_merged(form: Checkpoint, models: Sequence[Checkpoint], merge: TensorMe
         return write_stream(temporary, layout, tensors())
 
 
-def _merged(name: str, models: Sequence[Checkpoint], merge: TensorMerge) -> Tensor:
+def _merged(name: str, models: Sequence[Checkpoint], weights: Sequence[float]) -> Tensor:
     values = [model.read(name) for model in models]
     if values[0].is_floating_point():
-        merged = merge(name, values)
+        merged = linear(values, weights)
         if not torch.isfinite(merged).all():
             raise ModelError(
                 f"the merge of {name} holds values that are not finite: check that tensor in "
@@ -157,12 +167,6 @@ def _merged(name: str, models: Sequence[Checkpoint], merge: TensorMerge) -> Tens
                 "that have the same"
             )
     return values[0]
-
-
-def generator_of(seed: int, tensor: str, model: int) -> torch.Generator:
-    """Random numbers of one tensor of one model; the same for any order of tensors."""
-    digest = hashlib.sha256(f"{seed} {model} {tensor}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
 
 
 def _settings(model: Checkpoint) -> dict[str, Any]:

@@ -28,7 +28,7 @@ teacher: {base_url: "http://localhost:8000/v1", model: big, licence: apache-2.0,
 second_sft: {dataset: best}
 preference: {loss: kto}
 reward_model: {}
-merge: {method: linear, models: [preference, sft, base], weights: search}
+merge: {models: [preference, sft, base], weights: search}
 quantize: {scheme: w4a16}
 release: {approval: person, watch: {}}
 automation: {watch_logs: true, decide: {enabled: true}, retrain: {enabled: true, cron: "0 3 * * 1"}}

@@ -6,7 +6,6 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
-from model_ops.files.hub import _is_taken
 from model_ops.files.template_files import chat_templates, template_text
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
@@ -76,10 +75,3 @@ def test_an_imported_model_keeps_every_template(kept, tmp_path, place):
     files, wanted = PLACES[place]
     run(Job(operation="import_base", output=tmp_path / "base", settings={"model": str(kept(files))}), Progress())
     assert chat_templates(tmp_path / "base") == wanted
-
-
-def test_a_commit_of_named_templates_is_a_change_of_the_model():
-    taken = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja", "config.json")
-    assert all(map(_is_taken, taken)) and not any(
-        map(_is_taken, ("onnx/config.json", "original/additional_chat_templates/x.jinja"))
-    )

@@ -221,7 +221,7 @@ def test_what_a_worker_prints_can_be_kept_from_the_terminal(monkeypatch, tmp_pat
 def test_interrupted_in_duckdb_is_stopped_and_not_failed():
     from pipelines.running.run import DUCKDB_INTERRUPTED, _Listener
 
-    listener = _Listener(set(), LakeLayout(os.devnull), lambda *_: None)
+    listener = _Listener(set(), LakeLayout(os.devnull))
     error = type(
         "Info",
         (),

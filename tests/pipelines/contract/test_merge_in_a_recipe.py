@@ -18,7 +18,7 @@ BARE = {"workload": "tutor", "base_model": "tiny", "sources": {"gateway": {"uri"
 
 def test_nothing_is_merged_unless_the_recipe_says_so(tmp_path):
     assert "merged_model" in read_recipe(BARE, tmp_path).disabled
-    merged = read_recipe({**BARE, "merge": {"weights": [0.7, 0.3]}}, tmp_path)
+    merged = read_recipe({**BARE, "merge": {"method": "linear", "weights": [0.7, 0.3]}}, tmp_path)
     assert merged.policy.stages[:4] == ["base_model", "sft_model", "merged_model", "student_model"]
     assert merged.merge.resolved().models == ["sft", "base"]
 
@@ -36,7 +36,10 @@ def test_directories_are_relative_to_the_recipe_and_survive_its_text(tmp_path):
         ({"merge": {"models": ["sft", "./nowhere"]}}, "there is no directory"),
         ({"merge": {"models": ["base", "./one"]}}, "sft is missing, so the fine-tuned model would not be used"),
         ({"merge": {}, "sft": {"enabled": False}}, "it lists sft, and sft.enabled is false"),
-        ({"merge": {"method": "ties", "models": ["sft", "base"]}}, "take base out of models"),
+        ({"merge": {"method": "ties"}}, "method can only be linear, the weighted mean: run mergekit on the directories"),
+        ({"merge": {"method": "dare_ties", "models": ["sft"], "density": 0.5, "seed": 1}}, "and give its result as base_model"),
+        ({"merge": {"scale": 0.5, "seed": 1}}, "linear has no scale: leave scale and seed out"),
+        ({"merge": {"models": ["sft"]}}, "it holds 1 of at least 2 items"),
     ],
 )
 def test_a_merge_that_cannot_be_is_refused_in_one_sentence(tmp_path, content, said):
@@ -57,7 +60,6 @@ class Launcher:
     ("content", "inputs"),
     [
         ({"merge": {}}, {"model": "sft_model", "base": "base_model"}),
-        ({"merge": {"method": "ties"}}, {"model": "sft_model", "base": "base_model"}),
         ({"merge": {"models": ["sft", "./one"]}}, {"model": "sft_model"}),
         ({"merge": {"weights": "search"}}, {"model": "sft_model", "base": "base_model", "dataset": "sft_dataset"}),
         ({"merge": {"models": ["base", "./one"]}, "sft": {"enabled": False}}, {"model": "base_model"}),

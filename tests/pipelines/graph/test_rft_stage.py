@@ -96,7 +96,7 @@ def test_a_merge_that_lists_nothing_merges_the_last_trained_model_with_the_one_b
         return read_recipe({**REWARDED, **more}, tmp_path).merge.models
 
     preferred = {"datasets": {"rl_prompts": {}, "preference": {}}, "preference": {}}
-    assert listed(merge={}) == ["rft", "sft"] and listed(merge={"method": "ties"}) == ["rft"]
+    assert listed(merge={}) == ["rft", "sft"]
     assert listed(merge={}, **preferred) == ["rft", "preference"]
 
 

@@ -39,7 +39,7 @@ SWITCHES = [choice for choice in EVERY if makes_sense(choice)]
 MERGED = [
     choice._replace(more=more)
     for choice in (SWITCHES[0], next(one for one in SWITCHES if not one.student))
-    for more in ("merge: {weights: search}\n", "merge: {method: slerp}\n")
+    for more in ("merge: {weights: search}\n", "merge: {weights: [0.7, 0.3]}\n")
 ]
 MERGED += [next(one for one in SWITCHES if not one.sft)._replace(more="merge: {models: [base, ./one]}\n")]
 TEACHER = 'teacher: {{base_url: "http://localhost:8000/v1", model: big, licence: mit, trains: {}}}\n'

@@ -81,9 +81,8 @@ def second(lake, monkeypatch, on_note=lambda said: None):
     folder = runs_of(lake) / "two"
     folder.mkdir()
     request = module.RunRequest(id="two", recipe=lake.root / "shop.yaml", lake=lake.root, folder=folder)
-    tell = lambda run_id, job: lambda *_: None  # noqa: E731
     with open_instance(lake) as instance:
-        assert module._execute(graph, "train", [sft_model.key], instance, lake, {}, request, tell)
+        assert module._execute(graph, "train", [sft_model.key], instance, lake, {}, request)
     return said
 
 

@@ -116,7 +116,7 @@ def test_a_step_that_waits_for_another_run_says_so_once(monkeypatch):
 
     said = []
     monkeypatch.setattr(module, "relay", said.append)
-    listener = module._Listener({"sft_model"}, None, lambda *_: None)
+    listener = module._Listener({"sft_model"}, None)
     event = SimpleNamespace(
         step_key="toy__sft_model",
         event_type=dg.DagsterEventType.ENGINE_EVENT,
@@ -158,7 +158,7 @@ def test_a_step_that_waits_names_the_run_and_the_step_that_it_waits_for(monkeypa
     )
     said = []
     monkeypatch.setattr(module, "relay", said.append)
-    module._Listener({"sft_model"}, None, lambda *_: None, tmp_path / "mine")._waits("sft_model")
+    module._Listener({"sft_model"}, None, tmp_path / "mine")._waits("sft_model")
     assert said[0]["message"].startswith(
         f"sft_model waits: another run (process {os.getpid()}) is at student_model, and one step"
     )
@@ -181,15 +181,6 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
     request = module.RunRequest(id="one", recipe=tmp_path / "shop.yaml", lake=tmp_path / "lake", folder=tmp_path)
     with dg.DagsterInstance.ephemeral() as instance:
         with pytest.raises(KeyboardInterrupt):
-            module._execute(
-                graph,
-                "train",
-                [sft_model.key],
-                instance,
-                LakeLayout.open(tmp_path / "lake"),
-                {},
-                request,
-                lambda run_id, job: lambda *_: None,
-            )
+            module._execute(graph, "train", [sft_model.key], instance, LakeLayout.open(tmp_path / "lake"), {}, request)
         [run] = instance.get_runs()
         assert run.status == dg.DagsterRunStatus.CANCELED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from model_ops.files import hub as hub_model
+from model_ops.files import hub
 from pipelines.contract.recipe import read_recipe
 from pipelines.status.planned_versions import planned_versions
 from resources.artefacts.registry import Registry
@@ -13,7 +13,7 @@ from resources.workshop.training_job import outside_name
 
 @pytest.mark.parametrize(("commit", "branch"), [("a" * 40, None), (None, None), ("a" * 40, "v2")])
 def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, commit, branch):
-    monkeypatch.setattr(hub_model, "hub_model", lambda *_: pytest.fail("the Hub is not asked"))
+    monkeypatch.setattr(hub, "imported_commit", lambda *_: pytest.fail("the Hub is not asked"))
     recipe = read_recipe(
         {
             "workload": "shop",
@@ -38,4 +38,4 @@ def test_an_imported_base_is_as_it_would_be_made_now(tmp_path, monkeypatch, comm
     made = registry.finish(draft, {})
     planned = planned_versions(recipe, lake, lambda *_: None)["base_model"]
     assert planned.version == made.version and planned.differs_from(made) == ""
-    assert recipe.facts.base_repository == "company/base" and recipe.facts.base_directory == ""
+    assert recipe.facts.base_directory == ""

@@ -289,7 +289,7 @@ def test_a_stage_that_a_recipe_has_to_name_is_listed_where_it_is_on(lake, tmp_pa
     path.write_text(yaml.safe_dump(recipe))
     remember(lake, "helper", path)
     assert "merged_model" not in text(lake, load_recipe(path) if named else None, width=140)
-    path.write_text(yaml.safe_dump({**recipe, "merge": {"method": "slerp"}}))
+    path.write_text(yaml.safe_dump({**recipe, "merge": {"weights": [0.7, 0.3]}}))
     remember(lake, "helper", path)
     assert "merged_model" in text(lake, load_recipe(path) if named else None, width=140)
 
