@@ -461,7 +461,7 @@ group by name
 order by records desc, name
 
 -- name: graded_feedback
--- The last vote of each name on each id, without those that were taken back. grade: the value by its scale (feedback_scales) or its
+-- The last vote of each person and name on each id, without those that were taken back. grade: the value by its scale (feedback_scales) or its
 -- word (feedback_words), good above 0, bad below. Values of a name that does not say which end is good have none.
 create or replace temp view graded_feedback as
 with known as (
@@ -496,25 +496,25 @@ select * exclude (is_taken_back)
 from graded
 where grade is not null or is_taken_back
 qualify grade is not null
-    and row_number() over (partition by name, id_rank, named_id order by ts desc, source_uri desc, source_row desc, grade) = 1
+    and row_number() over (partition by name, id_rank, named_id, voter_hash order by ts desc, source_uri desc, source_row desc, grade) = 1
 
 -- name: row_feedback
 -- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row
--- takes only the most specific records. Of several records with one name the newest counts (a person may change a thumb);
--- across names the lowest: one complaint is enough.
+-- takes only the most specific records. Of several records of one person with one name the newest counts (a thumb may change);
+-- across names and people the lowest: one complaint is enough.
 create or replace temp table row_feedback as
 with matched as (
     select
-        interaction_ids.interaction_id, name, grade, ts, interaction_ids.id_rank,
+        interaction_ids.interaction_id, name, voter_hash, grade, ts, interaction_ids.id_rank,
         min(interaction_ids.id_rank) over (partition by interaction_ids.interaction_id) as best_rank
     from interaction_ids
     join graded_feedback using (id_rank, named_id)
 ),
 newest as (
-    select interaction_id, name, arg_max(grade, (ts, -grade)) as value
+    select interaction_id, arg_max(grade, (ts, -grade)) as value
     from matched
     where id_rank = best_rank
-    group by interaction_id, name
+    group by interaction_id, name, voter_hash
 )
 select interaction_id, min(value) as value
 from newest

@@ -99,3 +99,15 @@ def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
     ]
     store(tables, "feedback", rows)
     assert heard(tables, "tutor").get("i1") == value
+
+
+@pytest.mark.parametrize(("second", "value"), [("ben", -1), ("ana", 1)])
+def test_one_persons_complaint_is_not_taken_back_by_another_one(tables, second, value):
+    store(tables, "interactions", [interaction(1, "q", "a")])
+    votes = [(-1, "ana", 0), (1, second, 1)]
+    rows = [
+        thumb(number, interaction_id="i1", source_row=row) | {"voter_hash": voter, "ts": START + timedelta(minutes=minutes)}
+        for row, (number, voter, minutes) in enumerate(votes)
+    ]
+    store(tables, "feedback", rows)
+    assert heard(tables, "tutor").get("i1") == value
