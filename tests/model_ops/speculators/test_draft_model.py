@@ -14,7 +14,7 @@ from model_ops.speculators.target_stamp import stamp
 FAR = torch.tensor([[1, 100, 8_000]])
 
 
-@pytest.mark.parametrize("architecture", ["eagle3", "p_eagle", "dflash", "draft_model"])
+@pytest.mark.parametrize("architecture", ["eagle3", "dflash", "draft_model"])
 def test_weights_in_bfloat16_stand_at_the_positions_of_float32(tmp_path, architecture):
     write_target(tmp_path / "target")
     write_target(tmp_path / "small", layers=2)
