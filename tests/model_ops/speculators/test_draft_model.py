@@ -42,7 +42,11 @@ def test_weights_in_bfloat16_stand_at_the_positions_of_float32(tmp_path, archite
 @pytest.mark.parametrize(
     ("changes", "refused", "defect"),
     [
-        ({"architectures": ["MedusaModel"], "model_type": "medusa"}, "MedusaModel.*not a supported drafter", ""),
+        (
+            {"architectures": ["MedusaModel"], "model_type": "medusa"},
+            "MedusaModel.*not a supported drafter",
+            "cannot build a medusa",
+        ),
         ({"mask_token_id": 95, "ptd_token_id": 95}, "mask_hidden is not supported", "tensor mask_hidden is not described"),
     ],
     ids=["medusa", "p_eagle"],
@@ -55,4 +59,5 @@ def test_drafters_of_removed_architectures_are_refused(tmp_path, changes, refuse
     save_file({**load_file(weights), "mask_hidden": torch.zeros(1, 1, 96)}, weights)
     with pytest.raises(ModelError, match=refused):
         load_draft_model(tmp_path)
-    assert any(defect in problem.sentence for problem in verify(tmp_path))
+    said = [problem.sentence for problem in verify(tmp_path)]
+    assert any(defect in sentence for sentence in said) and max(map(len, said)) < 200
