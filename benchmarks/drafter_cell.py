@@ -7,9 +7,9 @@
 
 Every cell trains on answers of its workloads (all where none is named) in the same number of steps of as many tokens, K = 5,
 on hidden states that were computed once, one thread each; it is measured by the exact decoder on the held-out prompts of all
-three workloads: t1 (drafts drawn at T = 1), and with seed 0 also t0 and, of a generic drafter that vLLM runs, t1_greedy (its
-likeliest token at T = 1, as a server drafts that is not told otherwise, and MEDUSA's always). What a cell found is a file in
-the house's folder, named by all that determines it, so an ended benchmark goes on, and two benchmarks share what both need.
+three workloads: t1 (drafts drawn at T = 1), and with seed 0 also t0 and, of a generic drafter, t1_greedy (its likeliest token
+at T = 1, as a server drafts that is not told otherwise). What a cell found is a file in the house's folder, named by all that
+determines it, so an ended benchmark goes on, and two benchmarks share what both need.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from model_ops.files.atomic_files import renamed_when_complete
 from model_ops.speculators.eagle3.config import default_layer_ids
 from model_ops.speculators.registry import speculator_settings
 from model_ops.speculators.settings import SpeculatorSettings
-
-SERVED = ("eagle3", "medusa")
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ def measured(cells: Sequence[Cell], size: Size, house: House, side_by_side: int)
     """Runs the cells that were not run yet. Raises SystemExit with the end of its messages where one fails."""
     with ThreadPoolExecutor(side_by_side) as pool:
         missing = [cell for cell in cells if not _file(house, cell, size).exists()]
-        for kind in {(cell.drafter == "eagle3", cell.workloads) for cell in missing}:  # before several ask at once
-            _states(house, size, *kind)
+        for workloads in {cell.workloads for cell in missing}:  # before several ask at once
+            _states(house, size, workloads)
         list(pool.map(lambda cell: _keep(cell, size, house), missing))
     found = {cell: json.loads(_file(house, cell, size).read_text()) for cell in cells}
     return {
@@ -120,9 +118,9 @@ def decoded(house: House, drafters: dict[str, Drafter], temperature: float, size
     return house.measured(drafters, prompts, temperature, max_new_tokens=size.max_new_tokens)
 
 
-def _states(house: House, size: Size, captures: bool, workloads: tuple[str, ...]) -> None:
+def _states(house: House, size: Size, workloads: tuple[str, ...]) -> None:
     layer_ids = default_layer_ids(house.runner.config.num_hidden_layers)
-    house.states(house.rows(*workloads, share=size.share), layer_ids if captures else ())
+    house.states(house.rows(*workloads, share=size.share), layer_ids)
 
 
 def _settings(cell: Cell, size: Size) -> SpeculatorSettings:
@@ -167,7 +165,7 @@ def _run(cell: Cell, size: Size, house: House) -> dict[str, Any]:
     ways = {"t1": (1.0, False)}
     if cell.seed == 0:
         ways["t0"] = (0.0, False)
-        if cell.drafter in SERVED and not cell.workloads:
+        if not cell.workloads:
             ways["t1_greedy"] = (1.0, True)
     rows = {
         way: [asdict(row) for row in decoded(house, {cell.drafter: model.drafter(greedy=greedy)}, temperature, size)]

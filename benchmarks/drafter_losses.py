@@ -1,4 +1,4 @@
-"""Acceptance length on held-out prompts for each loss and drafter, and for drafters that need no training.
+"""Acceptance length on held-out prompts for each loss, and for drafters that need no training.
 
     python -m benchmarks.drafter_losses --folder FOLDER        # hours on 2 cores; continues where it stopped
     python -m benchmarks.drafter_losses --folder FOLDER --steps 250 --precision float32        # as it was recorded: 90 minutes
@@ -30,19 +30,18 @@ from benchmarks.record import record
 from model_ops.drafting.acceptance import SEED_INTERVALS, AcceptanceRow, Gain, paired_gain
 from model_ops.drafting.measure_acceptance import baselines
 
-DRAFTERS = ("eagle3", "medusa")
 UNTRAINED = "untrained"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafter_losses", description=__doc__.splitlines()[0])
     cell_arguments(parser)
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each drafter and loss")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each loss")
     given = parser.parse_args()
     size, seeds = size_of(given), 1 if given.quick else given.seeds
     with tempfile.TemporaryDirectory(prefix="drafter-losses-") as scratch:
         house = House(given.shared, given.folder or Path(scratch))
-        cells = [Cell(drafter, loss, seed) for seed in range(seeds) for drafter in DRAFTERS for loss in ("kl", "lk_lambda")]
+        cells = [Cell("eagle3", loss, seed) for seed in range(seeds) for loss in ("kl", "lk_lambda")]
         cells.append(Cell("eagle3", "lk_alpha", 0))
         found = measured(cells, size, house, given.side_by_side)
         record("drafter_losses", figures(found, untrained(house, size), size), keep=not given.quick)

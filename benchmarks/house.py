@@ -65,7 +65,7 @@ K = 5
 MAX_NEW_TOKENS = 128
 MAX_LENGTH = 2_048
 OPTIMIZER = {"optimizer": "muon", "learning_rate": 2e-2, "adamw_rate_share": 1.0}
-"""Best of AdamW (1e-3 to 3e-2) and Muon (3e-3 to 4e-2) for EAGLE-3 and MEDUSA alike, or within 0.01 of it, by the
+"""Best of AdamW (1e-3 to 3e-2) and Muon (3e-3 to 4e-2) for EAGLE-3, or within 0.01 of it, by the
 expected acceptance length on validation answers after 120 steps with KL (benchmarks/LOG.md)."""
 
 

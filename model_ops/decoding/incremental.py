@@ -9,7 +9,7 @@ It shares the model's weights (q, k, v and gate, up become views of one fused ma
 faster than the model's own forward on small batches, where the number of calls limits the speed, and it verifies drafts of
 rows with different lengths in one batch. `captured` holds hidden states at block boundaries, which EAGLE-3 reads: 0 is the
 embedding output, k the input of block k, n the last block's output before the final norm. FINAL is the state after the final
-norm, which MEDUSA reads.
+norm, which MTP reads.
 
 On CUDA, the second forward of the same shape over a cache is recorded as a CUDA graph, and later ones replay it: starting 400
 kernels one by one takes two to three times as long as an 8B model takes to read its weights.

@@ -147,7 +147,7 @@ def trained_drafters(job: Job, runner: Runner) -> dict[str, Drafter]:
     result: dict[str, Drafter] = {}
     if "speculator" in job.inputs:
         model = load_draft_model(job.inputs["speculator"], runner.dtype).to(runner.device).attach(runner)
-        result[model.kind] = model.drafter(greedy=model.served_greedily)
+        result[model.kind] = model.drafter()
     if "draft_model" in job.inputs:
         name = DRAFT_MODEL.untrained if DRAFT_MODEL.name in result else DRAFT_MODEL.name
         result[name] = ModelDrafter(load_runner(job.inputs["draft_model"]), runner.embedding.shape[0])
@@ -172,7 +172,7 @@ def _champion(job: Job, settings: EvaluateSettings, runner: Runner, result: Acce
         result.not_measured[f"acceptance of {CHAMPION}"] = str(error)
         return _Champion()
     length = min(settings.num_speculative_tokens, model.longest_chain or settings.num_speculative_tokens)
-    return _Champion({CHAMPION: model.drafter(greedy=model.served_greedily)}, {CHAMPION: length})
+    return _Champion({CHAMPION: model.drafter()}, {CHAMPION: length})
 
 
 def past_answers(job: Job) -> list[list[int]]:

@@ -107,7 +107,7 @@ def _draftings(settings: EvaluateSettings, serving: DrafterServing | None, looku
         if method in LOOKUPS:
             best = [lookups.get(method, longest)]
             lengths = (asked.num_speculative_tokens or best) if runs_drafter(kind, LOOKUPS[method]) else []
-        elif serving is None or not runs_drafter(kind, serving) or (serving.vllm and serving.vllm.fixed_length):
+        elif serving is None or not runs_drafter(kind, serving):
             lengths = []
         else:
             lengths = [each for each in asked.num_speculative_tokens or [(longest + 1) // 2] if each < longest]

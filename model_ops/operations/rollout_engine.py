@@ -176,6 +176,6 @@ def rollout_drafting(name: str | None, model: PreTrainedModel, base: Path) -> Ro
 
     def opened(runner):
         ready = drafts.ready_to_draft(runner.dtype).attach(runner)
-        return ready.drafter(greedy=ready.served_greedily)
+        return ready.drafter()
 
     return RolloutDrafting(opened, longest, own / whole)

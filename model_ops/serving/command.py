@@ -80,7 +80,7 @@ def varies_by_batch_size(server: ServerKind, drafting: Drafting, drafter: Drafte
     drafters that draft all tokens at once have buffers for one number."""
     used = serving_of(drafting, drafter)
     options = used.vllm if used is not None and server == "vllm" else None
-    return options is not None and options.method in ("ngram", "eagle3") and not options.options.get("parallel_drafting")
+    return options is not None and options.method in ("ngram", "eagle3")
 
 
 def speculative_config(

@@ -131,7 +131,7 @@ def _drafter(runner: Runner, method: str, directory: Path | None) -> Drafter | N
     if directory is None:
         return baselines()[method]
     model = load_draft_model(directory, runner.dtype).to(runner.device).attach(runner)
-    return model.drafter(greedy=model.served_greedily)
+    return model.drafter()
 
 
 def say(line: dict[str, Any]) -> None:

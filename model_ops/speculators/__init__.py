@@ -1,4 +1,4 @@
-"""Trained drafters: one folder for each architecture (EAGLE-3, P-EAGLE, DFlash, Medusa, MTP, a standalone model), with its
+"""Trained drafters: one folder for each architecture (EAGLE-3, DFlash, MTP, a standalone model), with its
 network, drafting, export and checks.
 
 `Architecture` (`architecture.py`) describes one kind; `architectures/__init__.py` lists them, and `registry.py` finds one by

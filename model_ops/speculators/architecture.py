@@ -1,6 +1,6 @@
 """Description of a kind of drafter: name, settings, network, checks, and the servers that run it.
 
-    MEDUSA = Architecture(name="medusa", settings=MedusaSettings, build=build, model_class=model_class, ...)
+    MTP = Architecture(name="mtp", settings=MtpSettings, build=build, model_class=model_class, ...)
 
 One file of `architectures/` describes each; `registry.py` lists them. Recipes are checked with these descriptions, so
 importing one must not import torch: `build`, `model_class` and `check_target` import what they need when they are called.
@@ -8,7 +8,7 @@ importing one must not import torch: `build`, `model_class` and `check_target` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
-    from model_ops.speculators.states.hidden_states import AnswerRow
 
 Config = Mapping[str, Any]
 """The content of a config.json."""
@@ -67,11 +66,6 @@ def _fits_any(target: Path, config: Config) -> None:
     """Requires nothing of the target."""
 
 
-def _as_given(settings: Any, answers: Sequence[AnswerRow], vocab: int, ends: Collection[int]) -> Any:
-    """Fills in nothing."""
-    return settings
-
-
 @dataclass(frozen=True)
 class Architecture:
     """One kind of drafter."""
@@ -92,9 +86,6 @@ class Architecture:
     """Second directory that it is saved in, if any."""
     check_target: Callable[[Path, Config], None] = _fits_any
     """Refuses a target (its directory and config) that no such drafter can be built for, with a ModelError."""
-    fill_from_answers: Callable[[Any, Sequence[AnswerRow], int, Collection[int]], Any] = _as_given
-    """Resolved settings, with keys that follow from the answers (the rows, the size of the target's vocabulary, its ends of
-    text)."""
     starts_from: StartingModel | None = None
     """Model that it begins from, besides the target, if any."""
     is_language_model: bool = False

@@ -17,7 +17,6 @@ target.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +31,11 @@ from model_ops.speculators.factory import load_draft_model
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.target_stamp import WEIGHTS, mismatches
 
-HEAD = re.compile(r"(^|\.)(lm_)?heads?(\.\d+)?\.weight$")
-"""Names of tensors with one row per token of the draft vocabulary."""
-MAPS = ("d2t", "t2d", "token_map")
+HEAD = "lm_head.weight"
+"""End of the names of tensors with one row per token of the draft vocabulary."""
+MAPS = ("d2t", "t2d")
 TARGETS = ("embed_tokens.weight",)
-"""Tensors that are never trained and stay the target's; the previous drafter may have a mask embedding in one of their rows."""
+"""Tensors that are never trained and stay the target's."""
 
 SHARES = (0.25, 0.5, 0.75)
 """Shares of the previous drafter in the interpolation, tried in this order."""
@@ -158,7 +157,7 @@ def _between(own: Tensor, before: Tensor, share: float) -> Tensor:
 
 def _is_head(name: str, tensor: Tensor, source: Tensor, model: DraftModel, previous: DraftModel) -> bool:
     return (
-        HEAD.search(name) is not None
+        name.endswith(HEAD)
         and tensor.shape[0] == len(model.target_ids)
         and source.shape[0] == len(previous.target_ids)
         and tensor.shape[1:] == source.shape[1:]

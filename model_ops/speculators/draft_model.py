@@ -17,7 +17,6 @@ sampled from the last one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -42,17 +41,12 @@ class DraftModel(nn.Module, ABC):
     @property
     @abstractmethod
     def capture(self) -> tuple[int, ...]:
-        """Block boundaries of the target whose states it reads; empty if it reads only the last state (after the norm)."""
+        """Block boundaries of the target whose states it reads; empty if it reads none."""
 
     @property
     def longest_chain(self) -> int | None:
         """Most tokens it can draft per verification; None if its last step can be repeated without limit."""
         return None
-
-    @property
-    def served_greedily(self) -> bool:
-        """Whether servers always propose its most likely token, at any temperature. Release measurements then do the same."""
-        return False
 
     @property
     @abstractmethod
@@ -61,8 +55,7 @@ class DraftModel(nn.Module, ABC):
 
     @abstractmethod
     def unroll(self, documents: DocumentWindows, steps: int) -> list[Float[Tensor, "documents window hidden"]]:
-        """Training forward: for each draft step, the states that its head reads, at every entry of the window (or at least
-        at documents.kept)."""
+        """Training forward: for each draft step, the states that its head reads, at every entry of the window."""
 
     @abstractmethod
     def scored(
@@ -89,7 +82,7 @@ class DraftModel(nn.Module, ABC):
     @abstractmethod
     def drafter(self, greedy: bool = False) -> Drafter:
         """The drafter for the decoder. greedy: always propose the most likely token, as servers do that do not sample drafts
-        (vLLM's default, and its MEDUSA always); otherwise sample at the temperature of the answers."""
+        (vLLM's default); otherwise sample at the temperature of the answers."""
 
     @abstractmethod
     def save(
@@ -123,9 +116,7 @@ class DocumentWindows:
     captured: the target's hidden states at the block boundaries that the drafter reads
     start: index j of each window's first entry
     window: number of entries in the longest window
-    final: the target's hidden state after its final norm, at every entry
     windows: number of entries of each window; None: all windows have the longest length
-    kept: for each draft step, the entries (indices into documents * window) to compute; None: all
     anchors: the entries at which a block drafter begins a block; None: all
     on_host: start and windows as lists, where the caller has them: reading them from an accelerator waits for it
     """
@@ -134,8 +125,6 @@ class DocumentWindows:
     captured: Float[Tensor, "documents tokens captured_hidden"]
     start: Int[Tensor, " documents"]
     window: int
-    final: Float[Tensor, "documents window hidden"] | None = None
     windows: Int[Tensor, " documents"] | None = None
-    kept: Sequence[Int[Tensor, " _"]] | None = None
     anchors: Bool[Tensor, "documents window"] | None = None
     on_host: tuple[list[int], list[int]] | None = None

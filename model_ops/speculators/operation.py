@@ -28,7 +28,7 @@ import torch
 from model_ops.decoding import Runner, load_runner
 from model_ops.files import weight_file_stamps
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer, read_config
+from model_ops.models import load_tokenizer, read_config
 from model_ops.parallel import World, gather_parameters
 from model_ops.speculators.continue_training import begin_between, check_fit, read_previous
 from model_ops.speculators.draft_model import DraftModel
@@ -155,7 +155,6 @@ def new_drafter(
 ) -> tuple[DraftModel, dict[str, Any]]:
     """A drafter initialised from the target, and the coverage of answer tokens by its vocabulary."""
     counts = count_answers(rows, runner.embedding.shape[0])
-    settings = ARCHITECTURES[settings.architecture].fill_from_answers(settings, rows, len(counts), end_of_text_ids(target))
     if not settings.PART_OF_THE_VOCABULARY:
         ids = torch.arange(len(counts))
         return new_draft_model(settings, runner, ids), coverage_report(ids, rows, held_out)

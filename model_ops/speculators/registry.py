@@ -25,6 +25,9 @@ ARCHITECTURES: dict[str, Architecture] = {
 DEFAULT = "eagle3"
 """The architecture where a recipe names none."""
 
+REMOVED = ("medusa", "p_eagle")
+"""Architectures of earlier versions."""
+
 
 def architecture_of(config: Config) -> Architecture | None:
     """The architecture of a saved drafter, from its config.json; None where no architecture recognises it."""
@@ -49,7 +52,10 @@ def _named(values: Any) -> Any:
 
 
 def _without_keys_of_others(values: Any) -> Any:
-    """Refuses a key of another architecture, with the names of the architectures that take it; null counts as left out."""
+    """Refuses a removed architecture, and a key of another one with the names of those that take it; null counts as left
+    out."""
+    if _named(values) in REMOVED:
+        raise ValueError(f"architecture {_named(values)} was removed: take {DEFAULT}")
     architecture = ARCHITECTURES.get(_named(values)) if isinstance(_named(values), str) else None
     if not isinstance(values, dict) or architecture is None:
         return values

@@ -20,8 +20,6 @@ class VllmOptions:
     """Fields in addition to method, model and num_speculative_tokens."""
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Changes of the target's own config that vLLM needs."""
-    fixed_length: bool = False
-    """Whether it drafts as many tokens as the drafter was trained for, and no other number."""
 
 
 @dataclass(frozen=True)

@@ -112,13 +112,6 @@ class SpeculatorSettings(TrainingSettings):
 
     PART_OF_THE_VOCABULARY: ClassVar[bool] = False
     """Whether servers load such a drafter with a draft vocabulary smaller than the target's."""
-    TRAINED_FOR: ClassVar[str] = "num_speculative_tokens"
-    """What `drafts_at_once` counts, in messages."""
-
-    @property
-    def drafts_at_once(self) -> int | None:
-        """Tokens that the architecture drafts at once, with a training step for each; None if it repeats one step."""
-        return None
 
     @property
     def positions_per_answer(self) -> int | None:
@@ -139,11 +132,6 @@ class SpeculatorSettings(TrainingSettings):
                 f"step_weights are {len(weights)} numbers and ttt_steps is {steps}; give one for each step, none "
                 "below 0 and not all 0"
             )
-        if self.drafts_at_once is not None and self.ttt_steps not in (None, self.drafts_at_once):
-            yield (
-                f"ttt_steps is {self.ttt_steps}, but {self.architecture} has a step for each of {self.TRAINED_FOR} "
-                f"({self.drafts_at_once}): leave ttt_steps out"
-            )
         if self.draft_vocab_size is not None and not self.PART_OF_THE_VOCABULARY:
             yield (
                 f"draft_vocab_size is set, but servers take {self.architecture} with the target's whole "
@@ -152,9 +140,8 @@ class SpeculatorSettings(TrainingSettings):
 
     def derived(self) -> dict[str, Any]:
         """Values, for keys that are left out, which follow from other keys."""
-        steps = {} if self.drafts_at_once is None else {"ttt_steps": self.drafts_at_once}
         rates = self.MUON_RATES if self.optimizer == "muon" else {}
-        return {**steps, **({"learning_rate": rates[self.preset]} if rates else {})}
+        return {"learning_rate": rates[self.preset]} if rates else {}
 
     def resolved(self):
         """The same settings with every key filled: from other keys, else from the preset."""
@@ -169,10 +156,6 @@ class SpeculatorSettings(TrainingSettings):
     def weights_of_steps(self, steps: int) -> list[float]:
         """Loss weight of each draft step."""
         return list(self.step_weights or (self.step_ratio**step for step in range(steps)))
-
-    def shares_of_steps(self, steps: int) -> list[float]:
-        """Share of the positions at which each draft step is trained. Settings must be resolved."""
-        return [1.0] * steps
 
 
 class TrainedDrafterSettings(SpeculatorSettings):

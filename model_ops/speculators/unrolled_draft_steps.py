@@ -71,12 +71,6 @@ class Lines:
     def index(self) -> Int[Tensor, " queries"]:
         return self.place[self.of_query]
 
-    @property
-    def in_padded(self) -> Int[Tensor, " queries"]:
-        """Indices of the windows' entries in [documents * window]; ascending."""
-        row = self.row[self.of_query]
-        return row * self.documents.window + self.index - self.documents.start[row]
-
     def whole(self) -> WindowLayout:
         """The layout in which every entry is a query."""
         layout = self.layout
@@ -96,10 +90,10 @@ class Lines:
         at = (self.place[entries] + 1 + step).clamp(max=tokens.shape[1] - 1)
         return model.embed(tokens[self.row[entries], at], self.place[entries] + step)
 
-    def padded(self, output: Float[Tensor, "queries hidden"], at: Tensor | None = None) -> Float[Tensor, "rows window hidden"]:
-        """Scatters outputs of the windows' entries (or of some of them) into [documents, window, hidden]; zeros elsewhere."""
-        rows, window = self.documents.ids.shape[0], self.documents.window
-        where = self.in_padded if at is None else self.in_padded[at]
+    def padded(self, output: Float[Tensor, "queries hidden"]) -> Float[Tensor, "rows window hidden"]:
+        """Scatters outputs of the windows' entries into [documents, window, hidden]; zeros elsewhere."""
+        rows, window, row = self.documents.ids.shape[0], self.documents.window, self.row[self.of_query]
+        where = row * window + self.index - self.documents.start[row]
         return output.new_zeros(rows * window, output.shape[-1]).index_copy(0, where, output).view(rows, window, -1)
 
 

@@ -71,21 +71,15 @@ def verify_rope(config: Mapping[str, Any]) -> list[Defect]:
     return []
 
 
-def verify_sizes(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
-    """Problems of a vocabulary or width that is not the target's, if that is known."""
+def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
+    """Problems of sizes and positions that are not the target's, if that is known."""
     if not isinstance(target, Mapping):
         return []
-    return [
+    problems = [
         Defect("config.json", f"{name} is {config.get(name)}, the target's is {target.get(name)}")
         for name in ("vocab_size", "hidden_size")
         if config.get(name) != target.get(name)
     ]
-
-
-def verify_against_target(config: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[Defect]:
-    problems = verify_sizes(config, target)
-    if not isinstance(target, Mapping):
-        return problems
     longest = target.get("max_position_embeddings")
     if type(longest) is int and config["max_position_embeddings"] < longest:
         problems.append(

@@ -117,13 +117,9 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int:
 
 def _heads(model: nn.Module) -> list[nn.Module]:
     """The modules that compute logits or scores, including the heads of a drafter."""
-    heads = [module for name, module in model.named_modules() if _is_head(*("", *name.split("."))[-2:])]
+    heads = [module for name, module in model.named_modules() if name.rpartition(".")[2] in ("lm_head", "score")]
     named = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     return [module for module in [*heads, named] if isinstance(getattr(module, "weight", None), nn.Parameter)]
-
-
-def _is_head(owner: str, name: str) -> bool:
-    return name in ("lm_head", "score") or (name.isdigit() and owner in ("lm_heads", "head"))
 
 
 def _only(group: dict[str, Any], *names: str) -> dict[str, Any]:

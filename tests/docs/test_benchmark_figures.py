@@ -127,8 +127,7 @@ def losses(r: Result, *cells: tuple[str, str]) -> list[str]:
 
 
 def gains(r: Result) -> list[str]:
-    names = ("medusa", "eagle3")
-    return [n for name in names for n in (percent(r("lk_gain_t1", name)), *interval(*seed_intervals.losses(r.figures)[name]))]
+    return [percent(r("lk_gain_t1", "eagle3")), *interval(*seed_intervals.losses(r.figures)["eagle3"])]
 
 
 def head_gains(r: Result, peer: str, side: str) -> list[str]:
@@ -554,12 +553,7 @@ CLAIMS: list[Claim] = [
     (PAGE, "The same at 8 requests at a time", "drafter_speed", lambda r: speed(r, "house", 8)),
     (PAGE, "A forward pass that costs", "drafter_speed", lambda r: speed(r, "wide", 1)),
     (PAGE, "The same at 8 requests at a time for 252M", "drafter_speed", lambda r: speed(r, "wide", 8)),
-    (
-        PAGE,
-        "Tau at T = 0; 1 after 250",
-        "drafter_losses",
-        lambda r: losses(r, *((d, "lk_lambda") for d in ("eagle3", "medusa"))),
-    ),
+    (PAGE, "Tau at T = 0; 1 after 250", "drafter_losses", lambda r: losses(r, ("eagle3", "lk_lambda"))),
     (PAGE, "Tau at T = 0; 1 without", "drafter_losses", lambda r: losses(r, ("ngram", "untrained"), ("suffix", "untrained"))),
     (PAGE, "LK-lambda over KL", "drafter_losses", gains),
     (

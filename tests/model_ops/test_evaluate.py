@@ -192,18 +192,18 @@ def test_suffix_decoding_begins_with_the_answers_that_were_trained_on(place, tmp
 
 
 def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
-    """MEDUSA as servers draft with it, and the unquantized student as the drafter of the quantized one."""
+    """DFlash, and the unquantized student as the drafter of the quantized one."""
     speculator.run(
         Job(
             operation="speculator",
-            output=tmp_path / "medusa",
+            output=tmp_path / "dflash",
             inputs={"target": place / "quantized", "dataset": place / "answers"},
             settings={
                 "steps": 2,
                 "tokens_per_step": 256,
                 "learning_rate": 1e-3,
                 "max_length": 256,
-                "architecture": "medusa",
+                "architecture": "dflash",
                 "num_speculative_tokens": 2,
             },
         ),
@@ -212,13 +212,13 @@ def test_other_drafters_are_measured_by_their_kind(place, tmp_path):
     inputs = {
         "target": place / "quantized",
         "dataset": place / "dataset",
-        "speculator": tmp_path / "medusa",
+        "speculator": tmp_path / "dflash",
         "draft_model": place / "student",
     }
     asked = {"rows": 2, "prompts": 6, "max_new_tokens": 8, "temperatures": [0.0, 1.0], "num_speculative_tokens": 2}
     numbers = evaluate.run(Job(operation="evaluate", output=tmp_path / "report", inputs=inputs, settings=asked), Progress())
-    assert numbers["greedy_identical_medusa_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
-    assert numbers["tau_draft_model_t0"] > 2.5 and 1 <= numbers["tau_medusa_t1"] < numbers["tau_draft_model_t1"]
+    assert numbers["greedy_identical_dflash_t0"] == numbers["greedy_identical_draft_model_t0"] == 1.0
+    assert numbers["tau_draft_model_t0"] > 2.5 and 1 <= numbers["tau_dflash_t1"] < numbers["tau_draft_model_t1"]
     with pytest.raises(ModelError, match="drafts 2 tokens and num_speculative_tokens is 3"):
         evaluate.run(
             Job(operation="evaluate", output=tmp_path / "more", inputs=inputs, settings={**asked, "num_speculative_tokens": 3}),

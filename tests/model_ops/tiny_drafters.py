@@ -6,36 +6,14 @@ import torch
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from model_ops.families.mtp_tensors import LAYER
-from model_ops.speculators.eagle3.config import Eagle3Config, PEagleConfig
+from model_ops.speculators.eagle3.config import Eagle3Config
 from model_ops.speculators.eagle3.network import Eagle3
 from model_ops.speculators.factory import new_draft_model
-from model_ops.speculators.p_eagle.network import PEagle
 from model_ops.speculators.registry import speculator_settings
-
-DRAFT_VOCABULARY = "medusa with a draft vocabulary"
-FORMS = {
-    "medusa": {"architecture": "medusa"},
-    DRAFT_VOCABULARY: {"architecture": "medusa", "residual_layers": 2},
-    "medusa with heads of their own": {"architecture": "medusa", "shared_head": False},
-}
-
-
-def drafter_of(form, runner, drafts=3, part=0.7, seed=0, **changes):
-    """A drafter of a form for a target, shaken so that no head is as it began."""
-    settings = speculator_settings(num_speculative_tokens=drafts, seed=seed, **{**FORMS[form], **changes}).resolved()
-    vocab = runner.embedding.shape[0]
-    ids = torch.arange(vocab)
-    if form == DRAFT_VOCABULARY:
-        ids = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: int(part * vocab)].sort().values
-    model = new_draft_model(settings, runner, ids).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.2 * parameter.std().nan_to_num(1.0).clamp(min=0.3) * torch.randn_like(parameter)
-    return model.requires_grad_(False)
 
 
 def tiny_dflash(runner, drafts=3, seed=0, **changes):
-    """Two layers that read three states, shaken as `drafter_of` shakes its forms."""
+    """Two layers that read three states, away from where training begins."""
     settings = speculator_settings(
         architecture="dflash", num_speculative_tokens=drafts, seed=seed, **{"num_layers": 2, "captured_layers": 3, **changes}
     ).resolved()
@@ -71,19 +49,6 @@ def tiny_eagle3(target, draft_vocab_size=40, seed=0, newer=False, num_layers=1):
         ),
         target,
         newer,
-    )
-
-
-def tiny_p_eagle(target, draft_vocab_size=40, seed=0, num_layers=1, mask=95, drafts=4):
-    """P-EAGLE for up to `drafts` tokens, with a draft vocabulary and layers that are no longer as they began."""
-    torch.manual_seed(seed)
-    return _shaken(
-        PEagle(
-            PEagleConfig.for_target(
-                target.config, draft_vocab_size, num_layers=num_layers, mask_token_id=mask, num_depths=drafts
-            )
-        ),
-        target,
     )
 
 

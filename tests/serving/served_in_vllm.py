@@ -60,7 +60,7 @@ def offline_tau(target, speculator, prompts, temperature):
         temperature=temperature,
         max_new_tokens=NEW_TOKENS,
         num_speculative_tokens=K,
-        drafter=model.drafter(greedy=model.served_greedily),
+        drafter=model.drafter(),
     )
     return 1 + sum(answer.accepted for answer in answers) / sum(answer.drafts for answer in answers)
 

@@ -121,7 +121,7 @@ def test_the_twin_alone_is_all_a_server_needs(python, parts, greedy_alone):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("architecture", ["p_eagle", "dflash", "medusa"])
+@pytest.mark.parametrize("architecture", ["dflash"])
 def test_every_drafter_that_vllm_runs_is_served_as_it_was_decoded(python, parts, greedy_alone, tmp_path, architecture):
     drafter = tmp_path / "head"  # vLLM takes a path that names another kind for that kind
     speculator.run(

@@ -46,7 +46,7 @@ def test_vllm_reads_the_arguments_of_a_release(python, tmp_path):
             None,
             True,
         )
-        for number, name in enumerate(("eagle3", "mtp", "p_eagle", "medusa", "dflash"))
+        for number, name in enumerate(("eagle3", "mtp", "dflash"))
     ]
     asked = []
     for plan in plans:

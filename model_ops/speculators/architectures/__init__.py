@@ -7,8 +7,6 @@ list the architectures in the order of these lines.
 # isort: off
 from model_ops.speculators.eagle3.architecture import EAGLE3 as EAGLE3
 from model_ops.speculators.eagle3.architecture import EAGLE3_1 as EAGLE3_1
-from model_ops.speculators.p_eagle.architecture import P_EAGLE as P_EAGLE
 from model_ops.speculators.dflash.architecture import DFLASH as DFLASH
-from model_ops.speculators.medusa.architecture import MEDUSA as MEDUSA
 from model_ops.speculators.mtp.architecture import MTP as MTP
 from model_ops.speculators.standalone.architecture import DRAFT_MODEL as DRAFT_MODEL

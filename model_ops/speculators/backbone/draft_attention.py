@@ -109,25 +109,19 @@ def draft_attention(
     values: Float[Tensor, "tokens kv_heads head_dim"],
     later: list[tuple[Tensor, Tensor]],
     layout: WindowLayout,
-    at: Int[Tensor, " queries"] | None = None,
 ) -> Float[Tensor, "queries heads head_dim"]:
-    """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0.
-
-    at: entries of the windows that are queries; None: all. The causal part is computed at every entry, since fused kernels do
-    not support gaps, but only these entries are saved for the backward pass.
-    """
+    """Exact attention of one draft step. later: (keys, values) [queries, kv_heads, head_dim] of each step after step 0."""
     streams = (query, keys, values, *(stream for pair in later for stream in pair))
     if query.device.type != "cpu":
         streams = same_dtype(*streams)
-    return _DraftAttention.apply(layout, at, *streams)
+    return _DraftAttention.apply(layout, *streams)
 
 
 class _DraftAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, layout: WindowLayout, at: Tensor | None, query: Tensor, keys: Tensor, values: Tensor, *later: Tensor):
+    def forward(ctx, layout: WindowLayout, query: Tensor, keys: Tensor, values: Tensor, *later: Tensor):
         with torch.autocast(query.device.type, enabled=False):
-            output, normaliser = _causal_part((_spread(query, layout, at), keys, values), layout)
-            output, normaliser = _chosen(output, at), _chosen(normaliser, at)
+            output, normaliser = _causal_part((query, keys, values), layout)
             if later:
                 grouped, scale = query.unflatten(1, (keys.shape[1], -1)), query.shape[-1] ** -0.5
                 scores = [_own_score(grouped, key, scale) for key in later[::2]]
@@ -137,7 +131,7 @@ class _DraftAttention(torch.autograd.Function):
                     weight = (score - joined).exp_().unflatten(1, (keys.shape[1], -1))
                     output.view_as(grouped).addcmul_(weight[..., None], value[:, :, None].float())
                 output, normaliser = output.to(values.dtype), joined
-        ctx.layout, ctx.at = layout, at
+        ctx.layout = layout
         ctx.save_for_backward(query, keys, values, output, normaliser, *later)
         return output
 
@@ -147,13 +141,9 @@ class _DraftAttention(torch.autograd.Function):
         query, keys, values, output, normaliser, *later = ctx.saved_tensors
         with torch.autocast(query.device.type, enabled=False):
             gradient = gradient.contiguous()
-            spread = [_spread(stream, ctx.layout, ctx.at) for stream in (gradient, query, output, normaliser)]
-            of_query, of_keys, of_values = _causal_gradients(
-                spread[0], (spread[1], keys, values), *spread[2:], layout=ctx.layout
-            )
-            of_query = _chosen(of_query, ctx.at)
+            of_query, of_keys, of_values = _causal_gradients(gradient, (query, keys, values), output, normaliser, ctx.layout)
             if not later:
-                return None, None, of_query, of_keys, of_values
+                return None, of_query, of_keys, of_values
             kv_heads, scale = keys.shape[1], query.shape[-1] ** -0.5
             grouped, upstream = query.unflatten(1, (kv_heads, -1)), gradient.unflatten(1, (kv_heads, -1))
             shared = (gradient.float() * output.float()).sum(-1)
@@ -165,18 +155,7 @@ class _DraftAttention(torch.autograd.Function):
                 of_query.view_as(grouped).addcmul_(of_score, key[:, :, None].float())
                 of_later.append((of_score * grouped).sum(2).to(key.dtype))
                 of_later.append((weight.view_as(of_score) * upstream).sum(2).to(value.dtype))
-        return None, None, of_query.to(query.dtype), of_keys, of_values, *of_later
-
-
-def _spread(stream: Tensor, layout: WindowLayout, at: Tensor | None) -> Tensor:
-    """Scatters values of some queries into all entries of the windows; other entries are 0 and do not affect gradients."""
-    if at is None:
-        return stream
-    return stream.new_zeros(layout.query_starts[-1], *stream.shape[1:]).index_copy_(0, at, stream)
-
-
-def _chosen(stream: Tensor, at: Tensor | None) -> Tensor:
-    return stream if at is None else stream[at]
+        return None, of_query.to(query.dtype), of_keys, of_values, *of_later
 
 
 def _own_score(

@@ -1,4 +1,4 @@
-"""Decoder layers of drafters, and the interface of drafters that repeat them on their own output: EAGLE-3, P-EAGLE, MTP.
+"""Decoder layers of drafters, and the interface of drafters that repeat them on their own output: EAGLE-3 and MTP.
 
     layer = DraftLayer(config, first=True)
     x = layer.reads(hidden, embedding)                             # input of attention's projections
@@ -10,8 +10,8 @@
         ...
     logits = model.logits(hidden)
 
-The first layer of EAGLE-3 and P-EAGLE reads embedding and hidden state, each normalised, so the inputs of its projections are
-twice as wide. Further layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or
+The first layer of EAGLE-3 reads embedding and hidden state, each normalised, so the inputs of its projections are twice as
+wide. Further layers are plain Llama layers and read only the hidden state. Servers name the first layer `midlayer` (or
 layers.0), the others layers.1 and so on.
 """
 
@@ -90,18 +90,18 @@ class BodyLayer(nn.Module, ABC):
 
     @abstractmethod
     def reads(
-        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*#tokens hidden"]
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
     ) -> Float[Tensor, "*tokens width"]:
-        """The input of attention. embedding: of each token, or one for all."""
+        """The input of attention."""
 
     def residual(self, hidden: Float[Tensor, "*tokens hidden"], x: Float[Tensor, "*tokens width"]) -> Tensor:
         """The tensor that attention's output is added to: by default the layer's input."""
         return hidden
 
     def finish(
-        self, residual: Float[Tensor, "*#tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
+        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
     ) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's. residual: of each token, or one for all."""
+        """The layer's output from its attention's."""
         hidden = residual + self.self_attn.o_proj(attended)
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
@@ -120,7 +120,7 @@ class DraftLayer(BodyLayer):
         self.mlp = Mlp(config)
 
     def reads(
-        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*#tokens hidden"]
+        self, hidden: Float[Tensor, "*tokens hidden"], embedding: Float[Tensor, "*tokens hidden"]
     ) -> Float[Tensor, "*tokens width"]:
         """The input of attention's projections; width is 2 * hidden in the first layer."""
         if not self.first:

@@ -69,10 +69,10 @@ class DFlashSettings(SpeculatorSettings):
             "thorough": {"num_layers": 5, "anchors": 512},
         }.items()
     }
-    TRAINED_FOR: ClassVar[str] = "a block's drafts"
 
     @property
     def drafts_at_once(self) -> int:
+        """Drafts of a block, with a training step for each."""
         return self.num_speculative_tokens if self.block_size is None else self.block_size - 1
 
     @property
@@ -84,13 +84,18 @@ class DFlashSettings(SpeculatorSettings):
         return self.step_decay if self.gamma is None else math.exp(-1 / self.gamma)
 
     def derived(self) -> dict[str, Any]:
-        return {**super().derived(), "block_size": self.num_speculative_tokens + 1}
+        return {**super().derived(), "ttt_steps": self.drafts_at_once, "block_size": self.num_speculative_tokens + 1}
 
     def contradictions(self) -> Iterator[str]:
         if self.block_size is not None and self.block_size <= self.num_speculative_tokens:
             yield (
                 f"a block of block_size {self.block_size} holds {self.block_size - 1} drafts and "
                 f"num_speculative_tokens is {self.num_speculative_tokens}: set block_size to at least one more"
+            )
+        if self.ttt_steps not in (None, self.drafts_at_once):
+            yield (
+                f"ttt_steps is {self.ttt_steps}, but dflash has a step for each of a block's drafts "
+                f"({self.drafts_at_once}): leave ttt_steps out"
             )
         yield from super().contradictions()
         if self.step_decay != type(self).model_fields["step_decay"].default:

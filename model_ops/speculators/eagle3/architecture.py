@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, SpeculatorsLayout
-from model_ops.speculators.eagle3.config import default_layer_ids, mask_token, speculators_name
+from model_ops.speculators.eagle3.config import default_layer_ids, speculators_name
 from model_ops.speculators.eagle3.verification import verify_eagle3, verify_eagle3_in_speculators_layout
 from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
@@ -36,7 +36,7 @@ class Eagle31Settings(Eagle3Settings):
     architecture: Literal["eagle3.1"] = Field(description="Kind of drafter")
 
 
-def check_layers(target: Path, config: Config) -> None:
+def _check_layers(target: Path, config: Config) -> None:
     """Refuses a target with too few layers for three boundaries."""
     default_layer_ids(config.get("num_hidden_layers") or 0)
 
@@ -60,7 +60,7 @@ def _build(settings: Eagle3Settings, target: Runner, target_ids: Tensor) -> Draf
 
 def _is_eagle3(config: Config, newer: bool) -> bool:
     normalised = bool(config.get("fc_norm") or config.get("norm_output"))
-    return config.get("architectures") == ["LlamaForCausalLMEagle3"] and mask_token(config) is None and normalised == newer
+    return config.get("architectures") == ["LlamaForCausalLMEagle3"] and normalised == newer
 
 
 def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
@@ -72,7 +72,7 @@ def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
         verify=verify_eagle3,
         recognises=lambda config: _is_eagle3(config, newer=issubclass(settings, Eagle31Settings)),
         speculators_layout=SpeculatorsLayout("eagle3", verify_eagle3_in_speculators_layout, speculators_name),
-        check_target=check_layers,
+        check_target=_check_layers,
         vllm=VllmOptions("eagle3", SAMPLED_DRAFTS),
         sglang=SglangOptions("EAGLE3"),
     )

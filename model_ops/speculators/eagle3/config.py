@@ -1,11 +1,10 @@
-"""Configs of EAGLE-3 and P-EAGLE drafters, and the target's block boundaries that they read. Importing it imports no torch.
+"""Configs of EAGLE-3 drafters, and the target's block boundaries that they read. Importing it imports no torch.
 
 config = Eagle3Config.for_target(target.config, draft_vocab_size=2_000)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,13 +27,10 @@ def default_layer_ids(layers: int) -> tuple[int, int, int]:
     if layers < 4:
         raise ModelError(
             f"EAGLE-3 reads three boundaries between blocks, but a target of {layers} layers has fewer: choose "
-            "another architecture, such as medusa"
+            "another architecture, such as draft_model"
         )
     return 1, layers // 2, layers - 1
 
-
-MASK_FIELDS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Fields in which vLLM looks for the mask token, in its order; only drafters with all drafts in one pass have one."""
 
 MOST_LAYERS = 64
 """Above this, the layer count was probably copied from the target."""
@@ -43,11 +39,6 @@ MOST_LAYERS = 64
 def speculators_name(name: str) -> str:
     """A tensor's name in the speculators layout."""
     return name.replace("midlayer.", "layers.0.", 1)
-
-
-def mask_token(config: Mapping[str, Any]) -> Any:
-    """The mask token that a config.json names; None for EAGLE-3."""
-    return next((config[name] for name in MASK_FIELDS if config.get(name) is not None), None)
 
 
 class Eagle3Config(BaseModel):
@@ -88,11 +79,3 @@ class Eagle3Config(BaseModel):
             target_layers=target.num_hidden_layers,
             **own,
         )
-
-
-class PEagleConfig(Eagle3Config):
-    """EAGLE-3's config with mask_token_id, the id of the mask token, and num_depths, the number of drafts in training (None if
-    another tool's config does not say)."""
-
-    mask_token_id: int = Field(ge=0, strict=True)
-    num_depths: int | None = Field(None, ge=1, strict=True)

@@ -1,4 +1,4 @@
-"""Saves EAGLE-3 and P-EAGLE drafters as directories that servers load, and reads their configs.
+"""Saves EAGLE-3 drafters as directories that servers load, and reads their configs.
 
     save_eagle3(config, tensors, directory, num_speculative_tokens=3, dtype=torch.bfloat16)
     config = read_midlayer_config(directory, json.loads((directory / "config.json").read_text()))
@@ -10,10 +10,6 @@ Layer ids are written twice, because servers count differently: the top-level ea
 as vLLM reads them; eagle_config's are blocks whose output is read, one less, because SGLang adds 1. max_position_embeddings is
 the target's, since a shorter one makes drafts of long answers bad. Flags that the weights depend on are also in the header of
 the weights' file, so that `millrace verify` detects a changed config.
-
-P-EAGLE has the same layouts with the mask's tensors and token. vLLM looks for the token as mask_token_id, then pard_token, then
-ptd_token_id (mask_token_id of the speculators layout becomes pard_token); its authors' heads use ptd_token_id. In the midlayer
-layout the user sets "parallel_drafting": true; in the speculators layout vLLM derives it from the model type peagle.
 
 In the speculators layout `verifier.name_or_path` is the target as vLLM reads it: a Hub id, or a path relative to the server's
 working directory. `model_ops.speculators.operation` writes the path from the common folder of target and drafter.
@@ -31,7 +27,7 @@ from torch import Tensor
 
 from model_ops.jobs import ModelError
 from model_ops.speculators.draft_model_files import decoder_fields, in_dtype, name_of, write_directory
-from model_ops.speculators.eagle3.config import MOST_LAYERS, Eagle3Config, PEagleConfig, speculators_name
+from model_ops.speculators.eagle3.config import MOST_LAYERS, Eagle3Config, speculators_name
 from model_ops.speculators.verify_layers import SPECULATORS_LAYOUT, TRAINED_WITH
 
 
@@ -48,7 +44,7 @@ def save_eagle3(
     weights = in_dtype(tensors, dtype)
     renamed = {speculators_name(name): tensor for name, tensor in weights.items()}
     twin = speculators_config(config, num_speculative_tokens, dtype, verifier, verifier_architectures)
-    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output, **_mask_fields(config)})}
+    trained = {TRAINED_WITH: json.dumps({"fc_norm": config.fc_norm, "norm_output": config.norm_output})}
     write_directory(directory / SPECULATORS_LAYOUT, renamed, twin, trained)
     write_directory(directory, weights, midlayer_config(config, dtype), trained)
 
@@ -71,8 +67,6 @@ def midlayer_config(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:
         "num_aux_hidden_states": len(config.layer_ids),
         "target_hidden_size": config.hidden_size,
         "target_num_hidden_layers": config.target_layers,
-        **_mask_fields(config),
-        **({"ptd_token_id": config.mask_token_id} if isinstance(config, PEagleConfig) else {}),
     }
 
 
@@ -84,20 +78,19 @@ def speculators_config(
     verifier_architectures: list[str] | None,
 ) -> dict[str, Any]:
     """config.json of the speculators layout with every flag explicit, because defaults differ between servers and trainers."""
-    parallel = isinstance(config, PEagleConfig)
     return {
-        "architectures": ["PEagleDraftModel" if parallel else "Eagle3Speculator"],
+        "architectures": ["Eagle3Speculator"],
         "draft_vocab_size": config.draft_vocab_size,
         "dtype": name_of(dtype),
         "eagle_aux_hidden_state_layer_ids": list(config.layer_ids),
-        "embed_requires_grad": parallel,
+        "embed_requires_grad": False,
         "fc_norm": config.fc_norm,
         "has_no_defaults_at_init": False,
         "norm_before_fc": False,
         "norm_before_residual": False,
         "norm_output": config.norm_output,
         "speculators_config": {
-            "algorithm": "peagle" if parallel else "eagle3",
+            "algorithm": "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [
                 {
@@ -109,13 +102,12 @@ def speculators_config(
             ],
             "verifier": {"architectures": verifier_architectures or [], "name_or_path": verifier},
         },
-        "speculators_model_type": "peagle" if parallel else "eagle3",
+        "speculators_model_type": "eagle3",
         "speculators_version": "0.6.0",
         "target_hidden_size": None,
         "tie_word_embeddings": False,
         "torch_dtype": name_of(dtype),
         "transformer_layer_config": {"architectures": ["LlamaForCausalLM"], **_llama_fields(config, dtype)},
-        **_mask_fields(config),
     }
 
 
@@ -177,12 +169,6 @@ def read_midlayer_config(directory: Path, raw: dict[str, Any]) -> Eagle3Config:
     except (ValidationError, TypeError) as error:
         problem = error.errors()[0] if isinstance(error, ValidationError) else {"loc": ("layer_ids",), "msg": str(error)}
         raise ModelError(f"{where}: {problem['loc'][0]}: {problem['msg']}") from error
-
-
-def _mask_fields(config: Eagle3Config) -> dict[str, int]:
-    if not isinstance(config, PEagleConfig):
-        return {}
-    return {"mask_token_id": config.mask_token_id, "num_depths": config.num_depths}
 
 
 def _llama_fields(config: Eagle3Config, dtype: torch.dtype) -> dict[str, Any]:

@@ -128,10 +128,6 @@ class Eagle3(RepeatedBody):
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         return Eagle3Drafter(self, greedy)
 
-    def file_tensors(self) -> dict[str, Tensor]:
-        """Its tensors by the names of the midlayer layout."""
-        return self.state_dict()
-
     def save(
         self,
         directory: Path,
@@ -140,9 +136,7 @@ class Eagle3(RepeatedBody):
         verifier: str = "target",
         verifier_architectures: list[str] | None = None,
     ) -> None:
-        save_eagle3(
-            self.config, self.file_tensors(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures
-        )
+        save_eagle3(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:

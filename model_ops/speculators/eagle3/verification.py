@@ -1,9 +1,8 @@
-"""Checks a saved EAGLE-3 or P-EAGLE drafter, including errors that do not prevent loading but cost acceptance.
+"""Checks a saved EAGLE-3 drafter, including errors that do not prevent loading but cost acceptance.
 
 Such errors: layer ids that are boundaries in one field and blocks in another (one apart); a d2t that is not an offset; a short
 max_position_embeddings, which makes drafts of long answers bad; a missing flag, whose default differs between servers; a flag
-that the weights were not trained with (EAGLE-3.1's norm_output has no tensor); a P-EAGLE with two different mask tokens; a
-P-EAGLE without a mask token, which servers run as EAGLE-3.
+that the weights were not trained with (EAGLE-3.1's norm_output has no tensor).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from model_ops.files import TensorHeader
 from model_ops.models import Defect, Shapes, verify_model
-from model_ops.speculators.eagle3.config import MASK_FIELDS, MOST_LAYERS, mask_token
+from model_ops.speculators.eagle3.config import MOST_LAYERS
 from model_ops.speculators.verify_layers import (
     NUMBERS,
     verify_against_target,
@@ -33,11 +32,7 @@ def verify_eagle3(
     problems = verify_model.missing_numbers(config, (*NUMBERS, "draft_vocab_size"))
     if problems:
         return problems
-    if mask_token(config) is not None:
-        problems = _verify_mask(config, config["vocab_size"], MASK_FIELDS)
-    problems += verify_model.compare_shapes(
-        expected_shapes(config, config, "midlayer"), tensors, {"embed_tokens.weight"} if mask_token(config) is None else set()
-    )
+    problems += verify_model.compare_shapes(expected_shapes(config, config, "midlayer"), tensors, {"embed_tokens.weight"})
     problems += verify_model.verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
@@ -59,26 +54,11 @@ def verify_eagle3(
 def verify_eagle3_in_speculators_layout(
     config: Mapping[str, Any], tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None = None
 ) -> list[Defect]:
-    """A directory in the speculators layout, of EAGLE-3 or P-EAGLE: config against tensors, and the target if known."""
-    layer, kind = config["transformer_layer_config"], config["speculators_model_type"]
+    """A directory in the speculators layout: config against tensors, and the target if known."""
+    layer = config["transformer_layer_config"]
     problems = verify_model.missing_numbers(layer, NUMBERS) + verify_model.missing_numbers(config, ("draft_vocab_size",))
     if problems:
         return problems
-    if kind == "peagle" or mask_token(config) is not None:
-        problems = _verify_mask(config, layer["vocab_size"], ("mask_token_id",))
-        if kind != "peagle":
-            problems.append(
-                Defect(
-                    "config.json",
-                    "a mask token is given, but speculators_model_type is eagle3, with which "
-                    "vLLM drafts one token after the other: set it to peagle",
-                )
-            )
-        problems += [
-            Defect("config.json", f"{flag} is true; vLLM does not read it of a peagle config")
-            for flag in ("fc_norm", "norm_output")
-            if config.get(flag)
-        ]
     problems += verify_model.compare_shapes(expected_shapes(layer, config, "layers.0"), tensors)
     problems += verify_model.verify_dtype(config, tensors) + _verify_map(layer["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
@@ -88,7 +68,7 @@ def verify_eagle3_in_speculators_layout(
         elif config[flag] and flag.startswith("norm_before"):
             problems.append(Defect("config.json", f"{flag} is true, but these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
-    problems += verify_proposals(config) or _verify_drafts(config)
+    problems += verify_proposals(config)
     return problems + verify_rope(layer) + verify_against_target(layer, target)
 
 
@@ -121,38 +101,7 @@ def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: s
         "lm_head.weight": (head["draft_vocab_size"], hidden),
         "d2t": (head["draft_vocab_size"],),
         "t2d": (config["vocab_size"],),
-        **({"mask_hidden": (1, 1, 3 * hidden)} if mask_token(head) is not None else {}),
     }
-
-
-def _verify_mask(config: Mapping[str, Any], vocab_size: int, names: tuple[str, ...]) -> list[Defect]:
-    """Problems of a P-EAGLE's mask token: it must be one id within the vocabulary, equal in all fields that servers read."""
-    found = {name: config[name] for name in names if config.get(name) is not None}
-    problems = [
-        Defect("config.json", f"{name} is {token!r}, no id of the vocabulary of {vocab_size}")
-        for name, token in found.items()
-        if type(token) is not int or not 0 <= token < vocab_size
-    ]
-    if not found:
-        problems.append(Defect("config.json", f"{names[0]} is not there: vLLM does not start without a mask token"))
-    elif not problems and len(set(found.values())) > 1:
-        problems.append(Defect("config.json", f"{' and '.join(found)} differ: servers read one or the other"))
-    depths = config.get("num_depths")
-    if depths is not None and (type(depths) is not int or depths < 1):
-        problems.append(Defect("config.json", f"num_depths is {depths!r}, not how many drafts the weights were trained for"))
-    return problems
-
-
-def _verify_drafts(config: Mapping[str, Any]) -> list[Defect]:
-    """A problem if a P-EAGLE is to draft more tokens than num_depths, for which it was trained."""
-    tokens, depths = config["speculators_config"]["proposal_methods"][0]["speculative_tokens"], config.get("num_depths")
-    if type(depths) is not int or tokens <= depths:
-        return []
-    return [
-        Defect(
-            "config.json", f"speculative_tokens is {tokens}, the weights were trained for {depths} drafts: ask for at most that"
-        )
-    ]
 
 
 def _verify_map(vocab_size: int, tensors: Mapping[str, TensorHeader], target: Mapping[str, Any] | None) -> list[Defect]:

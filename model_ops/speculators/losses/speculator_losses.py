@@ -9,7 +9,7 @@ all, there is nothing to renormalise and KL is 0. Cross-entropy is -log q(x) of 
 where x is outside the draft vocabulary no draft can be right, and the position's loss and gradient are 0.
 
 LK losses: Samarin et al. 2026, arXiv 2602.23881. LK-alpha = -log alpha. LK-lambda = lambda KL + (1 - lambda) TV with
-lambda = exp(-eta alpha), alpha not differentiated; eta = 3 for EAGLE-3, 10 for MEDUSA. lambda is each
+lambda = exp(-eta alpha), alpha not differentiated; eta = 3 for EAGLE-3. lambda is each
 position's own, or `kl_share`, one for all of them: exp(-eta mean alpha), which the trainer follows (`training_loss`).
 Gradients with respect to the logits z, with A = {x: q(x) < p(x)} and Q_A = sum of q over A:
     dKL/dz = q - p;  dTV/dz = -q (1[A] - Q_A);  d(-log alpha)/dz = dTV/dz / alpha;  dCE/dz = q - 1[x]

@@ -17,7 +17,7 @@ dominates, have the largest gradients, and training spends its steps on them: be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -28,7 +28,6 @@ from model_ops.speculators.draft_model import DraftModel
 from model_ops.speculators.losses.chain_loss import ChainLoss, DraftStep, chain_loss
 from model_ops.speculators.losses.speculator_losses import expected_acceptance_length
 from model_ops.speculators.losses.teacher import Teacher
-from model_ops.speculators.p_eagle.masked_drafts import sampled_entries
 from model_ops.speculators.settings import SpeculatorSettings
 from model_ops.speculators.states.hidden_states import AnswerRow
 from model_ops.speculators.states.speculator_batches import (
@@ -74,9 +73,7 @@ class SpeculatorLoss:
 
     def __call__(self, model: DraftModel, batch: DraftBatch) -> LossOutput:
         settings = self.settings
-        drafts = drafts_of(
-            model, batch, settings.ttt_steps, settings.shares_of_steps(settings.ttt_steps), settings.positions_per_answer
-        )
+        drafts = drafts_of(model, batch, settings.ttt_steps, settings.positions_per_answer)
         result = chain_loss(
             settings.loss,
             drafts,
@@ -128,13 +125,10 @@ def measure_alpha(
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 
 
-def drafts_of(
-    model: DraftModel, batch: DraftBatch, steps: int, shares: Sequence[float] = (), anchors: int | None = None
-) -> list[DraftStep]:
-    """Inputs of each draft step's head at every supervised index, with the teacher's positions. shares: share of the indices to
-    sample; anchors: number of them per window; batch.order decides both samples."""
+def drafts_of(model: DraftModel, batch: DraftBatch, steps: int, anchors: int | None = None) -> list[DraftStep]:
+    """Inputs of each draft step's head at every supervised index, with the teacher's positions. anchors: number of indices to
+    sample per window, which batch.order decides. An answer's sample stands for all its indices."""
     windows, documents, drafts = batch.windows, documents_of(batch), []
-    of_a_sample = anchors is not None or any(share < 1 for share in shares)
     if anchors is not None:
         documents = replace(documents, anchors=chosen_anchors(windows, batch.order, anchors))
     if documents.anchors is None:  # computed beside an accelerator, which would wait for each count of entries
@@ -142,28 +136,15 @@ def drafts_of(
         indices = [tuple(each.to(windows.device) for each in supervised(of_host, step)) for step in range(steps)]
     else:
         indices = [supervised(windows, step, documents.anchors) for step in range(steps)]
-    if any(share < 1 for share in shares):
-        kept = sampled_entries(windows, shares, batch.order)
-        chosen = [torch.searchsorted(rows, at + step) for step, (at, (_, rows)) in enumerate(zip(kept, indices, strict=True))]
-        indices = [(entries[at], rows[at]) for at, (entries, rows) in zip(chosen, indices, strict=True)]
-        documents = replace(documents, kept=[entries for entries, _ in indices])
     for step, hidden in enumerate(model.unroll(documents, steps)):
         entries, rows = indices[step]
         states, head = model.scored(hidden.flatten(0, 1)[entries], step)
         stands_for = None
-        if of_a_sample:
+        if anchors is not None:
             answer = entries // documents.window
-            stands_for = _stands_for((windows - step).clamp(min=0), answer, by_answer=anchors is not None)
+            stands_for = ((windows - step).clamp(min=0) / answer.bincount(minlength=len(windows)))[answer]
         drafts.append(DraftStep(states, head, rows, stands_for))
     return drafts
-
-
-def _stands_for(supervised_of: Tensor, answer: Tensor, by_answer: bool) -> Tensor:
-    """Importance weight of each sampled position. With anchors it is computed per answer, because each answer has the same
-    number of anchors; otherwise over all positions."""
-    if not by_answer:
-        supervised_of, answer = supervised_of.sum()[None], torch.zeros_like(answer)
-    return (supervised_of / answer.bincount(minlength=len(supervised_of)))[answer]
 
 
 def whole_chains(result: ChainLoss, drafts: list[DraftStep]) -> Tensor:

@@ -21,7 +21,6 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from model_ops.jobs import ModelError
 from model_ops.models import end_of_text_ids
 from model_ops.speculators.states.hidden_states import AnswerRow
 
@@ -38,29 +37,6 @@ def count_answers(rows: Sequence[AnswerRow], vocab: int) -> Int[Tensor, " vocab"
     for row in rows:
         counts += torch.bincount(torch.tensor(row.ids[row.prompt_tokens :], dtype=torch.int64), minlength=vocab)
     return counts
-
-
-def unused_token(rows: Sequence[AnswerRow], vocab: int, ends: Collection[int], wanted: int | None = None) -> int:
-    """The id for a mask token, whose own embedding a drafter loses: the highest id that no prompt or answer holds; if there is
-    none, the rarest. Never an eos id.
-
-    Raises ModelError if the wanted id is outside the vocabulary, an eos id, or held by a prompt or an answer.
-    """
-    counts = torch.zeros(vocab, dtype=torch.int64)
-    for row in rows:
-        counts += torch.bincount(torch.tensor(row.ids, dtype=torch.int64), minlength=vocab)
-    if wanted is not None:
-        reasons = [
-            (wanted >= vocab, f"outside the vocabulary of {vocab}"),
-            (wanted in ends, "an end of text"),
-            (wanted < vocab and bool(counts[min(wanted, vocab - 1)]), "a token of these prompts and answers"),
-        ]
-        for wrong, reason in reasons:
-            if wrong:
-                raise ModelError(f"mask_token_id {wanted} is {reason}: choose an id that no text holds, or leave it out")
-        return wanted
-    counts[[end for end in ends if 0 <= end < vocab]] = counts.max() + 1
-    return int((counts == counts.min()).nonzero().max())
 
 
 def forced_ids(target: Path, tokenizer: PreTrainedTokenizerBase) -> set[int]:

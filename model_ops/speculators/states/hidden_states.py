@@ -7,8 +7,7 @@
 
 Per row: `captured`, the boundary states of every token [tokens, captured * hidden], and `last`, the state after the final norm
 at j = start to start + window, [window + 1, hidden]. Entry a + 1 of `last` gives the teacher's distribution for index a of the
-window; a drafter without boundary states (MEDUSA) reads entry a there. States are stored in bfloat16, in safetensors
-shards that are memory-mapped.
+window. States are stored in bfloat16, in safetensors shards that are memory-mapped.
 """
 
 from __future__ import annotations

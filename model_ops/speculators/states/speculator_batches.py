@@ -44,8 +44,6 @@ class DraftBatch(Batch):
     """The target's hidden states that the drafter reads."""
     start: Int[Tensor, " documents"]
     windows: Int[Tensor, " documents"]
-    final: Float[Tensor, "documents longest_window hidden"]
-    """The target's last hidden state at each position of the windows."""
     last: Float[Tensor, "entries hidden"]
     """The teacher's states of all windows, concatenated."""
     order: Int[Tensor, " entries"]
@@ -61,7 +59,7 @@ class SpeculatorPlan:
         self.rows, self.states, self.seed = rows, states, settings.seed
         self.steps = plan_steps([len(row.ids) for row in rows], settings)
         self.micro_batch_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS
-        self.anchors, self.drafts = settings.positions_per_answer, sum(settings.shares_of_steps(settings.ttt_steps))
+        self.anchors, self.drafts = settings.positions_per_answer, settings.ttt_steps
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -155,13 +153,11 @@ def make_batch(
     ids = torch.zeros(len(chosen), longest, dtype=torch.int64)
     # states that were computed for this batch are on the target's device and stay there
     captured = found[0][0].new_zeros(len(chosen), longest, found[0][0].shape[-1])
-    final = found[0][1].new_zeros(len(chosen), max(row.window for row in chosen), found[0][1].shape[-1])
     labels = torch.full((len(chosen), longest), IGNORED)
-    for place, (row, (row_captured, last)) in enumerate(zip(chosen, found, strict=True)):
+    for place, (row, (row_captured, _)) in enumerate(zip(chosen, found, strict=True)):
         tokens = torch.tensor(row.ids)
         ids[place, : len(tokens)] = tokens
         captured[place, : len(tokens)] = row_captured
-        final[place, : row.window] = last[:-1]
         labels[place, row.start + 1 : row.start + 1 + row.window] = tokens[row.start + 2 :]
     return DraftBatch(
         input_ids=ids.flatten(),
@@ -174,7 +170,6 @@ def make_batch(
         captured=captured,
         start=torch.tensor([row.start for row in chosen]),
         windows=torch.tensor([row.window for row in chosen]),
-        final=final,
         last=torch.cat([last[1:] for _, last in found]),
         order=_random_order(sum(row.window for row in chosen), drawn_by),
         on_host=([row.start for row in chosen], [row.window for row in chosen]),
@@ -189,7 +184,7 @@ def _random_order(entries: int, drawn_by: tuple[int, int, int]) -> Tensor:
 def documents_of(batch: DraftBatch) -> DocumentWindows:
     """The batch as Documents for the training forward."""
     widest = max(batch.on_host[1])
-    return DocumentWindows(batch.ids, batch.captured, batch.start, widest, batch.final, batch.windows, on_host=batch.on_host)
+    return DocumentWindows(batch.ids, batch.captured, batch.start, widest, batch.windows, on_host=batch.on_host)
 
 
 def chosen_anchors(windows: Tensor, order: Tensor, count: int) -> Tensor:

@@ -17,9 +17,8 @@ CASES = {
     "eagle3, more processes than rows": ("eagle3", {"dp_shard": 4}, {"tokens_per_step": 64}),
     "eagle3.1 in shards": ("eagle3.1", SHARDS, {}),
     "eagle3 by Muon in shards": ("eagle3", SHARDS, {"optimizer": "muon"}),
-    "p_eagle of two layers in shards": ("p_eagle", SHARDS, {"num_layers": 2, "cod_ratio": 1.0}),
     "dflash in shards": ("dflash", SHARDS, {"num_layers": 2}),
-    "medusa in shards": ("medusa", SHARDS, {"loss": "cross_entropy"}),
+    "eagle3 by cross-entropy in shards": ("eagle3", SHARDS, {"loss": "cross_entropy"}),
 }
 """Name -> architecture, mesh, settings."""
 FURTHER = ("eagle3 in copies", "eagle3, more processes than rows", "eagle3.1 in shards")

@@ -1,4 +1,4 @@
-"""The layers of EAGLE-3 and P-EAGLE as their papers draw them: what the fast ways of computing them are held against."""
+"""The layers of EAGLE-3 as its paper draws them: what the fast ways of computing them are held against."""
 
 from __future__ import annotations
 

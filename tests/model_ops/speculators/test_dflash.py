@@ -387,7 +387,7 @@ REFUSED = {
     "set gamma": {"step_decay": 0.9},
     "ttt_steps is 5": {"ttt_steps": 5},
     "whole vocabulary": {"draft_vocab_size": 64},
-    "only medusa has it": {"residual_layers": 2},
+    "only mtp has it": {"mtp_layer": "base"},
     "gamma is set, but architecture is eagle3": {"architecture": "eagle3", "gamma": 4.0},
 }
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from pydantic import ValidationError
 from stop_after import StopAfter
-from tiny_drafters import tiny_p_eagle
 from tiny_models import tiny_model
 
 from model_ops.decoding.incremental import IncrementalModel
@@ -30,8 +28,6 @@ from tests.model_ops.speculators.defined_losses import acceptance, speculator_lo
 pytestmark = pytest.mark.xdist_group("training loss")
 
 STEPS = 3
-DRAWS = [120, pytest.param(300, marks=(pytest.mark.slow, pytest.mark.thorough))]
-"""Samples whose mean is compared: with 120 a bias of half their standard deviation is found, with 300 one of a third."""
 
 
 class DrawnStates:
@@ -159,61 +155,8 @@ def test_a_stopped_training_goes_on_with_the_lambdas_it_had(material, tmp_path):
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
-@pytest.mark.parametrize("loss", ["lk_lambda", "cross_entropy"])
-@pytest.mark.parametrize("draws", DRAWS)
-@pytest.mark.slow
-def test_a_sample_of_the_drafts_has_on_average_the_loss_and_gradient_of_all(material, loss, draws):
-    """P-EAGLE's conditional drop: exact where all are kept, unbiased where half of them are."""
-    _, teacher, rows, batch = material
-    torch.manual_seed(1)
-    model = tiny_p_eagle(tiny_model(layers=8), num_layers=1, drafts=STEPS)
-    model.set_draft_vocabulary(teacher.target_ids)
-    model.requires_grad_(False)
-    model.mask_hidden.requires_grad_(True)
-
-    def found(ratio, order):
-        settings = speculator_settings(
-            architecture="p_eagle",
-            num_speculative_tokens=STEPS,
-            loss=loss,
-            cod_ratio=ratio,
-            cod_floor=0.01,
-            lambda_of="position",
-        ).resolved()
-        output = SpeculatorLoss(teacher, settings)(model, replace(batch, order=order))
-        assert output.terms["loss"].count == 25
-        return output.terms["loss"].sum.detach(), torch.autograd.grad(output.terms["loss"].sum, model.mask_hidden)[0]
-
-    total, gradient = found(1.0, batch.order)
-    plain = sum(
-        weight * speculator_loss(loss, logits, p, labels, 3.0).sum()
-        for weight, (logits, p, labels) in zip([1.0, 0.8, 0.64], _whole_steps(model, teacher, rows, batch), strict=True)
-    )
-    torch.testing.assert_close(total, plain)
-    samples = [found(0.5, torch.randperm(25, generator=torch.Generator().manual_seed(seed))) for seed in range(draws)]
-    totals, gradients = (torch.stack(each) for each in zip(*samples, strict=True))
-    assert totals.std() > 0
-    assert abs(totals.mean() - total) < 5 * totals.std() / draws**0.5
-    assert ((gradients.mean(0) - gradient).abs() < 6 * gradients.std(0) / draws**0.5).all()
-
-
-@torch.no_grad()
-def _whole_steps(model, teacher, rows, batch):
-    """(logits, teacher's probabilities, labels) of every step at every supervised index."""
-    p = (batch.last.float() @ teacher.head.T).softmax(-1)[:, teacher.target_ids]
-    labels = teacher.draft_labels(torch.cat([torch.tensor(row.ids[row.prompt_tokens :]) for row in rows]))
-    for step, hidden in enumerate(model.unroll(documents_of(batch), STEPS)):
-        entries, at = supervised(batch.windows, step)
-        yield model.logits(hidden.flatten(0, 1)[entries]), p[at], labels[at]
-
-
 @pytest.mark.parametrize(
-    "own",
-    [
-        {"architecture": "eagle3"},
-        {"architecture": "p_eagle", "num_speculative_tokens": 5},
-        {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16},
-    ],
+    "own", [{"architecture": "eagle3"}, {"architecture": "dflash", "num_speculative_tokens": 5, "anchors": 16}]
 )
 @pytest.mark.slow
 def test_the_heaviest_micro_batch_keeps_most_for_the_backward_pass(own):
@@ -268,10 +211,3 @@ def test_weights_of_steps_are_powers_or_those_given():
     ):
         with pytest.raises(ValidationError, match=why):
             speculator_settings(ttt_steps=2, step_weights=weights)
-
-
-@pytest.mark.slow
-def test_eta_is_the_papers_where_it_is_open():
-    assert speculator_settings().resolved().eta == 3.0
-    assert speculator_settings(architecture="medusa").resolved().eta == 10.0
-    assert speculator_settings(architecture="medusa", eta=2.0).resolved().eta == 2.0

@@ -82,7 +82,7 @@ BROKEN_TWINS = {
     "sample_from_anchor is not false": {"sample_from_anchor": True},
     "draft_vocab_size is 200": {"draft_vocab_size": 200},
     "names no number of speculative_tokens": {"speculators_config": {}},
-    "speculators_model_type 'dflash2' is not eagle3, peagle or dflash": {"speculators_model_type": "dflash2"},
+    "speculators_model_type 'dflash2' is not eagle3 or dflash": {"speculators_model_type": "dflash2"},
     "must be a llama or qwen3 config": {"transformer_layer_config": None},
     "num_hidden_layers = None": {"layer__num_hidden_layers": None},
 }

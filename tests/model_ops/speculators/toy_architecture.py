@@ -1,4 +1,4 @@
-"""A drafter architecture in one file, for the test that adds it: MEDUSA's heads under another name.
+"""A drafter architecture in one file, for the test that adds it: EAGLE-3 under another name.
 
 The test copies the project, puts this file into model_ops/speculators/architectures/ and adds one line for it.
 """
@@ -10,42 +10,40 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.speculators.architecture import Architecture
-from model_ops.speculators.medusa.verification import verify_medusa
+from model_ops.speculators.eagle3.verification import verify_eagle3
 from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 
 
 class ToySettings(SpeculatorSettings):
-    """Heads that are called toy."""
+    """Layers that are called toy."""
 
     architecture: Literal["toy"] = Field(description="Kind of drafter")
-    toy_layers: int | None = Field(None, ge=1, le=4, description="Residual layers of each head. Left out: 2")
+    toy_layers: int | None = Field(None, ge=1, le=4, description="Decoder layers. Left out: 2")
 
     COMMON: ClassVar[dict[str, Any]] = {**SpeculatorSettings.COMMON, "toy_layers": 2}
-
-    @property
-    def drafts_at_once(self) -> int:
-        return self.num_speculative_tokens
 
 
 def _model_class():
     from model_ops.speculators.draft_model_files import in_dtype, write_directory
-    from model_ops.speculators.medusa.network import Medusa, medusa_config
+    from model_ops.speculators.eagle3.export import midlayer_config
+    from model_ops.speculators.eagle3.network import Eagle3
 
-    class Toy(Medusa):
-        """Medusa, with `toy` written into config.json."""
+    class Toy(Eagle3):
+        """EAGLE-3, with `toy` written into config.json."""
 
         def save(self, directory, num_speculative_tokens, dtype=None, verifier="target", verifier_architectures=None):
-            config = {**medusa_config(self.config, dtype), "architectures": ["ToyModel"], "model_type": "toy"}
+            config = {**midlayer_config(self.config, dtype), "architectures": ["ToyModel"]}
             write_directory(directory, in_dtype(self.state_dict(), dtype), config)
 
     return Toy
 
 
 def _build(settings, target, target_ids):
-    return _model_class().for_target(
-        target, target_ids, num_heads=settings.num_speculative_tokens, residual_layers=settings.toy_layers
-    )
+    from model_ops.speculators.eagle3.config import Eagle3Config
+
+    config = Eagle3Config.for_target(target.config, len(target_ids), num_layers=settings.toy_layers)
+    return _model_class()(config).to(target.device).begun_from(target, target_ids)
 
 
 TOY = Architecture(
@@ -53,7 +51,7 @@ TOY = Architecture(
     settings=ToySettings,
     build=_build,
     model_class=_model_class,
-    verify=verify_medusa,
-    recognises=lambda config: config.get("model_type") == "toy",
+    verify=verify_eagle3,
+    recognises=lambda config: config.get("architectures") == ["ToyModel"],
     vllm=VllmOptions("toy_method"),
 )

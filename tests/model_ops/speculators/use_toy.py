@@ -76,7 +76,7 @@ except RecipeProblemsError as error:
             "settings": type(settings).__name__,
             "kind": model.kind,
             "class": type(model).__name__,
-            "layers": model.config.num_hidden_layers,
+            "layers": model.config.num_layers,
             "steps": metrics["steps"],
             "problems": [problem.sentence for problem in verify(place / "drafter", place / "target")],
             "tau": measured["tau_toy_t0"],

@@ -73,7 +73,7 @@ def test_what_is_set_stays_set_under_every_preset(stage):
     ("architecture", "optimizer", "rate", "share"),
     [
         ("eagle3", "muon", 5e-3, 0.1),
-        ("medusa", "muon", 5e-3, 1.0),
+        ("dflash", "muon", 5e-3, 1.0),
         ("mtp", "adamw", 4e-5, 1.0),
         ("draft_model", "adamw", 4e-5, 1.0),
     ],

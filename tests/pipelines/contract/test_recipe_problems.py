@@ -122,19 +122,19 @@ def said(folder, more):
             "speculator: block_size is set, but architecture is eagle3 and only dflash has it: leave it out",
         ),
         (
-            "speculator: {architecture: medusa, num_layers: 2}",
-            "speculator: num_layers is set, but architecture is medusa and eagle3, "
-            "eagle3.1, p_eagle, dflash have it: leave it out",
+            "speculator: {architecture: mtp, num_layers: 2}",
+            "speculator: num_layers is set, but architecture is mtp and eagle3, eagle3.1, dflash have it: leave it out",
         ),
+        ("speculator: {architecture: medusa, residual_layers: 2}", "speculator: architecture medusa was removed: take eagle3"),
+        ("speculator: {architecture: p_eagle}", "speculator: architecture p_eagle was removed: take eagle3"),
         (
             "speculator: {architecture: eagle4}",
-            "speculator.architecture: it holds 'eagle4'; give one of eagle3, eagle3.1, p_eagle, "
-            "dflash, medusa, mtp, draft_model; did you mean eagle3?",
+            "speculator.architecture: it holds 'eagle4'; give one of eagle3, eagle3.1, "
+            "dflash, mtp, draft_model; did you mean eagle3?",
         ),
         (
             "speculator: {architecture: null}",
-            "speculator.architecture: is empty; give one of eagle3, eagle3.1, p_eagle, dflash, "
-            "medusa, mtp, draft_model, or leave the key out",
+            "speculator.architecture: is empty; give one of eagle3, eagle3.1, dflash, mtp, draft_model, or leave the key out",
         ),
         (
             "speculator: {architecture: dflash, blocksize: 4}",
@@ -366,7 +366,7 @@ def test_a_sentence_about_a_section_stands_at_the_line_of_the_key_it_names(tmp_p
         "release: {gates: {recovery: null}}",
         "sft: &t {steps: 3}\nstudent: {<<: *t, layers: 7}",
         "automation: {retrain: {cron: 0 3 * * mon-fri}}",
-        "speculator: {architecture: medusa, block_size: null, num_layers: null}",
+        "speculator: {architecture: eagle3, block_size: null, anchors: null}",
         "speculator: {enabled: false}\nrelease: {gates: {acceptance_length: 9}}",
     ],
 )

@@ -17,7 +17,7 @@ DRAFTER_RULE = {"enabled": True, "decode_hours_per_day": 1e-6, "trained_tokens_p
 def recipe_of(folder, sft, drafter):
     speculator = {
         **TRAINED,
-        "architecture": "medusa",
+        "architecture": "dflash",
         "num_speculative_tokens": 2,
         "early_end": drafter,
         "answers": {"prompts": 20, "max_new_tokens": 16},

@@ -93,7 +93,7 @@ def test_tokens_a_second_are_those_of_the_last_training_of_the_architecture(tmp_
     assert found(lake).trained_tokens_per_second is None  # the version that there is says no number of tokens
     drafter(lake, 5_000, 10.0)
     drafter(lake, 9_000, 10.0)
-    drafter(lake, 70, 10.0, architecture="medusa")
+    drafter(lake, 70, 10.0, architecture="dflash")
     drafter(lake, 0, 0.5)  # continued after its last step
     assert found(lake).trained_tokens_per_second == 900.0
 

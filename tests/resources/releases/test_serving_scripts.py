@@ -19,9 +19,7 @@ from resources.releases.serving_scripts import ServingPlan, write_serving_files
     [
         ("eagle3", "eagle3", "EAGLE3"),
         ("eagle3.1", "eagle3", "EAGLE3"),
-        ("p_eagle", "eagle3", None),
         ("dflash", "dflash", "DFLASH"),
-        ("medusa", "medusa", None),
         ("of no server", None, None),
         ("mtp", "mtp", None),
         ("draft_model", "draft_model", "STANDALONE"),
@@ -53,8 +51,7 @@ def test_serve_scripts_ask_each_server_for_what_it_runs(tmp_path, architecture, 
     else:
         config = json.loads(words[words.index("--speculative-config") + 1])
         assert config["method"] == method and config["num_speculative_tokens"] == 3 and Path(config["model"]).is_dir()
-        assert config.get("parallel_drafting", False) == (architecture == "p_eagle")
-        assert ("draft_sample_method" in config) == (method != "medusa") and not done["vllm"].stderr
+        assert config["draft_sample_method"] == "probabilistic" and not done["vllm"].stderr
     overrides = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "--hf-overrides"]
     assert overrides == ([{"num_nextn_predict_layers": 1}] if architecture == "mtp" else [])
     words = done["sglang"].stdout.splitlines()

@@ -229,8 +229,8 @@ def test_a_champion_whose_drafter_cannot_be_compared_with():
 
 
 def test_the_gate_reads_the_drafter_that_is_released():
-    assert results(only(acceptance_length=1.2), length("medusa"), drafter="medusa") == {"acceptance_length": True}
-    assert results(only(acceptance_length=1.2), length("medusa"), drafter="eagle3") == {"acceptance_length": False}
+    assert results(only(acceptance_length=1.2), length("dflash"), drafter="dflash") == {"acceptance_length": True}
+    assert results(only(acceptance_length=1.2), length("dflash"), drafter="eagle3") == {"acceptance_length": False}
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""MEDUSA: several heads on the target's last hidden state."""
