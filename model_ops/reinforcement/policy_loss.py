@@ -5,7 +5,8 @@
     loss.taken_gaps()                                   # number of a rollout -> its mean |log-ratio|, since they were taken
 
 The sum over tokens of scale times value, over the sum of their shares. A correction weighs the value of each token, or in a
-loss of whole rollouts its ratio; a token that it masks counts in neither sum. What `nll` of the batch asks for, -log p of
+loss of whole rollouts its ratio; a token that it masks counts in neither sum, and the others of its rollout share the rollout's
+weight. What `nll` of the batch asks for, -log p of
 answers that passed, is added to the sum. Log-probabilities are float32, of logits divided by the temperature. Logged, as means
 over learnt tokens:
 
@@ -64,16 +65,19 @@ class PolicyLoss:
         log_probs, kept = label_log_probs(model, batch, temperature=self.temperature)
         tokens = SampledTokens(log_probs, batch.sampler[kept], batch.advantages[kept], owners, len(numbers))
         weights = torch.ones_like(log_probs) if self._correction is None else self._correction(tokens)
-        values, reference = self._values(replace(tokens, weights=weights), **self._given), batch.reference[kept]
-        if self.name not in OF_ROLLOUTS:  # those have the weights in their ratios
+        corrected, reference = replace(tokens, weights=weights), batch.reference[kept]
+        values, regained = self._values(corrected, **self._given), torch.ones_like(log_probs)
+        if self.name in OF_ROLLOUTS:  # those have the weights in their ratios
+            regained = (tokens.lengths / corrected.lengths)[owners]
+        else:
             values = weights * values
         if self.kl:
             values = values + self.kl * weights * kl_penalty(tokens, reference)
         learnt = batch.shares[kept] > 0
-        shares = batch.shares[kept] * (weights > 0)
+        shares = batch.shares[kept] * (weights > 0) * regained
         # a mask: 0 times infinity is no number; no @, which autocast computes in bfloat16
         masked = torch.where(learnt & (weights > 0), values, 0.0)
-        total = (masked * batch.scales[kept] - log_probs * batch.nll[kept]).sum()
+        total = (masked * batch.scales[kept] * regained - log_probs * batch.nll[kept]).sum()
         with torch.no_grad():
             metrics = self._metrics(tokens, reference, weights, learnt)
             for age in range(self._oldest + 1) if self._oldest else ():

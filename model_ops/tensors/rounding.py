@@ -6,7 +6,8 @@
 Rounding to the nearest bfloat16 gives back the weight of before for an update below half a step: most of a short training's.
 Stochastic rounding takes the upper neighbour with a probability of the distance to the lower one, so that the saved weight is
 the exact one on average (Gupta et al. 2015, arXiv 1502.02551). What bfloat16 holds exactly stays as it is. The draws follow
-from the weight's name: the same weights make the same file.
+from the weight's name and its values: the same weights make the same file, on every device, and errors of one training after
+another do not add up.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def rounded(weight: Float[Tensor, ...], dtype: torch.dtype, name: str) -> Float[
     """float32 to bfloat16 by stochastic rounding; any other pair of dtypes as torch converts it."""
     if (weight.dtype, dtype) != (torch.float32, torch.bfloat16):
         return weight.to(dtype)
-    seed = int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 1
-    generator = torch.Generator(weight.device).manual_seed(seed)
-    below = torch.randint(1 << LOW_BITS, weight.shape, generator=generator, dtype=torch.int32, device=weight.device)
-    up = ((weight.contiguous().view(torch.int32) + below) >> LOW_BITS << LOW_BITS).view(torch.float32)
+    bits = weight.contiguous().view(torch.int32)
+    drawn_for = f"{name} {bits.sum(dtype=torch.int64).item()}"
+    generator = torch.Generator().manual_seed(int.from_bytes(sha256(drawn_for.encode()).digest()[:8], "big") >> 1)
+    below = torch.randint(1 << LOW_BITS, weight.shape, generator=generator, dtype=torch.int32).to(weight.device)
+    up = ((bits + below) >> LOW_BITS << LOW_BITS).view(torch.float32)
     return torch.where(weight.isfinite() & up.isfinite(), up, weight).to(
         dtype
     )  # the largest values, infinities and NaN as torch rounds them

@@ -9,7 +9,7 @@ import torch
 from model_ops.graders import Grade
 from model_ops.jobs import ModelError
 from model_ops.reinforcement import canary
-from model_ops.reinforcement.canary import CANARY_TOKENS, Canary, canary_rollouts, read, said_tilt, sampled_tilt
+from model_ops.reinforcement.canary import CANARY_TOKENS, TILT, Canary, Reading, canary_rollouts, read, said_tilt, sampled_tilt
 from model_ops.rollouts import Rollout, Sampled
 
 NOISE = {"bfloat16": 0.013, "int8": 0.019, "int4": 0.09}
@@ -145,3 +145,13 @@ def test_the_canary_reads_an_answer_to_each_prompt_before_a_second_one_and_enoug
     long = [[rollout(CANARY_TOKENS, 10 * prompt + answer) for answer in range(3)] for prompt in range(2)]
     assert [int(each.tokens[0]) for each in canary_rollouts(long)] == [0, 10, 1, 11]
     assert canary_rollouts([[rollout(0, 1)], []]) == []
+
+
+@pytest.mark.parametrize(("deviations", "is_proof"), [(3.5, False), (6.0, True)])
+def test_a_sum_within_five_deviations_is_chance(deviations, is_proof):
+    """Many tokens of little weight: the bound's term for single ones is small."""
+    count = 10_000
+    v = torch.full((count,), 1e-3, dtype=torch.float64)
+    x = torch.full((count,), deviations * float(v.sum().sqrt()) / count, dtype=torch.float64)
+    seen = Reading(torch.zeros(count, dtype=torch.float64), x, v)
+    assert (abs(sampled_tilt(seen)) > TILT) == is_proof

@@ -1,6 +1,7 @@
 """Losses, advantages and corrections of reinforcement fine-tuning against their formulas, written once more in plain Python."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -160,6 +161,8 @@ def plain_step(name, correction, d, advantages, policy, shares, fixed):
         "tis": np.minimum(1, 2 / np.exp(fixed)),
     }[correction]
     kept, owners, values = weight > 0, np.array(OWNERS), np.zeros(6)
+    if name in ("rloo", "gspo", "kimi_k2"):  # what is left of a rollout has its whole weight
+        shares = shares * (np.bincount(owners) / np.maximum(1, np.bincount(owners, kept)))[owners]
     for i in np.flatnonzero(kept):
         mine = kept & (owners == owners[i])
         logs, a = (d + np.log(np.where(kept, weight, 1.0)))[mine], advantages[i]
@@ -200,6 +203,30 @@ def test_a_masked_token_leaves_a_rollout_as_if_it_had_not_been_said(monkeypatch,
     assert masked.tolist() == masked_too.tolist() and masked[0] != 0, "how far an outlier is says nothing"
     _, plain, _ = step_of(monkeypatch, name, "none")
     assert plain[0] != pytest.approx(masked[0], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["rloo", "kimi_k2"])
+def test_a_rollout_of_which_tokens_are_masked_keeps_its_weight(monkeypatch, name):
+    """Two rollouts of ratio 1: one of three tokens, of which one is masked, and one of two. The third is masked whole."""
+    _, gradient, _ = step_of(monkeypatch, name, "icepop", [0.0, 0.0, 9.0, 0.0, 0.0, 9.0])
+    assert gradient.tolist() == pytest.approx([-1.5 / 2, -1.5 / 2, 0, 0.5 / 2, 0.5 / 2, 0])
+
+
+def test_truncated_weights_are_in_the_geometric_mean_over_all_tokens():
+    logs = torch.tensor([0.4, 1.5], dtype=torch.float64)
+    tokens = SampledTokens(logs, torch.zeros(2, dtype=torch.float64), torch.tensor([-0.5, -0.5]), torch.tensor([0, 0]), 1)
+    weights = CORRECTIONS["tis"](tokens)
+    values = POLICY_LOSSES["gspo"](replace(tokens, weights=weights))
+    assert values.tolist() == pytest.approx([0.5 * math.exp((0.4 + math.log(2)) / 2)] * 2)
+
+
+def test_the_penalty_of_a_truncated_token_has_its_weight(monkeypatch):
+    without, _, batch = step_of(monkeypatch, "grpo", "tis", kl=0.0)
+    value, _, _ = step_of(monkeypatch, "grpo", "tis", kl=0.3)
+    ratio, moved = np.exp(FAR), np.array(REFERENCE_GAPS)
+    shares = batch.shares.numpy()
+    wanted = (shares * 0.3 * np.minimum(ratio, 2) * moved**2 / 2).sum() / shares.sum()
+    assert value - without == pytest.approx(wanted, rel=1e-6)
 
 
 def test_weights_of_truncated_importance_sampling_multiply_the_values(monkeypatch):

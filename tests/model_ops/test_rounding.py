@@ -29,6 +29,15 @@ def test_what_bfloat16_holds_stays_and_the_name_decides_the_draw():
     assert rounded(weight, torch.float32, "a") is weight
 
 
+def test_errors_of_one_training_after_another_do_not_add_up():
+    """Ten updates of a tenth of the spacing, saved each time: about a third of the weights never move, and none moves ten times."""
+    spacing, weight = 2**-7, torch.ones(20_000)
+    for _ in range(10):
+        weight = rounded(weight + 0.1 * spacing, torch.bfloat16, "a").float()
+    moved = (weight - 1) / spacing
+    assert moved.mean() == pytest.approx(1, abs=0.05) and moved.std() == pytest.approx(0.95, abs=0.1)
+
+
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, 3.4028234e38, -3.4028234e38, 0.0])
 def test_values_at_the_ends_are_rounded_as_torch_rounds_them(value):
     weight = torch.full((64,), value)
