@@ -11,7 +11,7 @@ import pytest
 from judge_server import completion, judge_server
 
 from model_ops.graders import AskedGroup, Grade, GradedAnswer, Grader, GraderSettings
-from model_ops.graders.grade import Failures, combined
+from model_ops.graders.grade import Failures, combined, grades_of
 from model_ops.jobs import ModelError
 from model_ops.tasks import SCORERS
 
@@ -292,7 +292,7 @@ def test_math_equality():
         group("$1 + x$", "1", answer="x + 1"),
         group(r"$2\pi$", "2", answer=r"2\pi"),
     ]
-    settings = {"parts": {"right": {"by": "math", "seconds": 5}}}
+    settings = {"parts": {"right": {"by": "math", "seconds": 2}}}
     with Grader(GraderSettings.model_validate(settings), "grader") as grader:
         ((half, third, endless), (nothing,), (words,), *formulas) = grader.grade(asked)
     assert (half.value, third.value, nothing.value) == (1.0, 0.0, None)
@@ -350,3 +350,10 @@ def test_a_ranking_asks_twice_for_a_group_in_opposite_orders():
             [None],
         ]
         assert len(seen) == 6
+
+
+def test_a_dict_with_a_score_of_its_own_needs_no_other_part():
+    said = [{"right": 1, "length": None, "score": 1}, {"right": 1, "length": -0.5}]
+    assert [grade.value for grade in grades_of(said)] == [1.0, 0.5]
+    del said[0]["score"]
+    assert [grade.value for grade in grades_of(said)] == [None, 0.5]

@@ -115,3 +115,16 @@ def test_dropout_reaches_the_adapters_of_experts_in_training_alone():
     model = stirred(tiny_model("qwen3_moe"), LoraSettings(rank=4, dropout=0.5, targets=["experts"]))
     assert torch.equal(spoken(model.eval()), spoken(model))
     assert not torch.equal(spoken(model.train()), spoken(model))
+
+
+def test_an_update_below_the_spacing_of_bfloat16_is_merged_on_average():
+    """Rounding to nearest would give the frozen weights back."""
+    model = tiny_model(MIXTURES[0])
+    add_adapters(model, LoraSettings(rank=4, targets=["experts"]))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.bfloat16())
+        for layer in adapted_parameters(model).values():
+            nn.init.normal_(layer.lora_B, std=1e-5)
+    assert merge_adapters(model) == pytest.approx(1, abs=0.25)

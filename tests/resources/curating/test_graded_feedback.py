@@ -6,7 +6,8 @@ import pytest
 from interaction_rows import START, heard, interaction, store, thumb
 
 from resources.curating.curation import FeedbackRules
-from resources.curating.row_feedback import FeedbackScale, feedback_notes, feedback_scales
+from resources.curating.row_feedback import FeedbackScale, feedback_notes, feedback_scales, guessed_bound
+from resources.curating.row_feedback import _names_of as names_of
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import Tables
 
@@ -62,6 +63,22 @@ def test_the_rules_go_before_the_name(tables):
     assert list(feedback_notes(tables, "tutor", rules)) == []
     with pytest.raises(ValueError, match="stars is in least and in most"):
         FeedbackRules(least={"stars": 4}, most={"stars": 2})
+
+
+def test_a_word_beside_a_number_of_a_scale_decides_only_where_the_number_is_none_of_it(tables):
+    votes = [("thumbs", 5), ("thumbs", 1, "true")]
+    assert given(tables, *votes, rules=FeedbackRules(least={"thumbs": 4})) == [5, 1]
+
+
+def test_no_bound_is_guessed_for_numbers_of_both_signs(tables):
+    given(tables, ("user_score", -2), ("user_score", 0), ("user_score", 5))
+    assert [guessed_bound(each) for each in names_of(tables, "tutor")] == [None]
+
+
+def test_a_vote_on_an_answer_of_another_workload_counts_for_nothing(tables):
+    store(tables, "interactions", [interaction(1, "q", "a", session_id="s1")])
+    store(tables, "feedback", [thumb(-1, session_id="s1", tie="elsewhere")])
+    assert heard(tables, "tutor").get("i1") is None
 
 
 def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
