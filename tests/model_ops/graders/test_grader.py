@@ -283,8 +283,9 @@ def test_settings_say_what_is_wrong():
             GraderSettings.model_validate(given)
 
 
-def test_math_equality():
+def test_math_equality(monkeypatch):
     pytest.importorskip("math_verify")
+    monkeypatch.setattr("model_ops.graders.functions.WORKERS", 1)  # importing it takes seconds
     asked = [
         group(r"so \boxed{\frac{1}{2}}", r"$\frac{1}{3}$", r"\boxed{9^{9^{9^9}}}", answer="0.5"),
         group("4", answer=" "),
