@@ -731,7 +731,6 @@ CLAIMS: list[Claim] = [
         ],
     ),
     (PAGE, "[Reinforcement fine-tuning](reinforcement.md) of a model", "rft_learns", partial(learnt_figures, "count")),
-    (PAGE, "The same with sums of two digits", "rft_learns", partial(learnt_figures, "sums")),
     (PAGE, "The same with yes, no or maybe", "rft_learns", partial(learnt_figures, "maybe")),
     (PAGE, "[Asynchronous](reinforcement.md#asynchronous) reinforcement", "async_rl", async_figures),
     (PAGE, "Rollouts with a [drafter]", "rollout_speed", rollout_figures),
