@@ -18,7 +18,8 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NUMERIC = r"[-+]?\d[\d.,' ]*"
 _LATEX: list[tuple[str, str]] = [
     (r"<<[^<>\n]{0,200}>>", ""),  # GSM8K's calculator
-    (r"<sup>\s*([-+]?\d+)\s*</sup>", r"^\1"),
+    (r"(?:<sup>|\\textsuperscript\{)\s*([-+]?\d+)\s*(?:</sup>|\})", r"^\1"),
+    (r"(?m)^\*[ ](?=\S)", "• "),
     (r"</?[a-zA-Z][^<>\n]{0,60}>", " "),
     (r"&nbsp;|&thinsp;", " "),
     (r"\\!|\\(?:left|right|displaystyle|bigl?|Bigl?|bigr|Bigr|limits)(?![a-zA-Z])|\\[()\[\]](?![\d(])|\\[(\[\])]", ""),
@@ -27,7 +28,7 @@ _LATEX: list[tuple[str, str]] = [
     (r"\\Omega(?![a-zA-Z])", "Ω"),
     (r"\\mu\s*(?=\\(?:text|mathrm|rm)(?![a-zA-Z]))", "μ"),
     (r"\{,\}", ","),
-    (r"\\(?:[,;: ~]|quad|qquad|thinspace)(?![a-zA-Z])|~", " "),
+    (r"\\(?:[,;: ~]|(?:quad|qquad|thinspace)(?![a-zA-Z]))|~", " "),
     (r"\\\\", "\n"),
     (r"\\([$%#&{}])", r"\1"),
     (r"\^\s*\{?\s*\\circ\s*\}?|°", "°"),

@@ -12,7 +12,7 @@ several numbers are none. An answer of a model without a mark says the last valu
 
 Values are compared exactly: 0.333 is not 1/3. 50 % equals 50 and 0.5. A pair in brackets has an order, `x = 5 or x = -5` and
 `\pm 5` have none. Of `1,234` and `1.234`, the first has thousands, unless the text is continental: it holds another number or a
-word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Every search takes linear time.
+word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Of `14/3 ≈ 4.67`, either value counts. Every search takes linear time.
 """
 
 # ruff: noqa: RUF001 (the sign of multiplication)
@@ -103,7 +103,7 @@ def said_number(text: str, wanted: Value) -> Value | None:
         return part.value
     tail = text[-MOST_CHARACTERS:]
     tail = tail if tail == text else tail[re.search(r"\s|$", tail).start() :]
-    value, plain = _whole(text), plain_text(tail)
+    value, plain = _whole(text), plain_text(_SOURCES.split(tail)[0])
     if value is not None and (len(value.parts) == 1 or len(wanted.parts) > 1 or not re.search("[a-zA-Z]", plain)):
         return value
     if value is not None and same_number(value, wanted):
@@ -118,7 +118,7 @@ def said_number(text: str, wanted: Value) -> Value | None:
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _ANSWER_TAG = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER = re.compile(
-    r"(?:\b|(?<=_))(?:(?:answer|result|solution|antwort|ergebnis|l(?:ö|oe)sung|r[ée]ponse|r[ée]sultat|respuesta|resultado|risposta|resposta|antwoord)"
+    r"[\"'](?:result|solution)[\"']\s*:|(?:\b|(?<=_)|(?<=final))(?:(?:answer|result|solution|antwort|ergebnis|l(?:ö|oe)sung|r[ée]ponse|r[ée]sultat|respuesta|resultado|risposta|resposta|antwoord)"
     r"(?:\s+(?:is|equals|was|ist|lautet|betr(?:ä|ae)gt|est|es|è|é|vaut))\b|"
     r"(?:answer|antwort|r[ée]ponse|respuesta|risposta|resposta|antwoord|final result|ergebnis)[\s*_\"']*[:=]|"
     r"final\s+answer[\s*_]*(?:\n|[:=]))",
@@ -132,12 +132,13 @@ _SENTENCE_END = re.compile(
 _CLAUSE_END = re.compile(r",\s|[;(]|\b(?:because|since|as|for|where|weil|da|car|porque)\b")
 
 
+_SOURCES = re.compile(r"\n\s*(?:\[\^?\d{1,3}\]:?\s+\S|(?:Sources|References|Citations)\b)")
 _NUMBERED = re.compile(
-    r"\d+[.)]\s+[^\W\d]|(?!Rs|About|Around|Only|Total|Exactly|Roughly)[A-Z][a-z]+ [#(]?\d+\)?\s*(?:$|[:.–-]\s*[^\W\d])"
+    r"\(?\d+[.)]\s+[^\W\d]|(?!Rs|About|Around|Only|Total|Exactly|Roughly)[A-Z][a-z]+ [#(]?\d+\)?\s*(?:$|[:.(–-]\s*[^\W\d])"
 )
 _COEFFICIENT = re.compile(r"(\$?)[-+]?\d[\d.,]*[adktIV]\1")
 """A number before a variable, which would be a unit or a scale elsewhere."""
-_SUM_OF_NAMES = re.compile(r"^\s*(?:\|[a-zA-Z]+\||[a-zA-Z](?:\s*[+*/-]\s*[a-zA-Z])+)\s*=")
+_SUM_OF_NAMES = re.compile(r"^\s*(?:\|[^|={}\d]+\||[a-zA-Z](?:\s*+[+*/-]?\s*+[a-zA-Z])+)\s*=")
 _COUNTED_IN = re.compile(
     r"(?<=\d)\s*\\(?:text|mbox|textrm|mathrm)\{[a-zA-Z ]+ (?:in|per|for|of|after|every|each) \d[^{}]*\}\s*$"
 )
@@ -373,7 +374,7 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
         counted = counted and int(each["number"][:9]) == listed + 1
         listed += counted
         label = bool(counted or _BEFORE_LABEL.search(before))
-        cited = re.search(r"(?:[\w.!?)]\s?|\n)\[$", before) is not None and text[end : end + 1] == "]"
+        cited = re.search(r"(?:[\w.!?)\]]\s?|\n)\[$", before) is not None and text[end : end + 1] == "]"
         denied = re.search(r"(?:\bnot|n't)\s$", before) is not None
         label, bound = label or cited or denied, bound or denied
         opening = text.rfind("(", max(0, start - 300), start)
