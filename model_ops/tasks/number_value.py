@@ -12,7 +12,8 @@ several numbers are none. An answer of a model without a mark says the last valu
 
 Values are compared exactly: 0.333 is not 1/3. 50 % equals 50 and 0.5. A pair in brackets has an order, `x = 5 or x = -5` and
 `\pm 5` have none. Of `1,234` and `1.234`, the first has thousands, unless the text is continental: it holds another number or a
-word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Of `14/3 ≈ 4.67`, either value counts. Every search takes linear time.
+word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Of `14/3 ≈ 4.67`, either value
+counts. Every search takes linear time.
 """
 
 # ruff: noqa: RUF001 (the sign of multiplication)
@@ -125,7 +126,7 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 _SENTENCE_END = re.compile(
-    r"\n|(?<=[^\d\s])(?<!\bi\.e)(?<!\be\.g)(?<!\bRs)(?<!approx)[.;!?](?=\s|$)|(?<=\d)[.;!?](?=\s+[^\d\s]|\s*$)"
+    r"\n|(?<=[^\d\s])(?<!\bi\.e)(?<!\be\.g)(?<!\bRs)(?<!approx)[.;!?](?=\s|$)|(?<=\d)(?!!\s?=)[.;!?](?=\s+[^\d\s]|\s*$)"
 )
 
 
@@ -138,10 +139,12 @@ _NUMBERED = re.compile(
 )
 _COEFFICIENT = re.compile(r"(\$?)[-+]?\d[\d.,]*[adktIV]\1")
 """A number before a variable, which would be a unit or a scale elsewhere."""
-_SUM_OF_NAMES = re.compile(r"^\s*(?:\|[^|={}\d]+\||[a-zA-Z](?:\s*+[+*/-]?\s*+[a-zA-Z])+)\s*=")
-_COUNTED_IN = re.compile(
-    r"(?<=\d)\s*\\(?:text|mbox|textrm|mathrm)\{[a-zA-Z ]+ (?:in|per|for|of|after|every|each) \d[^{}]*\}\s*$"
+_SUM_OF_NAMES = re.compile(r"^\s*(?:\|[^|={}\d]+\||\\text\{[^{}=\d]*\}|[a-zA-Z](?:\s*+[+*/-]?\s*+[a-zA-Z])+)\s*=")
+_BESIDE = re.compile(
+    r"(?<=\d)\s*\\(?:text|mbox|textrm|mathrm)\{[a-zA-Z ]+ (?:in|per|for|of|after|every|each) \d[^{}]*\}\s*$|"
+    r"^[^=]*\\(?:sqrt|pi|log|ln|sin|cos|tan)(?![a-zA-Z])[^=]*\\approx"
 )
+"""What stands beside the value of a box: "clips in 2 months", and the root that it rounds."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _marked(text: str) -> _Part | None:
     box, mark = _last_box(text), text.rfind("####")
     if box is not None and box[0] > mark:
         continental, content = _is_continental(text), _SUM_OF_NAMES.sub("", box[1])
-        return _Part(_whole(content, continental) or _whole(_COUNTED_IN.sub("", content), continental))
+        return _Part(_whole(content, continental) or _whole(_BESIDE.sub("", content), continental))
     tags = list(_ANSWER_TAG.finditer(text))
     if tags and tags[-1].start() > mark:
         inner = text[tags[-1].end() : tags[-1].end() + MOST_CHARACTERS].partition("</")[0]

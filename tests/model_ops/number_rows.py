@@ -105,6 +105,7 @@ ROWS = [
     ("72", "72 clips [1]\n\n[1] See step 3.", 1), ("72", "She sold 72 clips [1][2].", 1), ("72", "72 clips.\n\nSources:\nPage 3", 1), ("72", "The answer is [72].", 1),
     ("72", '{"answer": 72, "confidence": 0.9}', 1), ("72", '{"final_answer": 72, "steps": 3}', 1), ("72", '{"result": "72 clips", "steps": 3}', 1), ("72", "The answer is the sum of 48 and 24, i.e. 72.", 1),
     # equations and words in boxes, more units
+    ("3", r"\boxed{\text{Total} = 3}", 1), ("24", "The answer is 4! = 24", 1), ("1.41", r"\boxed{\sqrt{2} \approx 1.41}", 1), ("6.28", r"\boxed{2\pi \approx 6.28}", 1),
     ("72", r"\boxed{|A|=72}", 1), ("72", r"\boxed{a+b=72}", 1), ("72", r"\boxed{m + n = 70+2 = 72}", 1), ("72", r"\boxed{2x+3=72}", 0), ("72", r"\boxed{72\text{ clips in 2 months}}", 1),
     ("5", r"\boxed{5\text{ ft 3 in}}", 0), ("72", r"\boxed{72\;\mathrm{m\,s^{-1}}}", 1), ("240", "240 K", 1), ("240000", "240K", 1), ("240000", "$240K", 1), ("240", "240 T-shirts", 1), ("240", "240 K-pop albums", 1),
     ("240", "240px", 1), ("240", r"240 \Omega", 1), ("240", r"240\,\mu\text{m}", 1), ("240", "Rs. 240/-", 1), ("240", "Rs.240", 1), ("Rs.240", "240", 1), ("2", "* 2", 1), ("5", r"5 m\textsuperscript{3}", 1),
