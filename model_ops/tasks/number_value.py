@@ -135,7 +135,9 @@ _CLAUSE_END = re.compile(r",\s|[;(]|\b(?:because|since|as|for|where|weil|da|car|
 
 _SOURCES = re.compile(r"\n\s*(?:\[\^?\d{1,3}\]:?\s+\S|(?:Sources|References|Citations)\b)")
 _NUMBERED = re.compile(
-    r"\(?\d+[.)]\s+[^\W\d]|(?!Rs|About|Around|Only|Total|Exactly|Roughly)[A-Z][a-z]+ [#(]?\d+\)?\s*(?:$|[:.(–-]\s*[^\W\d])"
+    r"\(?\d+[.)]\s+[^\W\d]|"
+    r"(?!Rs|About|Around|Only|Total|Sum|Exactly|Roughly|Answer|Result|Antwort)"
+    r"[A-Z][a-z]+ [#(]?\d+\)?\s*(?:$|[:.(–-]\s*[^\W\d])"
 )
 _COEFFICIENT = re.compile(r"(\$?)[-+]?\d[\d.,]*[adktIV]\1")
 """A number before a variable, which would be a unit or a scale elsewhere."""

@@ -92,7 +92,7 @@ ROWS = [
     # Markdown's headings of level 4
     ("72", "#### 1. April\n48\n#### 2. May\n24\n#### 3. Total\n48 + 24 = **72**", 1), ("3", "#### 3. Total\n48 + 24 = **72**", 0), ("72", "#### 3) Total\n72", 1), ("72", "#### Part 3\n72", 1),
     ("72", "#### 2 months\n48 + 24 = 72", 1), ("72", "#### Week 2 (May)\nso 72", 1), ("72", "#### 72\n\nCheck: step 3", 1), ("72", "#### 72 clips\n\nCheck: 72 - 24 = 48", 1), ("72", "#### Rs 72\nin 3 steps", 1),
-    ("72", "#### Total: 72\n\nThat took 3 steps.", 1),
+    ("72", "#### Total: 72\n\nThat took 3 steps.", 1), ("72", "#### Answer 72\n\nThat took 3 steps.", 1),
     # variables, expressions, denials
     ("a = 3, b = 4", "a = 4, b = 3", 0), ("a = 3, b = 4", "b = 4, a = 3", 1), ("a = 3, b = 4", "a = 3 and b = 4", 1), ("x_1 = 3, x_2 = 4", "x_1 = 4, x_2 = 3", 1), ("$2k", "2000", 1),
     ("4", r"\binom{4}{2}", 0), ("2", r"\binom{4}{2}", 0), ("6", r"\binom{4}{2} = 6", 1), ("3", r"\log_2 3", 0), ("2", r"\log_{2} 3", 0), ("3", r"\sqrt[3]{27}", 0), ("27", r"\sqrt[3]{27}", 0),
