@@ -19,7 +19,10 @@ from typing import Any, NamedTuple
 _OPENING = re.compile(r"(?P<ticks>`{3,}|~{3,})[ \t]*(?P<language>[\w.+#-]*)(?:[^\n`]*\n|[ \t]*)")
 _IN_A_LINE = re.compile(r"(?:(?:python|py)[\d.]*|json|tool_code|tool_call)?", re.IGNORECASE)
 _CLOSING_LINE = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,}|~{3,})[ \t\r]*$", re.MULTILINE)
-_VALUE_AT = re.compile(r"(?:`{3,}|~{3,})[ \t]*(?:[a-zA-Z][\w.+#-]*(?=[\s{\[\"]))?\s*")
+_VALUE_AT = re.compile(
+    r"(?:`{3,}|~{3,})[ \t]*(?:[a-zA-Z][\w.+#-]*(?=[\s{\[\"])"
+    r"(?:[ \t]+(?!(?:true|false|null)\b)(?:[a-zA-Z]|\{[.#])[^\n`]*(?=\n))?)?\s*"
+)
 _CLOSING = re.compile(r"\s*(?:`{3,}|~{3,})")
 MOST_TRIES = 50
 """Places that are tried as the end of one block, or as the beginning of JSON: each costs the time to parse."""

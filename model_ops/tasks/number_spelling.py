@@ -18,12 +18,17 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NUMERIC = r"[-+]?\d[\d.,' ]*"
 _LATEX: list[tuple[str, str]] = [
     (r"<<[^<>\n]{0,200}>>", ""),  # GSM8K's calculator
-    (r"<sup>\s*([-+]?\d+)\s*</sup>", r"^\1"),
+    (r"(?:<sup>|\\textsuperscript\{)\s*([-+]?\d+)\s*(?:</sup>|\})", r"^\1"),
+    (r"(?m)^\*[ ](?=\S)", "• "),
     (r"</?[a-zA-Z][^<>\n]{0,60}>", " "),
     (r"&nbsp;|&thinsp;", " "),
     (r"\\!|\\(?:left|right|displaystyle|bigl?|Bigl?|bigr|Bigr|limits)(?![a-zA-Z])|\\[()\[\]](?![\d(])|\\[(\[\])]", ""),
+    (r"\\(?:begin|end)\{(?:align(?:ed)?|gather(?:ed)?|split|equation|eqnarray|multline)\*?\}", " "),
+    (r"&\s*(?=[=≈])|(?<=\d)/-(?![\d(])|\bRs\.?\s?(?=\d)", ""),
+    (r"\\Omega(?![a-zA-Z])", "Ω"),
+    (r"\\mu\s*(?=\\(?:text|mathrm|rm)(?![a-zA-Z]))", "μ"),
     (r"\{,\}", ","),
-    (r"\\(?:[,;: ~]|quad|qquad|thinspace)(?![a-zA-Z])|~", " "),
+    (r"\\(?:[,;: ~]|(?:quad|qquad|thinspace)(?![a-zA-Z]))|~", " "),
     (r"\\\\", "\n"),
     (r"\\([$%#&{}])", r"\1"),
     (r"\^\s*\{?\s*\\circ\s*\}?|°", "°"),
@@ -52,6 +57,12 @@ _LATEX: list[tuple[str, str]] = [
 _SPELLINGS = [(re.compile(pattern), text) for pattern, text in _LATEX]
 
 
+_TIGHT_ITEM = r"-?\d++(?:\.\d++)?+(?:/\d++(?:\.\d++)?+)?+"
+_TIGHT_LIST = re.compile(rf"(?<![\w.,/^)\]}}]){_TIGHT_ITEM}(?:,{_TIGHT_ITEM})++(?![\w/])")
+_GROUPED = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+,\d+|\d+(?:\.\d+)?)"
+_ONE_NUMBER = re.compile(rf"-?{_GROUPED}(?:/{_GROUPED})?")
+
+
 def plain_text(text: str) -> str:
     """The text without LaTeX, Markdown and typography, with number words as digits where it has no digits."""
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda each: "^" + each.group().translate(_RAISED), text.translate(_SIGNS))
@@ -60,7 +71,17 @@ def plain_text(text: str) -> str:
     for _ in range(2 if "\\" in text else 1):
         for pattern, replacement in _SPELLINGS:
             text = pattern.sub(replacement, text)
+    text = _TIGHT_LIST.sub(_separated, text)
     return text.strip() if re.search(r"\d", text) else _WORDS.sub(_in_digits, text.strip())
+
+
+def _separated(each: re.Match[str]) -> str:
+    """`(1,-2,3)` and `1/2,3` with blanks, which make them lists; numbers such as `-2,1` as they are outside of brackets."""
+    said, text = each.group(), each.string
+    brackets = text[: each.start()][-1:] in tuple("([{") and text[each.end() : each.end() + 1] in tuple(")]}")
+    signed = ",-" in said or (brackets and "-" in said)
+    one = _ONE_NUMBER.fullmatch(said) is not None and (not brackets or said.endswith(",000") or "/" not in said)
+    return said.replace(",", ", ") if (signed and not said.endswith(",000")) or (re.search("[/.]", said) and not one) else said
 
 
 _ONES = {word: n for n, word in enumerate((

@@ -12,7 +12,8 @@ several numbers are none. An answer of a model without a mark says the last valu
 
 Values are compared exactly: 0.333 is not 1/3. 50 % equals 50 and 0.5. A pair in brackets has an order, `x = 5 or x = -5` and
 `\pm 5` have none. Of `1,234` and `1.234`, the first has thousands, unless the text is continental: it holds another number or a
-word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Every search takes linear time.
+word that is. `3,4` is 3.4, and the list 3, 4 where a list is compared with it. Of `14/3 ≈ 4.67`, either value
+counts. Every search takes linear time.
 """
 
 # ruff: noqa: RUF001 (the sign of multiplication)
@@ -42,6 +43,8 @@ class Value:
     ordered: bool = False
     listed: tuple[Fraction, ...] = ()
     """The other reading of `3,4`: a list."""
+    rounded: Value | None = None
+    """What an exact value is said to be about: 4.67 of 14/3 ≈ 4.67."""
 
     def __str__(self) -> str:
         written = [_decimal(each) for each in self.parts]
@@ -65,6 +68,8 @@ def _decimal(number: Fraction) -> str:
 
 def same_number(said: Value, wanted: Value) -> bool:
     """Whether two values are equal."""
+    if said.rounded is not None and same_number(said.rounded, wanted):
+        return True
     if not said.ordered and len(set(said.parts)) == 1:  # 1/2 or 0.5
         said = replace(said, parts=said.parts[:1])
     if len(said.parts) == len(wanted.parts) == 1:
@@ -79,6 +84,8 @@ def same_number(said: Value, wanted: Value) -> bool:
 
 def final_number(text: str) -> Value | None:
     """The value that a right answer comes to; None where it is not one value."""
+    if _COEFFICIENT.fullmatch((_last_box(text) or (0, text))[1].strip()):
+        return None
     part = _marked(text)
     return _whole(text) if part is None else part.value
 
@@ -97,8 +104,10 @@ def said_number(text: str, wanted: Value) -> Value | None:
         return part.value
     tail = text[-MOST_CHARACTERS:]
     tail = tail if tail == text else tail[re.search(r"\s|$", tail).start() :]
-    value, plain = _whole(text), plain_text(tail)
+    value, plain = _whole(text), plain_text(_SOURCES.split(tail)[0])
     if value is not None and (len(value.parts) == 1 or len(wanted.parts) > 1 or not re.search("[a-zA-Z]", plain)):
+        return value
+    if value is not None and same_number(value, wanted):
         return value
     groups = list(_groups(plain, _is_continental(text), lists=len(wanted.parts) > 1))
     rated = [each for each in groups if not each.label] or groups
@@ -110,16 +119,34 @@ def said_number(text: str, wanted: Value) -> Value | None:
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _ANSWER_TAG = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER = re.compile(
-    r"\b(?:(?:answer|result|solution|antwort|ergebnis|l(?:ö|oe)sung|r[ée]ponse|r[ée]sultat|respuesta|resultado|risposta|resposta|antwoord)"
+    r"[\"'](?:result|solution)[\"']\s*:|(?:\b|(?<=_)|(?<=final))(?:(?:answer|result|solution|antwort|ergebnis|l(?:ö|oe)sung|r[ée]ponse|r[ée]sultat|respuesta|resultado|risposta|resposta|antwoord)"
     r"(?:\s+(?:is|equals|was|ist|lautet|betr(?:ä|ae)gt|est|es|è|é|vaut))\b|"
-    r"(?:answer|antwort|r[ée]ponse|respuesta|risposta|resposta|antwoord|final result|ergebnis)[\s*_]*[:=]|"
+    r"(?:answer|antwort|r[ée]ponse|respuesta|risposta|resposta|antwoord|final result|ergebnis)[\s*_\"']*[:=]|"
     r"final\s+answer[\s*_]*(?:\n|[:=]))",
     re.IGNORECASE,
 )  # fmt: skip
-_SENTENCE_END = re.compile(r"\n|(?<=[^\d\s])[.;!?](?=\s|$)|(?<=\d)[.;!?](?=\s+[^\d\s]|\s*$)")
+_SENTENCE_END = re.compile(
+    r"\n|(?<=[^\d\s])(?<!\bi\.e)(?<!\be\.g)(?<!\bRs)(?<!approx)[.;!?](?=\s|$)|(?<=\d)(?!!\s?=)[.;!?](?=\s+[^\d\s]|\s*$)"
+)
 
 
 _CLAUSE_END = re.compile(r",\s|[;(]|\b(?:because|since|as|for|where|weil|da|car|porque)\b")
+
+
+_SOURCES = re.compile(r"\n\s*(?:\[\^?\d{1,3}\]:?\s+\S|(?:Sources|References|Citations)\b)")
+_NUMBERED = re.compile(
+    r"\(?\d+[.)]\s+[^\W\d]|"
+    r"(?!Rs|About|Around|Only|Total|Sum|Exactly|Roughly|Answer|Result|Antwort)"
+    r"[A-Z][a-z]+ [#(]?\d+\)?\s*(?:$|[:.(–-]\s*[^\W\d])"
+)
+_COEFFICIENT = re.compile(r"(\$?)[-+]?\d[\d.,]*[adktIV]\1")
+"""A number before a variable, which would be a unit or a scale elsewhere."""
+_SUM_OF_NAMES = re.compile(r"^\s*(?:\|[^|={}\d]+\||\\text\{[^{}=\d]*\}|[a-zA-Z](?:\s*+[+*/-]?\s*+[a-zA-Z])+)\s*=")
+_BESIDE = re.compile(
+    r"(?<=\d)\s*\\(?:text|mbox|textrm|mathrm)\{[a-zA-Z ]+ (?:in|per|for|of|after|every|each) \d[^{}]*\}\s*$|"
+    r"^[^=]*\\(?:sqrt|pi|log|ln|sin|cos|tan)(?![a-zA-Z])[^=]*\\approx"
+)
+"""What stands beside the value of a box: "clips in 2 months", and the root that it rounds."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +158,16 @@ def _marked(text: str) -> _Part | None:
     """The value at the strongest mark; None for a text without a mark, or whose marks hold no value."""
     box, mark = _last_box(text), text.rfind("####")
     if box is not None and box[0] > mark:
-        return _Part(_whole(box[1], _is_continental(text)))
+        continental, content = _is_continental(text), _SUM_OF_NAMES.sub("", box[1])
+        return _Part(_whole(content, continental) or _whole(_BESIDE.sub("", content), continental))
     tags = list(_ANSWER_TAG.finditer(text))
     if tags and tags[-1].start() > mark:
         inner = text[tags[-1].end() : tags[-1].end() + MOST_CHARACTERS].partition("</")[0]
         return _marked(inner) or _Part(_at_start(inner, text))
     if mark >= 0:
         line, _, rest = text[mark + 4 : mark + MOST_CHARACTERS].strip("# ").partition("\n")
-        is_heading = text[:mark].rpartition("\n")[2].strip() == "" and rest.strip() and not re.search(r"\d", line)
-        if not is_heading and not (rest.strip() and _LABEL.match(line)):
+        begins_line = text[:mark].rpartition("\n")[2].strip() == ""
+        if not (rest.strip() and (_LABEL.match(line) or (begins_line and _is_heading(line, rest)))):
             return _Part(_at_start(line, text))
     for each in reversed(list(_ANSWER.finditer(text))[-9:]):
         after = text[each.end() : each.end() + MOST_CHARACTERS // 4].lstrip(" \t\r\n*_:=")
@@ -148,6 +176,15 @@ def _marked(text: str) -> _Part | None:
         if said is not None:
             return _Part(said)
     return None
+
+
+def _is_heading(line: str, rest: str) -> bool:
+    """Whether a line behind #### is Markdown's heading of the text below it: no number, "1. April", "Part 3", "2 months"."""
+    number = re.search(r"\d+", line)
+    if number is None or _NUMBERED.match(line):
+        return True
+    sums = re.search(r"=\s*\W{0,9}\d", rest) is not None and not re.search(rf"(?<!\d){number.group()}(?!\d)", rest)
+    return sums and re.match(r"\d+ [a-zA-Z]", line) is not None
 
 
 def _last_box(text: str) -> tuple[int, str] | None:
@@ -213,20 +250,21 @@ _SCALE = {
     **SCALES, "hundred": 100, "millions": 10**6, "billions": 10**9, "thousands": 1000, "mn": 10**6, "mio": 10**6, "bn": 10**9,
     "mrd": 10**9, "k": 1000, "tausend": 1000, "millionen": 10**6, "milliarde": 10**9, "milliarden": 10**9, "mille": 1000,
     "milliard": 10**9, "milliards": 10**9, "millones": 10**6, "millón": 10**6, "milioni": 10**6, "milione": 10**6,
-    "miljoen": 10**6, "miljard": 10**9, "mil": 1000, "lakh": 10**5, "crore": 10**7,
+    "miljoen": 10**6, "miljard": 10**9, "mil": 1000, "dozen": 12, "lakh": 10**5, "crore": 10**7,
 }  # fmt: skip
 _VALUE = re.compile(
     rf"(?P<money>[€£¥]\s?)?(?P<number>(?<!\d)\.\d+|{_LITERAL})(?:[eE](?P<exponent>[-+]?\d{{1,9}})(?![\w.]))?"
     rf"(?:\s?\^\s?(?P<power>[-+]?\d+)|\s?/\s?(?P<under>{_LITERAL})| (?P<over>\d+)\s?/\s?(?P<below>\d+))?"
     r"(?:\s?[×x*]\s?10\s?\^\s?(?P<ten>[-+]?\d{1,9}))?"
     rf"(?:\s?(?P<percent>%|(?:percent|per cent|pct|prozent|pour cent|por ciento|por cento|procent)(?!\w))|"
-    rf"[\s-]?(?P<scale>{'|'.join(sorted(_SCALE, key=len, reverse=True))})(?!\w)\.?)?"
+    rf"[\s-]?(?P<scale>{'|'.join(sorted(_SCALE.keys() - {'k'}, key=len, reverse=True))}|(?<=\d)k)(?![\w-])\.?)?"
     r"(?P<paid>\s?(?:€|£|(?:EUR|Euros?)(?!\w))|,-(?!\d))?",
     re.IGNORECASE,
 )
 _UNITS = {
     *"mgslLhJWNVAKCFdtMkBaI", "cm", "mm", "km", "kg", "mg", "lb", "ft", "in", "oz", "yd", "mi", "hr", "mL", "ml", "dl", "st",
     "nd", "rd", "th", "am", "pm", "Hz", "kW", "GB", "MB", "TB", "kB", "Mb", "Gb", "ha", "er", "ms",
+    "px", "pt", "pp", "kV", "mV", "mA", "Pa", "dB", "eV", "cc", "cl", "hp", "ct", "wk", "yr", "yo",
 }  # fmt: skip
 _FUNCTION = r"(?:pi|sqrt|sin|cos|tan|cot|csc|log|ln|exp|mod|gcd|lcm)"
 _LABEL = re.compile(
@@ -240,7 +278,7 @@ _OPERAND = re.compile(
 )
 _OPENS = re.compile(
     rf"(?:[+*×/^√]|\\[a-zA-Z]+\s*\{{?|[a-zA-Z]\(|\b{_FUNCTION}\s?)$|[\d)]\s*(?:plus|minus|times|divided by|mod)$|"
-    r"[\d)\]}%]\s*[×x+*/-]\s?$"
+    r"[\d)\]}%]\s*[×x+*/-]\s?$|\\sqrt\[$|[}\]]\{$|log_\{?\w+\}?$"
 )
 _CONTINUES = re.compile(
     rf":\d{{1,2}}(?!\d)|[/_\\]\d|!\S|\(\S|\s?(?:[√π]|\\[a-zA-Z])|\s?\)\s?\^|[.,'_-]\d|\s?{_FUNCTION}\b|[ ×]?[b-hj-zB-HJ-Z]\(|_"
@@ -250,7 +288,7 @@ _JOIN = re.compile(
 )
 _ASSIGNED = re.compile(
     r"(^|[,;:({]|\b(?:or|and|is|that|so|have|hence|thus|get|oder|und|ou|et)\b)\s*"
-    r"(?:[a-zA-Z](?:_\{?\w{1,3}\}?|'|\([a-zA-Z\d]{1,3}\))?|\\angle [A-Z]{1,3}|[A-Z]{2,3})\s*(?:=|≈)\s*"
+    r"(?P<name>[a-zA-Z](?:_\{?\w{1,3}\}?|'|\([a-zA-Z\d]{1,3}\))?|\\angle [A-Z]{1,3}|[A-Z]{2,3})\s*(?:=|≈)\s*"
 )
 
 
@@ -268,7 +306,12 @@ class _Group:
 
 def _groups(text: str, continental: bool, lists: bool) -> Iterator[_Group]:
     """The values of a plain text. lists: whether numbers that commas join are one value."""
-    spots = list(_spots(text, continental))
+    spots: list[_Group] = []
+    for each in _spots(text, continental):
+        if spots and (exact := _exact(spots[-1], each, text[spots[-1].end : each.start].strip())):
+            spots[-1] = exact
+        else:
+            spots.append(each)
     place = 0
     while place < len(spots):
         group = [spots[place]]
@@ -293,6 +336,17 @@ def _groups(text: str, continental: bool, lists: bool) -> Iterator[_Group]:
         values = [each.value for each in group if each.value is not None]
         numbers = tuple(n for each in values for n in (each.listed or each.parts if opened else each.parts))
         yield _Group(first.start, last.end, Value(numbers, ordered=opened and around[0] != "{"), first.label, first.begins)
+
+
+def _exact(before: _Group, group: _Group, sign: str) -> _Group | None:
+    """The value that the next one only rounds, as in 14/3 ≈ 4.67 and 1/3 = 33.3%; None where it does not."""
+    value, about = before.value, group.value
+    if sign not in ("≈", "=") or value is None or about is None or len(value.parts) + len(about.parts) != 2:
+        return None
+    exact = value.parts[0] * (100 if about.percent and not value.percent else 1)
+    if not 0 < abs(exact - about.parts[0]) * about.parts[0].denominator < 1:
+        return None
+    return replace(before, end=group.end, value=replace(value, rounded=about))
 
 
 def _spots(text: str, continental: bool) -> Iterator[_Group]:
@@ -325,6 +379,9 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
         counted = counted and int(each["number"][:9]) == listed + 1
         listed += counted
         label = bool(counted or _BEFORE_LABEL.search(before))
+        cited = re.search(r"(?:[\w.!?)\]]\s?|\n)\[$", before) is not None and text[end : end + 1] == "]"
+        denied = re.search(r"(?:\bnot|n't)\s$", before) is not None
+        label, bound = label or cited or denied, bound or denied
         opening = text.rfind("(", max(0, start - 300), start)
         if opening >= 0 and ")" not in text[opening:start]:  # a remark: 18 eggs (9 for each of 2)
             remark = re.search(r"\s$" if bound else r"[\d%](?: [a-zA-Z]+){0,2} $", text[max(0, opening - 40) : opening])
@@ -335,8 +392,9 @@ def _spots(text: str, continental: bool) -> Iterator[_Group]:
             continue
         value = number
         if sign is not None:
-            numbers = tuple(-part for part in number.parts) if sign.group().strip() != "+" else number.parts
-            value = Value(number.parts + numbers if "±" in sign.group() else numbers, number.percent)
+            times = 1 if sign.group().strip() == "+" else -1
+            numbers, items = ((times * each[0], *each[1:]) if each else () for each in (number.parts, number.listed))
+            value = Value(number.parts + numbers if "±" in sign.group() else numbers, number.percent, listed=items)
         yield _Group(start, end, value, label, begins)
 
 
@@ -360,7 +418,7 @@ def _is_bound(before: str, text: str, end: int) -> bool:
         return True  # 2:30
     if _OPENS.search(before.rstrip(" ")) or _CONTINUES.match(after) or _OPERAND.match(after):
         return True
-    unit = re.match(r"([ ]?)([a-zA-Zµ]+)(?![a-zA-Z(])", after)
+    unit = re.match(r"([ ]?)([a-zA-Zµ]+)(?![a-zA-Z(]|-[a-zA-Z]{2})", after)
     if unit is None or unit[2] in _UNITS:
         return False
     return len(unit[2]) == 1 or (not unit[1] and len(unit[2]) == 2)
@@ -433,14 +491,16 @@ def _ungrouped(text: str) -> str:
     return re.sub(r"[.,]", "", text) if fits else ""
 
 
-_DATE = re.compile(
-    r"(?:\d\.?\s|\b)(?:Jan(?:uary|uar)?|Feb(?:ruary|ruar)?|March|Mar|März|Apr(?:il)?|May|Mai|June?|Juni|July?|Juli|Aug(?:ust)?|"
+_MONTH = (
+    r"(?:Jan(?:uary|uar)?|Feb(?:ruary|ruar)?|March|Mar|März|Apr(?:il)?|May|Mai|June?|Juni|July?|Juli|Aug(?:ust)?|"
     r"Sept?(?:ember)?|O[ck]t(?:ober)?|Nov(?:ember)?|De[cz](?:ember)?|janvier|février|mars|avril|juin|juillet|août|septembre|"
-    r"octobre|novembre|décembre)\.?,? \d"
+    r"octobre|novembre|décembre)"
 )
+_DATE = re.compile(rf"\b{_MONTH}\.?,? \d|\d(?:st|nd|rd|th)?\.? (?:of )?{_MONTH}(?!\w)")
 _UNIT_POWER = re.compile(r"(?<=[a-zA-Z])(?:\^?[-+]?[1-9])(?!\d)")
 _NO_WORDS = re.compile(
-    rf"[\d+*×^=<>≤≥|\\√π∞±_]|\b{_FUNCTION}\b|(?<![a-zA-Z])/|/(?![a-zA-Z])|(?<![a-zA-Z'])[b-zB-HJ-Z](?![a-zA-Z'.)])", re.ASCII
+    rf"[\d+*×^=<>≤≥|\\√π∞±_]|\b{_FUNCTION}\b|(?<![a-zA-Z])/|/(?![a-zA-Z])|(?<![a-zA-Z'])[b-zB-HJ-Z](?![a-zA-Z'.)]|-[a-zA-Z]{{2}})",
+    re.ASCII,
 )
 
 
@@ -449,11 +509,12 @@ def _whole(text: str, continental: bool | None = None) -> Value | None:
     if len(text) > MOST_CHARACTERS:
         return None
     continental = _is_continental(text) if continental is None else continental
-    plain = _ASSIGNED.sub(r"\1 ", plain_text(text))
-    left, sign, right = plain.rpartition("=")
-    if sign:
-        return None if re.search(r"[a-zA-Z<>]", left) or not re.search(r"\d", left) else _whole(right, continental)
+    said = plain_text(text)
+    plain = _ASSIGNED.sub(r"\1 ", said)
     groups = list(_groups(plain, continental, lists=True))
+    left, sign, right = plain.rpartition("=")
+    if sign and len(groups) != 1:
+        return None if re.search(r"[a-zA-Z<>]", left) or not re.search(r"\d", left) else _whole(right, continental)
     if len(groups) != 1 or groups[0].value is None or groups[0].label or _DATE.search(plain):
         return None
     before, after = plain[: groups[0].start], plain[groups[0].end :]
@@ -463,4 +524,11 @@ def _whole(text: str, continental: bool | None = None) -> Value | None:
             beside = re.sub(rf"(?<![a-zA-Z']){unit}(?![a-zA-Z'])", "UNIT", beside)
     if _NO_WORDS.search(beside) or after.startswith("!") or before[-1:] + after[:1] in ("[)", "(]"):
         return None
-    return groups[0].value
+    return _by_name(groups[0].value, [each["name"][0] for each in _ASSIGNED.finditer(said)])
+
+
+def _by_name(value: Value, names: list[str]) -> Value:
+    """The values of different variables, which have an order: that of the names."""
+    if not len(value.parts) == len(names) == len(set(names)) > 1:
+        return value
+    return Value(tuple(part for _, part in sorted(zip(names, value.parts, strict=True))), ordered=True)

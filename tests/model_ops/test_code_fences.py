@@ -28,6 +28,8 @@ NOTE = json.dumps({"note": f"Run:\n{F}sh\nmake\n{F}\nor {F}json {{}} {F}"})
         (f"`{F}json\n{NOTE}\n`{F}", 1),
         (f"~~~json\n{NOTE}\n~~~", 1),
         (f"{F}json {NOTE} {F}", 1),
+        (f'{F}json title="x.json"\n{NOTE}\n{F}', 1),
+        (f"{F}json {{.numberLines}}\n{NOTE}\n{F}", 1),
         (f"{F}json{NOTE}{F}", 1),
         (f"- item\n  {F}json\n  {NOTE}\n  {F}", 1),
         (f"{F}sh\nmake\n{F}\n{F}json\n{NOTE}\n{F}", 1),

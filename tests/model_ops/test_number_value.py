@@ -55,7 +55,7 @@ def test_a_logged_answer_is_read_at_its_mark_or_in_its_last_sentence(text, value
 
 @pytest.mark.parametrize(
     "part",
-    ["1", "1 ", "1,", "- ", "-1", "(1", "½", "1/2", "1^", "one and ", "1 and ", "1 000 ", r"\boxed{", r"\frac{", "answer is ", "####", "{", "<<", "*1", "x=1 or "],
+    ["1", "1 ", "1,", "- ", "-1", "(1", "½", "1/2", "1^", "one and ", "1 and ", "1 000 ", r"\boxed{", r"\frac{", "answer is ", "####", "{", "<<", "*1", "x=1 or ", "1,-", "1/2,", "-1,", "#### 2 m\n", "[1] ", "1≈", "1=", "\n[1] ", r"\boxed{a + "],
 )  # fmt: skip
 def test_a_long_text_takes_little_time(part):
     text, wanted = part * (100_000 // len(part)), final_number("18")

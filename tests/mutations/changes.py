@@ -1099,6 +1099,24 @@ CHANGES = {
         (NUMBERS,),
     ),
     "a date is a value": Change("model_ops/tasks/number_value.py", " or _DATE.search(plain)", "", (NUMBERS,)),
+    "a minus negates a list": Change(
+        "model_ops/tasks/number_value.py", "(times * each[0], *each[1:])", "tuple(times * n for n in each)", (NUMBERS,)
+    ),
+    "a comma without a blank joins": Change(
+        "model_ops/tasks/number_spelling.py", "text = _TIGHT_LIST.sub(_separated, text)", "", (NUMBERS,)
+    ),
+    "a heading is an answer": Change(
+        "model_ops/tasks/number_value.py", "if number is None or _NUMBERED.match(line):", "if number is None:", (NUMBERS,)
+    ),
+    "variables have no names": Change(
+        "model_ops/tasks/number_value.py",
+        "if not len(value.parts) == len(names)",
+        "if True or not len(value.parts) == len(names)",
+        (NUMBERS,),
+    ),
+    "any value is about another": Change(
+        "model_ops/tasks/number_value.py", "* about.parts[0].denominator < 1:", "> 0:", (NUMBERS,)
+    ),
     "a power takes any time": Change(
         "model_ops/tasks/number_value.py",
         "> 4 * MOST_DIGITS:\n        raise OverflowError",
