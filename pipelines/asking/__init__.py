@@ -10,7 +10,7 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from pipelines.asking.bounded import Bounds, bounded_question
     from pipelines.asking.conversation import TerminalChat
-    from pipelines.asking.forget_text import plan_as_json, print_plan
+    from pipelines.asking.forget_text import plan_as_json, print_hints, print_plan
     from pipelines.asking.lineage_text import print_origin, print_tree
     from pipelines.asking.model_table import print_models
     from pipelines.asking.preference_rows import preferences_of, print_preferences

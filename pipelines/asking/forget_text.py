@@ -31,7 +31,7 @@ def plan_as_json(plan: ErasurePlan) -> str:
 
 
 def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
-    """Sentences about an erasure."""
+    """Sentences about an erasure. The hints of one that was made were printed before it."""
     applied = bool(plan.erasure)
     if plan.completed:
         say(console, f"Completed first: {counted(plan.completed, 'erasure')} that had been stopped.")
@@ -46,8 +46,8 @@ def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
         if applied:
             said = "A tombstone was written: its records will not be read."
         say(console, f"No row of {lake.place} belongs to this {plan.kind}. {said}")
-        for sentence in (*plan.near, *plan.unmapped):
-            say(console, f"! {sentence}.", "yellow")
+        if not applied:
+            print_hints([*plan.near, *plan.unmapped], console)
         if plan.vacuumed:
             say(console, "Old files of the tables were removed: earlier versions of the tables can no longer be read.")
         return
@@ -61,10 +61,18 @@ def print_plan(plan: ErasurePlan, lake: LakeLayout, console: Console) -> None:
                 say(console, f"  {line}")
             if len(lines) > MOST_SHOWN:
                 say(console, f"  and {len(lines) - MOST_SHOWN:,} more (--format json names all)")
+    if not applied:
+        print_hints([*plan.near, *plan.unmapped], console)
     for sentence in _remarks(plan):
         say(console, f"! {sentence}", "yellow")
     if not applied:
         say(console, "This was a dry run: nothing was written. Add --apply to erase.")
+
+
+def print_hints(sentences: list[str], console: Console) -> None:
+    """Ids of almost the asked one, and keys that nothing reads where it stands."""
+    for sentence in sentences:
+        say(console, f"! {sentence}.", "yellow")
 
 
 def _sections(plan: ErasurePlan, lake: LakeLayout) -> Iterator[tuple[str, list[str]]]:
@@ -106,7 +114,6 @@ def _remarks(plan: ErasurePlan) -> Iterator[str]:
             f"{counted(rows, 'row')} of other users stay in {counted(sessions, 'session')} that they share, and may repeat "
             "the text: forget these sessions too if they must go."
         )
-    yield from (f"{sentence}." for sentence in (*plan.near, *plan.unmapped))
     if plan.tainted:
         yield (
             "Weights cannot lose rows: run the recipe again for models without them, then approve the new release. With "

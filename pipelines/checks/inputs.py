@@ -109,7 +109,7 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFin
         *_named_days(recipe, seen),
         *_feedback(recipe, seen),
         *_twice(seen),
-        *_users(seen),
+        *_users(recipe, seen),
         *_workloads(recipe, seen),
         *check_lengths(recipe, seen),
         *_token_ids(recipe, seen),
@@ -214,8 +214,9 @@ def _twice(seen: dict[str, FirstLook]) -> list[CheckFinding]:
     ]
 
 
-def _users(seen: dict[str, FirstLook]) -> list[CheckFinding]:
-    names = [name for name, look in seen.items() if look.has_users]
+def _users(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
+    fields = {name: recipe.sources[name].fields for name in seen}
+    names = [name for name, look in seen.items() if look.has_users or ((named := fields[name]) and named.user)]
     if not names or os.environ.get(USER_HASH_KEY):
         return []
     return [

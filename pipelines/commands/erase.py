@@ -35,7 +35,7 @@ def forget(
     format: Annotated[ReportFormat, typer.Option(help="sentences, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Erases a user, a session or an interaction from every table, dataset, cache and report. A dry run without --apply."""
-    from pipelines.asking import plan_as_json, print_plan
+    from pipelines.asking import plan_as_json, print_hints, print_plan
     from pipelines.storage import require_writable
     from resources.endpoints import Actor
     from resources.erasing import ForgetError, ask_for, complete_unfinished, named_in_logs, near_ids, plan_erasure, vacuum_only
@@ -54,16 +54,18 @@ def forget(
     completed = complete_unfinished(place) if apply else 0
     asked = ask_for(Tables(place), kind, identifier)
     plan = plan_erasure(place, asked)
-    nothing, near = plan.is_empty, list(near_ids(Tables(place), kind, identifier))
+    nothing, near, unmapped = plan.is_empty, list(near_ids(Tables(place), kind, identifier)), []
+    if kind == "user":
+        unmapped = list(named_in_logs(place, identifier.strip(), everywhere=nothing and not plan.is_known))
     if apply and (not nothing or (even_unseen and not plan.is_known)):
         require_writable(place.root)
+        if format == ReportFormat.table:  # while a person can still stop it
+            print_hints([*near, *unmapped], console)
         plan = erase(place, asked, by, vacuum)
     elif apply and vacuum and plan.is_known:
         vacuum_only(place)
         plan.vacuumed = True
-    plan.completed, plan.near = plan.completed + completed, near
-    if kind == "user":
-        plan.unmapped = list(named_in_logs(place, identifier.strip(), everywhere=nothing and not plan.is_known))
+    plan.completed, plan.near, plan.unmapped = plan.completed + completed, near, unmapped
     if format == ReportFormat.json:
         print(plan_as_json(plan))
     else:

@@ -35,4 +35,5 @@ def _ways(identifier: str) -> set[str]:
     plain = identifier.strip().strip("\"'`<>()[]").strip()
     said = {plain, *(way(plain) for way in (str.lower, str.upper, str.title, str.capitalize, str.swapcase))}
     said |= {re.sub(r"\+[^@]*@", "@", each) for each in said}
+    said |= {f"{opening}{plain}{closing}" for opening, closing in ('""', "''", "``", "<>", "()", "[]")}
     return {user_of(each) for each in said if each} - {user_of(identifier)}

@@ -45,19 +45,21 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
     found: Counter[tuple[str, str, str, bool]] = Counter()
     first: dict[tuple[str, str, str], str] = {}
     searched = 0
-    paths: dict[str, set[str]] = {}
-    for row in listed:  # two workloads may share an object
-        paths.setdefault(row["uri"], set()).update(path for path, _, _ in json.loads(row.get("unread_keys") or "[]"))
+    paths: dict[str, set[str]] = {}  # of a source, because a pair lists the keys of its request with the response's object
+    for row in listed:
+        paths.setdefault(row["source"], set()).update(path for path, _, _ in json.loads(row.get("unread_keys") or "[]"))
     asked = user_of(identifier)
-    for item in {row["uri"]: SimpleNamespace(**row) for row in listed if everywhere or paths[row["uri"]]}.values():
+    # two workloads may share an object
+    for item in {row["uri"]: SimpleNamespace(**row) for row in listed if everywhere or paths[row["source"]]}.values():
         searched += item.bytes
         if searched > MOST_BYTES:
             yield f"only the first {MOST_BYTES >> 30} GiB of the logs were searched for keys that nothing reads"
             break
         try:
-            for path, row, written, leads in _places(item, paths[item.uri], asked, everywhere):
-                found[item.source, path, written, leads] += 1
-                first.setdefault((item.source, path, written), f"{item.uri}:{row}")
+            for path, row, written, leads in _places(item, paths[item.source], asked, everywhere):
+                spelled = asked if user_of(written) == asked else written  # one line for all spellings of the asked user
+                found[item.source, path, spelled, leads] += 1
+                first.setdefault((item.source, path, spelled), f"{item.uri}:{row}")
         except OSError as error:
             if not isinstance(error, FileNotFoundError):  # an object that is gone names no user
                 yield f"{item.uri} could not be searched for keys that nothing reads: {error}"
@@ -81,11 +83,17 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
         )
     for (workload, source), keys in unread.items():
         named = fields_of(keys).get("user")
-        if named and not any((source, named) == place[:2] for place in first):
+        if named and not any(source == place[0] and _is_listed(place[1], {named}) for place in first):
             yield (
                 f"source {source} of {workload} seems to name users under {named}, which nothing reads: "
                 f"{fields_line({'user': named})} would"
             )
+
+
+def _is_listed(path: str, paths: set[str]) -> bool:
+    """Whether a path of a logged line is one of the unread ones, which name the request and the response of a joined pair."""
+    listed = (tuple(map(str, json_paths.steps_of(each))) for each in paths if each.startswith(("request.", "response.")))
+    return path in paths or synonyms.inside_body(tuple(map(str, json_paths.steps_of(path))), {each[1:] for each in listed})
 
 
 def _places(item: Any, paths: set[str], asked: str, everywhere: bool) -> Iterator[tuple[str, int, str, bool]]:
@@ -108,8 +116,9 @@ def _places(item: Any, paths: set[str], asked: str, everywhere: bool) -> Iterato
                     if written is None:
                         continue
                     in_texts, steps = False, json_paths.steps_of(path)
-                    is_near = user_of(written) != asked or synonyms.column_of(tuple(map(str, steps))) is None
-                    if path in paths or (everywhere and isinstance(value, str) and is_near):
+                    names = tuple(str(step) for step in steps if step != "body")
+                    is_near = user_of(written) != asked or synonyms.column_of(names) is None
+                    if _is_listed(path, paths) or (everywhere and isinstance(value, str) and is_near):
                         leads = is_otlp or str(json_paths.value_at(record, steps)) == written
                         yield path, row, written, "*" not in path and leads
                 if in_texts:

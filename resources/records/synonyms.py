@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import dropwhile, islice
@@ -553,7 +553,13 @@ class Reader:
             result = COLUMNS[column[0]].shape(column[2], value) if column else None
             if result is not None:
                 found.setdefault(column[0], []).append((column[1], len(path), path, result))
-            elif not (isinstance(value, dict) or (column and value is False) or self._is_read(path) or _shown(path) in mapped):
+            elif not (
+                isinstance(value, dict)
+                or (column and value is False)
+                or self._is_read(path)
+                or _shown(path) in mapped
+                or self._maps_in(parts, path, value)
+            ):
                 unread.append((path, value))
         best = {name: min(values, key=lambda each: each[:2]) for name, values in found.items()}
         if users := found.get("user"):  # a name that is not the user's in the row: `forget` looks for it in the logs
@@ -576,6 +582,12 @@ class Reader:
             "clashes": clashes,
             "unread": [f"{shown}\t{proposed}" for shown, proposed in islice(proposals.items(), _MOST)],
         }
+
+    def _maps_in(self, parts: Sequence[dict[str, Any]], path: Path, value: Any) -> bool:
+        """Whether `fields` names the value in a joined line: request.metadata.by of a pair stands at body.metadata.by."""
+        tails = {path[1:]} if path[0] in ("request", "response") else set()
+        there = [steps for steps in self._fields.values() if parts and inside_body(tuple(map(str, steps)), tails)]
+        return any(value_at(part, steps) == value for part in parts for steps in there)
 
     def _first(self, values: list[Found]) -> Found:
         """Which is read: the format's own, else that of the most specific name."""
@@ -620,8 +632,13 @@ def _shown(path: Path) -> str:
 
 
 def shown_leaves(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values of a record by path, as unread keys are listed."""
-    return ((_shown(path), value) for path, value in _leaves(record, ()))
+    """The values of a record by path, as unread keys are listed, and those of whole requests and responses under `body`."""
+    return ((_shown(path), value) for path, value in _leaves(record, (), bodies=True))
+
+
+def inside_body(path: Path, tails: Collection[Path]) -> bool:
+    """Whether a path ends as one of the tails, below at least one key."""
+    return any(path[depth:] in tails for depth in range(1, len(path)))
 
 
 def _feedback_name(path: Path) -> str:
@@ -673,8 +690,9 @@ def _proposal(record: dict[str, Any], path: Path, value: Any, known: set[str]) -
     )
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """The values of a record by path, without contents: texts, numbers, and objects that may be times."""
+def _leaves(value: Any, path: Path, bodies: bool = False) -> Iterator[tuple[Path, Any]]:
+    """The values of a record by path, without contents: texts, numbers, and objects that may be times. bodies: also what
+    stands in a whole request or response that has a content's name."""
     if isinstance(value, str) and path and value[:1] in "{[" and len(value) < 20_000:
         value = structure_in(value) or value
     if isinstance(value, list) and path:
@@ -687,10 +705,15 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         if path:
             yield path, value
         for key, each in value.items() if len(path) < _DEEP else ():
-            if isinstance(key, str) and key and not _is_content(key):
-                yield from _leaves(each, (*path, key))
+            if isinstance(key, str) and key and (not _is_content(key) or (bodies and _is_body(each))):
+                yield from _leaves(each, (*path, key), bodies)
     elif value is not None and value != "" and path and value != []:
         yield path, value
+
+
+def _is_body(value: Any) -> bool:
+    body = structure_in(value) if isinstance(value, str) and value[:1] == "{" else value
+    return isinstance(body, dict) and bool(_BODY_KEYS & body.keys())
 
 
 @lru_cache(maxsize=4096)
@@ -698,6 +721,8 @@ def _is_content(key: str) -> bool:
     return "".join(words_of((key,))) in _CONTENTS
 
 
+_BODY_KEYS = {"messages", "model", "choices", "contents", "candidates", "prompt", "input", "output"}
+"""A whole request or response has one of them."""
 _CONTENTS = frozenset(name.replace("_", "") for name in BODIES)
 
 

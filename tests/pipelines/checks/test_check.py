@@ -188,6 +188,9 @@ def test_only_feedback_is_no_source_of_anything(tmp_path):
 def test_user_ids_without_a_key(tmp_path, monkeypatch):
     monkeypatch.delenv("MILLRACE_USER_HASH_KEY")
     assert "MILLRACE_USER_HASH_KEY" in bad(found(tmp_path), "warning")["user ids"]
+    put(tmp_path / "own.jsonl", PAIR | {"actor": "ann", "request": {**PAIR["request"], "user": ""}})
+    sources = {name: {"uri": "own.jsonl"} | more for name, more in (("own", {"fields": {"user": "actor"}}), ("other", {}))}
+    assert bad(found(tmp_path, sources=sources), "warning")["user ids"].startswith("own may hold user ids")
 
 
 @pytest.mark.parametrize(("workloads", "warned"), [({}, True), ({"shop": "shop"}, False), ({"shop": "helper"}, False)])

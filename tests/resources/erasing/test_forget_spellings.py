@@ -4,6 +4,7 @@ import unicodedata
 
 import pytest
 
+from pipelines.asking import forget_text
 from resources.digests.user_hash import keyed_hash, user_of
 from resources.erasing.id_spellings import near_ids
 from resources.erasing.journal import ask_for
@@ -84,6 +85,32 @@ def test_an_id_of_another_case_is_named_and_no_tombstone_is_offered(tmp_path):
     assert "a user of almost this id stands under request.user in 1 record" in told and "--user AnnaMeier42" in told
     said = millrace("forget", "--user", "annameier42", "--lake", lake, check=1).stdout
     assert "--even-unseen" not in said and "AnnaMeier42" in said
+
+
+def test_an_id_in_quotes_and_one_without_name_each_other_and_a_tag_names_its_address(tmp_path):
+    read(tmp_path, [chat(1, "'quoted'"), chat(2, "bare"), chat(3, '"Cased"'), chat(4, "bob+tag@example.org")])
+    tables = Tables(LakeLayout.open(tmp_path / "lake"))
+    named = {asked: list(near_ids(tables, "user", asked)) for asked in ("quoted", '"bare"', "Cased", "bob@example.org")}
+    before = "another user of almost this id has 1 row: --user "
+    assert [[line.removeprefix(before) for line in lines] for lines in named.values()] == [
+        ["''\"'\"'quoted'\"'\"''"],
+        ["bare"],
+        ["'\"Cased\"'"],
+        [],  # a tag can be any word
+    ]
+
+
+@pytest.mark.parametrize("asked", ["ann", "zoe"])
+def test_ids_of_almost_the_asked_one_are_named_once_and_before_anything_is_erased(tmp_path, monkeypatch, asked):
+    read(tmp_path, [chat(1, "ann"), chat(2, "ANN"), chat(3, "ZOE")])
+    tables, seen = Tables(LakeLayout.open(tmp_path / "lake")), []
+    monkeypatch.setattr(forget_text, "say", lambda console, text, *_: seen.append((text, tables.open("erasures") is None)))
+    millrace("forget", "--user", asked, "--apply", "--even-unseen", "--lake", tmp_path / "lake", check=None)
+    assert [told for told in seen if "another user" in told[0]] == [
+        (f"! another user of almost this id has 1 row: --user {asked.upper()}.", True)
+    ]
+    assert [text for text, before in seen if "of almost this id" in text and not before] == []
+    assert not seen[-1][1] and tables.open("erasures").to_pyarrow_table().num_rows
 
 
 def test_sessions_and_requests_of_another_case_are_named(tmp_path):
