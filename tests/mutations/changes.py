@@ -857,6 +857,15 @@ CHANGES = {
         "completion) as conversation",
         (PAIRS,),
     ),
+    "an answer that a person corrected is wanted because somebody liked it": Change(
+        "sql/composing/preferences.sql", "least(value, -1), value", "value, value", (PAIRS,)
+    ),
+    "a copy of a corrected answer is learnt": Change(
+        "sql/curating/curate.sql",
+        "where not thumbs_down and not was_corrected and",
+        "where not thumbs_down and",
+        ("resources/curating/test_curate.py",),
+    ),
     "what people sent as an edit counts as a placeholder": Change(
         "sql/composing/preference_rules.sql",
         "when is_repeated and chosen_said in",
