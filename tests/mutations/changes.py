@@ -902,6 +902,18 @@ CHANGES = {
         'if "perhaps" in sides and sides.setdefault("original", "") is not None',
         ("resources/records/test_edits.py",),
     ),
+    "an edit with an unknown id is not tied by what was said": Change(
+        "sql/reading/ties.sql",
+        "ties.tie in ('several', 'unknown') and texts",
+        "ties.tie = 'several' and texts",
+        ("resources/records/test_edits.py",),
+    ),
+    "an empty correction is an edit": Change(
+        "sql/reading/feedback.sql",
+        "when label = 'corrected' and nullif(trim(comment), '') is null then 'missing_field'",
+        "when false then 'missing_field'",
+        ("resources/records/test_edits.py",),
+    ),
     "an outcome counts whole for each answer": Change(
         "sql/composing/preferences.sql", "1 / count(*) over (partition by kind, session_id)", "1", (PAIRS,)
     ),
