@@ -887,6 +887,9 @@ CHANGES = {
     "a context beside a conversation is lost": Change(
         "resources/records/example_prompts.py", "if others and messages:", "if False:", (EXAMPLE_PROMPTS,)
     ),
+    "choices are lost": Change(
+        "resources/records/example_prompts.py", "if choices is not None:", "if False:", (EXAMPLE_PROMPTS,)
+    ),
     "a history is lost": Change(
         "resources/records/example_prompts.py", "messages = [*before, *turns]", "messages = [*turns]", (EXAMPLE_PROMPTS,)
     ),

@@ -49,6 +49,17 @@ def chat(*turns):
         ({"system_prompt": S[1], **SFT, "input": U[1]}, [S, ("user", f"Be brief.\n\n{U[1]}")]),
         ({"prompt": U[1], "system_prompt": S[1], "history": [["Hi", "Hello"]], **DONE},
          [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+        ({"id": "niv.1", "system_prompt": S[1], "question": U[1], "response": "yes"}, [S, U]),  # OpenOrca
+        ({"system": S[1], "query": U[1], "response": "yes", "history": [["Hi", "Hello"]]},  # ms-swift
+         [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+        ({"question": U[1], "choices": ["red", "deep blue"], "answer": "yes"}, [("user", f"{U[1]}\nA. red\nB. deep blue")]),
+        ({"prompt": U[1], "options": {"label": ["1", "2"], "text": ["red", "blue"]}, **DONE}, [("user", f"{U[1]}\n1. red\n2. blue")]),
+        ({"question": U[1], "options": {"A": "red", "B": "blue"}, **PAIR}, [("user", f"{U[1]}\nA. red\nB. blue")]),
+        ({"instruction": "Name one.", "input": U[1], "choices": ["A) red", "B) blue"], "output": "yes"},
+         [("user", f"Name one.\n\n{U[1]}\nA) red\nB) blue")]),
+        ({"question": "Red or blue?\nA. Red\nB. blue", "choices": ["Red", "blue"], "answer": "yes"},
+         [("user", "Red or blue?\nA. Red\nB. blue")]),
+        ({"prompt": U[1], "options": {"temperature": 0.2, "stop": "The End"}, **DONE}, [U]),
         ({"question": U[1], "context": "It rains.", "answer": "yes"}, [("user", f"It rains.\n\n{U[1]}")]),
         ({"system": S[1], "messages": chat(U, A)}, [S, U]),  # Bedrock's Claude
         ({"prompt": U[1], "messages": chat(U, A)}, [U]),
@@ -72,6 +83,7 @@ def test_the_prompt_has_every_part(tmp_path, line, asked):
         ({"prompt": U[1], "input": "It rains.", "context": "The sky is blue.", **DONE}, "context"),
         ({"prompt": "Something else.", "messages": chat(U, A)}, "prompt"),
         ({"messages": chat(U, A), "context": "The sky is blue."}, "context"),
+        ({"prompt": [ASKED], "choices": ["red", "green"], **DONE}, "choices"),
         ({"prompt": "What is on the picture?", "images": ["a.png"], **PAIR}, "images"),
         ({"messages": chat(U, A), "image": {"bytes": "aGk=", "path": "a.png"}}, "image"),
         ({"conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "x"}], "images": ["a.png"]}, "images"),
