@@ -1,7 +1,7 @@
 """The choices of a question as lines below it.
 
-    lines_of(["red", "green"], "Which colour?")             # ["A. red", "B. green"]
-    lines_of({"label": ["1", "2"], "text": ["red", "green"]}, "Which colour?")     # ["1. red", "2. green"]
+lines_of(["red", "green"], "Which colour?")             # ["A. red", "B. green"]
+lines_of({"label": ["1", "2"], "text": ["red", "green"]}, "Which colour?")     # ["1. red", "2. green"]
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     is_edit({"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": "It is Rome."}})      # True
     edit_of('{"id": "r1", "before": "It is Bern.", "after": "It is Rome."}')     # the facts of an edit as JSON text
 
-A name that any program may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's by
-its name; `corrected` and the like are one beside any answer or id. An edit whose id is of no single request is tied to it by what the
-model said (sql/reading/ties.sql). DuckDB calls edit_of; it never raises.
+A name that any program may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's
+by its name; `corrected` and the like are one beside any answer or id. An edit whose id is of no single request is tied to it
+by what the model said (sql/reading/ties.sql). DuckDB calls edit_of; it never raises.
 """
 
 from __future__ import annotations

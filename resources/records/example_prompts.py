@@ -4,9 +4,10 @@
     # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"edit":null,"problem":null}'
 
 In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of
-QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a blank
-line between them, and `choices` below it, a line each. A key whose text stands in the prompt already adds nothing. Where the line has more than that, `problem`
-names the keys, and the record goes to quarantine. DuckDB calls it for fine-tuning and preference lines; it never raises.
+QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a
+blank line between them, and `choices` below it, a line each. A key whose text stands in the prompt already adds nothing.
+Where the line has more than that, `problem` names the keys, and the record goes to quarantine. DuckDB calls it for
+fine-tuning and preference lines; it never raises.
 """
 
 from __future__ import annotations
