@@ -6,6 +6,7 @@ import pytest
 from test_formats import read
 
 from resources.records.example_prompts import prompt_of
+from resources.records.formats import detect
 
 PAIR = {"chosen": "yes it is", "rejected": "no it is not"}
 SFT = {"instruction": "Be brief.", "output": "yes"}
@@ -120,6 +121,19 @@ def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores,
     assert not bad
     assert {json.loads(row["completion"])["content"]: values.get(row["interaction_id"]) for row in rows} == learnt
     assert report.total.skipped == sum(rules.values())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"response": {"id": "r1", "choices": []}},
+        {"response": "yes", "request": {"messages": []}},
+        {"response": "", "messages": []},
+    ],
+)
+def test_a_logged_call_beside_a_question_is_no_example(more):
+    form = detect([{"question": "Why is it so?", **more}])
+    assert form is None or form.name != "prompt_completion"
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "{", '"x"', '{"messages": 4}', '{"history": 3, "prompt": "q"}', "[" * 5000])
