@@ -50,6 +50,7 @@ WORDS = {
     "near_copy_of_held_out": "nearly the same as {kept}, which is held out",
     "rated_chat": "rated in `millrace chat`: no traffic to be measured on",
     "thumbs_down": "its feedback is bad: a thumb down, or beyond the last good value",
+    "corrected_answer": "a person corrected this answer in a copy of the row",
     "contaminated": "holds an evaluation item",
     "erased": "erased on request",
 }

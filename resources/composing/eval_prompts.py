@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from string import ascii_uppercase
 from typing import Any
 
 from model_ops.jobs import counted
+from resources.records import CHOICES, lines_of
 
 PROMPTS = ("prompt", "question", "input", "instruction", "text", "problem")
 """Keys of a prompt, a text or a list of messages, the first of them that a record has."""
 SYSTEMS = ("system", "system_prompt")
 CONTEXTS = ("context", "passage", "document")
-CHOICES = ("choices", "options")
 ANSWERS = (
     "answer", "output", "response", "solution", "target", "reference", "canonical_solution", "ground_truth", "final_answer",
     "expected_answer", "ideal",
@@ -66,15 +65,7 @@ def _question(record: Mapping[str, Any], prompt: str) -> str:
     """The prompt with the text that it is asked about, and with the choices that it has."""
     before = [record[name] for name in CONTEXTS if _is_text(record.get(name)) and record[name].strip() not in prompt]
     choices = next((record[name] for name in CHOICES if record.get(name)), None)
-    labels, texts = (choices.get("label"), choices.get("text")) if isinstance(choices, dict) else (None, choices)
-    if not isinstance(texts, list) or not all(map(_is_text, texts)) or (texts and texts[0] in prompt):
-        return "\n\n".join([*before, prompt])
-    labels = labels if isinstance(labels, list) and len(labels) == len(texts) else ascii_uppercase
-    lines = [
-        text if text.startswith((f"{label})", f"{label}.", f"({label})")) else f"{label}. {text}"
-        for label, text in zip(labels, texts, strict=False)
-    ]
-    return "\n\n".join([*before, "\n".join([prompt, *lines])])
+    return "\n\n".join([*before, "\n".join([prompt, *lines_of(choices, prompt)])])
 
 
 def unread_keys(record: Mapping[str, Any]) -> list[str]:

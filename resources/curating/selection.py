@@ -8,9 +8,9 @@ Reads the rows that `resources.curating.cleaning` kept and writes into `output`:
     decontamination.json     by evaluation suite: items found in the traffic, rows that contain one
 
 and into the table `decisions`, stage "curate", version = the output directory's name: one decision per row. The rules, in
-order: thumbs down, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept. Of duplicates the
-best copy is kept. Order: feedback, then length, recency, id. Feedback is read again, since it may arrive after its day was
-cleaned. The result does not depend on the order in which days arrived.
+order: thumbs down, corrected answer, low quality, contaminated, exact duplicate, near duplicate, semantic duplicate, kept.
+Of duplicates the best copy is kept. Order: feedback, then length, recency, id. Feedback is read again, since it may arrive
+after its day was cleaned. The result does not depend on the order in which days arrived.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def curate(
         for macro in MACROS:
             run(connection, macro)
         run(connection, "curating/macros/labels_of")
-        for query in ("cleaned_rows", "logged_rows", "logged_tokens", "candidates_with_ids"):
+        for query in ("cleaned_rows", "logged_rows", "logged_tokens", "candidates_with_ids", "corrected_answers"):
             run(connection, f"curating/curate/{query}")
         attach_row_feedback(connection, settings.feedback)
         judge = settings.judge

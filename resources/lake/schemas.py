@@ -121,6 +121,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         column("label", _TEXT, description="the feedback as a word"),
         column("source", _TEXT, description="who gave the feedback: a person, a program, a benchmark, as logged"),
         column("comment", _TEXT, description="the comment text; of a correction, the corrected answer"),
+        column("answer_id", _TEXT, description="of a correction, the id of what the model said, beside its own id"),
         "ts",
         "source_uri",
         "source_row",

@@ -28,6 +28,11 @@ def notes_on(report: IngestReport) -> Iterator[str]:
     if report.set_aside:
         count = sum(reason.objects for reason in report.set_aside.values())
         yield f"{counted(count, 'object')} went to quarantine as a whole:{_told(list(report.set_aside.values()))}"
+    if lines := report.total.quarantined - sum(reason.objects for reason in report.set_aside.values()):
+        yield (
+            f"{counted(lines, 'record')} went to quarantine "
+            '(`millrace sql "select source_uri, source_row, message from quarantine"` says why)'
+        )
     for source, (ids, records) in sorted(report.loose_ids.items()):
         yield (
             f"{source}: {counted(ids, 'id')} came back with other contents in {counted(records, 'record')}, so content and "

@@ -11,6 +11,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from resources.records import field_mapping, json_paths, streams, synonyms
+    from resources.records.choices import CHOICES, lines_of
     from resources.records.extraction import LINES, Extraction
     from resources.records.field_mapping import FieldMapping
     from resources.records.formats import BY_NAME, FORMATS, detect

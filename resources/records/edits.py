@@ -4,9 +4,9 @@
     is_edit({"run_id": "r1", "key": "correctness", "score": 0, "correction": {"output": "It is Rome."}})      # True
     edit_of('{"id": "r1", "before": "It is Bern.", "after": "It is Rome."}')     # the facts of an edit as JSON text
 
-A name that any program may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's by
-its name; `corrected` and the like are one beside any answer or id. An edit without the id of its request is tied to it by what
-the model said (sql/reading/ties.sql). DuckDB calls edit_of; it never raises.
+A name that any program may write (`final`, `sent`, `expected_output`) is a correction only beside a text that is a model's
+by its name; `corrected` and the like are one beside any answer or id. An edit whose id is of no single request is tied to it
+by what the model said (sql/reading/ties.sql). DuckDB calls edit_of; it never raises.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _PERHAPS = re.compile(
 _ANSWER = re.compile(_SAID.removesuffix(")").replace("_?", "", 1) + ")")
 
 
+_CHATS = {"request", "messages", "conversations", "chosen", "rejected"}
+
+
 @lru_cache(maxsize=4096)
 def _side(key: str) -> str:
     name = "_".join(words_of((key,)))
@@ -65,7 +68,7 @@ def sides_of(record: dict[str, Any]) -> tuple[str, str] | None:
     for key, value in record.items():
         if key.lower().startswith(("expected", "gold")) and has_prompt(record):  # an item of an evaluation, with its result
             continue
-        if (side := _side(key)) and (text := _said(value)) and not isinstance(value, bool):
+        if (side := _side(key)) and (text := _said(value)).strip() and not isinstance(value, bool):
             sides.setdefault(side, text)
     if "corrected" in sides:
         return sides.get("original", sides.get("answer", "")), sides["corrected"]
@@ -82,11 +85,19 @@ def has_prompt(record: dict[str, Any]) -> bool:
 
 def is_edit(record: dict[str, Any]) -> bool:
     """Whether a record is an edit of a logged answer: without a prompt of its own, or with the id of its request."""
-    if {"request", "messages", "conversations", "chosen", "rejected"} & record.keys() or (sides := sides_of(record)) is None:
+    if _CHATS & record.keys() or (sides := sides_of(record)) is None:
         return False
     if next(_ids(record, (*REQUESTS, *TRACES)), None) is not None:
         return True
     return not has_prompt(record) and bool(sides[0] or next(_ids(record, ("id", *SESSIONS)), None))
+
+
+def lacks_correction(record: dict[str, Any]) -> bool:
+    """Whether a record has what a model said and an empty correction of it: no edit, but nothing else either."""
+    if _CHATS & record.keys() or has_prompt(record):
+        return False
+    sides = {_side(key): value for key, value in record.items() if not isinstance(value, bool)}
+    return "corrected" in sides and not _said(sides["corrected"] or "").strip() and _said(sides.get("original")) != ""
 
 
 def edit_of(text: str) -> str:
@@ -98,15 +109,12 @@ def edit_of(text: str) -> str:
         trace, session = next(_ids(record, TRACES), None), next(_ids(record, SESSIONS), None)
         if request is None and trace is None and session is None:
             request = next(_ids(record, ("id",)), None)
-            by_text = True
-        else:
-            by_text = request is None
         return json_text(
             {
                 "request_id": request,
                 "trace_id": trace if request is None else None,
                 "session_id": session if request is None and trace is None else None,
-                "answer_id": answer_id(original) if by_text and original else None,
+                "answer_id": answer_id(original) if original else None,
                 "corrected": corrected or None,
                 "label": "unchanged" if original and original.split() == corrected.split() else "corrected",
             }

@@ -4,9 +4,10 @@
     # '{"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Why?"}],"edit":null,"problem":null}'
 
 In this order: the system prompt, the turns of `history`, the conversation or the question. The question is the first of
-QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a blank
-line between them. A key whose text stands in the prompt already adds nothing. Where the line has more than that, `problem`
-names the keys, and the record goes to quarantine. DuckDB calls it for fine-tuning and preference lines; it never raises.
+QUESTIONS that the line has; `input` comes after it, a context after an instruction and before any other question, with a
+blank line between them, and `choices` below it, a line each. A key whose text stands in the prompt already adds nothing.
+Where the line has more than that, `problem` names the keys, and the record goes to quarantine. DuckDB calls it for
+fine-tuning and preference lines; it never raises.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 from typing import Any
 
 from model_ops.chat_apis import json_text, mapping
+from resources.records.choices import CHOICES, lines_of
 from resources.records.edits import sides_of
 from resources.records.json_paths import structure_in
 
@@ -23,7 +25,7 @@ CONVERSATIONS = ("conversations", "conversation", "messages")
 QUESTIONS = ("instruction", "prompt", "question", "query", "input")
 CONTEXTS = ("context", "contexts", "passage", "passages", "document", "documents", "article")
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
-KEYS = frozenset((*SYSTEMS, "history", *CONVERSATIONS, *QUESTIONS, *CONTEXTS, *MEDIA, "suffix"))
+KEYS = frozenset((*SYSTEMS, "history", *CONVERSATIONS, *QUESTIONS, *CONTEXTS, *CHOICES, *MEDIA, "suffix"))
 _ASKED = ("user", "human", "question", "instruction", "prompt", "query", "input")
 _SAID = ("assistant", "gpt", "bot", "answer", "output", "response")
 
@@ -51,6 +53,10 @@ def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
     for key in (*MEDIA, "suffix"):
         if key in parts and not isinstance(parts[key], bool | int | float):
             raise UncomposedError(f"`{key}` is a part of the prompt that is no text before the answer")
+    for key in CHOICES:
+        rest = _text([value for other, value in parts.items() if other not in CHOICES])
+        if key in parts and not lines_of(parts[key], rest):  # none, such as the options of a request, or in the prompt already
+            del parts[key]
     if isinstance(body := parts.get("input"), dict):  # OpenAI's DPO lines
         parts = {"messages": body.get("messages"), **{key: parts[key] for key in SYSTEMS if key in parts}}
     talk = next((key for key in CONVERSATIONS if isinstance(parts.get(key), list)), None)
@@ -82,7 +88,7 @@ def composed(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The last turn, with its input or its context; what it uses leaves `parts`."""
+    """The last turn, with its input or its context, and its choices; what it uses leaves `parts`."""
     asked = structure_in(asked) or asked if isinstance(asked, str) and asked.lstrip()[:2] == "[{" else asked
     if not isinstance(asked, str):
         return asked if isinstance(asked, list) else [asked]
@@ -94,6 +100,9 @@ def _question(asked: Any, key: str, parts: dict[str, Any]) -> list[dict[str, Any
     if further is not None and (further == "input" or _adds(parts[further], [asked])):
         text = _text(parts.pop(further))
         asked = "\n\n".join((asked, text) if key == "instruction" or further == "input" else (text, asked))
+    choices = next((name for name in CHOICES if name in parts), None)
+    if choices is not None:
+        asked = "\n".join((asked, *lines_of(parts.pop(choices), asked)))
     return [{"role": "user", "content": asked}]
 
 

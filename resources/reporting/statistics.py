@@ -100,6 +100,7 @@ IDENTIFYING = (
     "session_id",
     "row_id",
     "given_id",
+    "answer_id",
 )
 PEOPLE = {"feedback": ("source",)}
 """Columns of a table in which one of NAMES may name a person."""

@@ -98,7 +98,8 @@ order by md5(interaction_id)
 -- name: votes
 -- Verdicts on answers, the last one of each voter on each text. kind: ranked (the log compares answers of one record), outcome (one
 -- verdict on several answers: a session's), rated (a verdict on one answer), dissatisfied (`reaction_ratings`, 1 to 10, of at most
--- $dissatisfaction). kin: prompts that may be meant as the same. share: 1 / answers that the verdict is about.
+-- $dissatisfaction). On a text that a person corrected every verdict but a rank is bad. kin: prompts that may be meant as the same.
+-- share: 1 / answers that the verdict is about.
 create or replace temp table votes as
 with matched as (
     select
@@ -137,7 +138,12 @@ verdicts as (
 ),
 cast_votes as (
     select
-        interaction_id, session_id, kind, rendered, said, value, if(kind = 'ranked', record, '') as contest,
+        interaction_id, session_id, kind, rendered, said, if(kind = 'ranked', record, '') as contest,
+        -- whoever liked an answer that a person corrected had not seen what was wrong
+        if(
+            kind <> 'ranked' and (rendered, said) in (select (rendered, said) from answered where corrected is not null),
+            least(value, -1), value
+        ) as value,
         if(is_line, record, prompt) as kin, if(kind = 'ranked', interaction_id, voter) as voter, coalesce(voted_ts, ts) as ts, place,
         propensity, if(kind = 'outcome', 1 / count(*) over (partition by kind, session_id), 1) as share
     from verdicts

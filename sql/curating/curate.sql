@@ -47,9 +47,18 @@ select interaction_id, text_scores.quality, text_scores.difficulty
 from cleaned_rows
 join text_scores using (normalised_sha256)
 
+-- name: corrected_answers
+-- Conversations as they were before a person corrected their answer, by the hash of exact copies.
+create or replace temp table corrected_answers as
+select distinct sha256(array_to_string(
+    list_transform(conversation_with_identities(messages, replaced), lambda message: message.identity), ' '
+)) as normalised_sha256
+from cleaned_interactions
+where replaced is not null
+
 -- name: candidates
 -- Rows that reach curation, ranked: of copies, the row with the lowest `place` is kept. Order: feedback, then length, recency,
--- id; so the order never depends on how rows arrived.
+-- id; so the order never depends on how rows arrived. was_corrected: a person corrected the answer in a copy of the row.
 create or replace temp table candidates as
 with with_feedback as (
     select
@@ -68,6 +77,7 @@ select
     ) as place,
     interaction_id, dt, session_id, ts, normalised_sha256, feedback_value, judged_quality, difficulty,
     $drop_thumbs_down and coalesce(feedback_value, 0) < 0 as thumbs_down,
+    not is_corrected and normalised_sha256 in (select normalised_sha256 from corrected_answers) as was_corrected,
     coalesce(judged_quality < $min_quality, false) as low_quality
 from with_feedback
 
@@ -77,7 +87,7 @@ create or replace temp table unique_rows as
 with clean_rows as (
     select place, interaction_id, normalised_sha256
     from candidates
-    where not thumbs_down and not low_quality and interaction_id not in (select interaction_id from contaminated)
+    where not thumbs_down and not was_corrected and not low_quality and interaction_id not in (select interaction_id from contaminated)
 )
 select
     place, interaction_id,
@@ -111,6 +121,7 @@ select
     compared.interaction_id, compared.dt, compared.session_id, compared.ts, compared.best,
     case
         when compared.thumbs_down then 'thumbs_down'
+        when compared.was_corrected then 'corrected_answer'
         when compared.low_quality then 'low_quality'
         when compared.item is not null then 'contaminated'
         when compared.place <> compared.representative then 'exact_duplicate'

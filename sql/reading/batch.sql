@@ -45,7 +45,7 @@ create or replace temp table staged (
 create or replace temp table staged_feedback (
     object integer, row bigint, part integer, extra boolean, copied boolean, workload varchar, dt date, interaction_id varchar,
     request_id varchar, trace_id varchar, session_id varchar, voter_hash varchar, name varchar, value double, label varchar,
-    source varchar, comment varchar, ts timestamptz, source_uri varchar, source_row bigint
+    source varchar, comment varchar, answer_id varchar, ts timestamptz, source_uri varchar, source_row bigint
 )
 
 -- name: no_interactions
@@ -68,7 +68,7 @@ create or replace temp table no_interactions (
 create or replace temp table no_feedback (
     object integer, row bigint, part integer, extra boolean, about_part integer,
     request_id varchar, trace_id varchar, session_id varchar, user_id varchar, interaction_id varchar, workload_name varchar,
-    name varchar, written_value varchar, label varchar, source varchar, comment varchar, written_ts varchar
+    name varchar, written_value varchar, label varchar, source varchar, comment varchar, answer_id varchar, written_ts varchar
 )
 
 -- name: unread_keys

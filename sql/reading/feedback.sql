@@ -3,7 +3,7 @@
 insert into staged_feedback by name
 select
     object, row, part, extra, copied, workload, cast(ts as date) as dt, interaction_id, request_id, trace_id, session_id, voter_hash, name,
-    value, label, source, comment, ts, uri as source_uri, row as source_row
+    value, label, source, comment, answer_id, ts, uri as source_uri, row as source_row
 from checked_feedback
 where error_code is null
 
@@ -67,6 +67,7 @@ select
     case
         when coalesce(request_id, trace_id, session_id, interaction_id) is null then 'missing_field'
         when value is null and nullif(coalesce(label, written_value), '') is null and comment <> '' then 'missing_field'
+        when label = 'corrected' and nullif(trim(comment), '') is null then 'missing_field'
         when bad_time is not null then 'wrong_type'
     end as error_code,
     case
@@ -74,6 +75,7 @@ select
             then 'the feedback names no response, trace or session'
         when value is null and nullif(coalesce(label, written_value), '') is null and comment <> ''
             then 'the feedback has neither value nor label'
+        when label = 'corrected' and nullif(trim(comment), '') is null then 'the edit has no corrected text'
         else bad_time
     end as message
 from spread

@@ -39,10 +39,10 @@ select workload, interaction_id, request_id, alias_id, trace_id, session_id
 from interactions
 
 -- name: names_answers
--- Whether any edit names its request by the answer alone.
+-- Whether any edit says what the model said.
 select count(*) > 0 as found
 from feedback
-where starts_with(request_id, 'answer:')
+where starts_with(request_id, 'answer:') or answer_id is not null
 
 -- name: conversations_by_text
 -- The view conversations, with an id of each answer by its text (resources/records/edits.py).
@@ -62,8 +62,12 @@ where json_type(completion, '$.content') = 'VARCHAR'
 -- id goes before the id that a gateway added.
 create or replace temp table ties as
 with named as (
-    select distinct workload, id_rank, named_id
+    select workload, id_rank, named_id
     from feedback_by_id
+    union
+    select workload, 2, answer_id
+    from feedback
+    where answer_id is not null
 ),
 
 found as (
@@ -96,15 +100,25 @@ left join preferred using (workload, id_rank, named_id)
 left join (select distinct workload, id_rank, named_id from found where not is_own) as others using (workload, id_rank, named_id)
 
 -- name: tied
--- Feedback with its tie, and whether that changed.
+-- Feedback with its tie, and whether that changed. What the model said ties an edit whose id is of no single interaction.
 create or replace temp view tied as
 select
-    feedback_by_id.* exclude (own_interaction_id, id_rank, named_id) replace (
-        ties.interaction_id as interaction_id, feedback_by_id.own_interaction_id as given_id, ties.tie as tie
+    feedback_by_id.* exclude (own_interaction_id, id_rank, named_id, tied_to) replace (
+        tied_to.interaction_id as interaction_id, feedback_by_id.own_interaction_id as given_id, tied_to.tie as tie
     ),
-    feedback_by_id.tie is distinct from ties.tie or feedback_by_id.interaction_id is distinct from ties.interaction_id as has_changed
-from feedback_by_id
-left join ties using (workload, id_rank, named_id)
+    struct_pack(interaction_id := feedback_by_id.interaction_id, tie := feedback_by_id.tie) is distinct from tied_to as has_changed
+from (
+    select
+        feedback_by_id.*,
+        if(
+            ties.tie in ('several', 'unknown') and texts.interaction_id is not null,
+            struct_pack(interaction_id := texts.interaction_id, tie := texts.tie),
+            struct_pack(interaction_id := ties.interaction_id, tie := ties.tie)
+        ) as tied_to
+    from feedback_by_id
+    left join ties using (workload, id_rank, named_id)
+    left join ties as texts on texts.workload = feedback_by_id.workload and texts.id_rank = 2 and texts.named_id = answer_id
+) as feedback_by_id
 
 -- name: changed_days
 -- Days with feedback whose tie changed.

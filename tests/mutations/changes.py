@@ -869,6 +869,15 @@ CHANGES = {
         "completion) as conversation",
         (PAIRS,),
     ),
+    "an answer that a person corrected is wanted because somebody liked it": Change(
+        "sql/composing/preferences.sql", "least(value, -1), value", "value, value", (PAIRS,)
+    ),
+    "a copy of a corrected answer is learnt": Change(
+        "sql/curating/curate.sql",
+        "where not thumbs_down and not was_corrected and",
+        "where not thumbs_down and",
+        ("resources/curating/test_curate.py",),
+    ),
     "what people sent as an edit counts as a placeholder": Change(
         "sql/composing/preference_rules.sql",
         "when is_repeated and chosen_said in",
@@ -890,6 +899,9 @@ CHANGES = {
     "a context beside a conversation is lost": Change(
         "resources/records/example_prompts.py", "if others and messages:", "if False:", (EXAMPLE_PROMPTS,)
     ),
+    "choices are lost": Change(
+        "resources/records/example_prompts.py", "if choices is not None:", "if False:", (EXAMPLE_PROMPTS,)
+    ),
     "a history is lost": Change(
         "resources/records/example_prompts.py", "messages = [*before, *turns]", "messages = [*turns]", (EXAMPLE_PROMPTS,)
     ),
@@ -903,6 +915,18 @@ CHANGES = {
         "resources/records/edits.py",
         'if "original" in sides and "perhaps" in sides',
         'if "perhaps" in sides and sides.setdefault("original", "") is not None',
+        ("resources/records/test_edits.py",),
+    ),
+    "an edit with an unknown id is not tied by what was said": Change(
+        "sql/reading/ties.sql",
+        "ties.tie in ('several', 'unknown') and texts",
+        "ties.tie = 'several' and texts",
+        ("resources/records/test_edits.py",),
+    ),
+    "an empty correction is an edit": Change(
+        "sql/reading/feedback.sql",
+        "when label = 'corrected' and nullif(trim(comment), '') is null then 'missing_field'",
+        "when false then 'missing_field'",
         ("resources/records/test_edits.py",),
     ),
     "an outcome counts whole for each answer": Change(

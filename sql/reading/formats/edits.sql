@@ -1,6 +1,6 @@
 -- name: feedback
 -- Feedback of edits: the correction, tied by the ids of the record and, where these are of no single request, by what the model said.
--- A rating beside it is a further part.
+-- A rating beside it is a further part; beside an empty correction it is the only one.
 with parsed as (
     select
         object,
@@ -23,8 +23,7 @@ told as (
         coalesce(edit.request_id, edit.trace_id, edit.session_id) is not null as has_id,
         coalesce(record.score, record.value, record.rating) as rating,
         unnest(list_concat(
-            case when has_id or edit.answer_id is null then ['ids'] else [] end,
-            case when edit.answer_id is not null then ['text'] else [] end,
+            case when edit.corrected is not null or not has_id or rating is null then ['correction'] else [] end,
             case when has_id and rating is not null then ['rating'] else [] end
         )) as what
     from parsed
@@ -35,9 +34,10 @@ select
     row,
     row_number() over (partition by object, row order by what) - 1 as part,
     part > 0 as extra,
-    case when what = 'text' then edit.answer_id else edit.request_id end as request_id,
-    case when what <> 'text' then edit.trace_id end as trace_id,
-    case when what <> 'text' then edit.session_id end as session_id,
+    coalesce(edit.request_id, if(has_id, null, edit.answer_id)) as request_id,
+    edit.trace_id as trace_id,
+    edit.session_id as session_id,
+    case when what = 'correction' and has_id then edit.answer_id end as answer_id,
     coalesce(record.workload_id, record.workload) as workload_name,
     case when what = 'rating' then coalesce(record.key, record.name, 'feedback') else 'correction' end as name,
     case when what = 'rating' then rating end as written_value,

@@ -17,8 +17,10 @@ with parsed as (
 answered as (
     select
         *,
-        case when record.prompt is not null then coalesce(record.completion, record.response) else record.answer end
-            as answer_json,
+        case
+            when record.prompt is not null then coalesce(record.completion, record.response)
+            else coalesce(record.answer, record.response)
+        end as answer_json,
         -- a prompt alone keeps its other keys for a grader
         case when answer_json is not null then example_prompt(raw) end as told
     from parsed

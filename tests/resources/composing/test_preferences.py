@@ -450,6 +450,19 @@ def edit(of, said):
     return thumb(0, interaction_id=of, name="correction", label="corrected", comment=said) | {"value": None}
 
 
+@pytest.mark.parametrize("liked", ["i1", "i2"])  # the answer itself, or a copy of it in another session
+def test_an_answer_that_a_person_corrected_is_not_wanted_whoever_liked_it(tables, tmp_path, liked):
+    rows = [interaction(n, "ask", "the model's answer", session_id=f"s{n}") for n in (1, 2)]
+    store(tables, "interactions", rows)
+    store(tables, "feedback", [edit("i1", "what a person wrote"), thumb(1, interaction_id=liked)])
+    clean(tables, "tutor", days_of(rows), CurationSettings())
+    made = Made(tmp_path, tables=tables)
+    assert made.texts == [("edited", "what a person wrote", "the model's answer")] and not made.dropped
+    assert [(json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers] == [
+        ("the model's answer", False)
+    ]
+
+
 def test_a_correction_is_chosen_over_the_answer_and_takes_no_verdict_of_it(tables, tmp_path):
     rows = [
         interaction(1, "first", "the model's first answer", session_id="a"),

@@ -83,6 +83,20 @@ def test_exact_copies_keep_the_best(tables, tmp_path):
     assert (report.read, report.kept, report.dropped) == (4, 2, {"exact_duplicate": 2})
 
 
+@pytest.mark.parametrize("exact_duplicates", [True, False])
+def test_a_copy_of_an_answer_that_a_person_corrected_is_dropped(tables, tmp_path, exact_duplicates):
+    rows = [
+        interaction(1, "What is a mill?", prose(1)),
+        interaction(2, "What is  a mill?", prose(1).upper(), day=1),
+        interaction(3, "What is a wheel?", prose(1)),
+    ]
+    edit = thumb(0, interaction_id="i1", name="correction", label="corrected", comment=prose(2)) | {"value": None}
+    settings = CurationSettings(exact_duplicates=exact_duplicates)
+    report, decisions, kept = curated(tables, rows, tmp_path / "v1", settings, [edit])
+    assert {name: json.loads(row["completion"])["content"] for name, row in kept.items()} == {"i1": prose(2), "i3": prose(1)}
+    assert report.dropped == {"corrected_answer": 1} and decisions["i2"]["rule"] == "corrected_answer"
+
+
 def test_near_copies_are_verified_and_grouped(tables, tmp_path):
     words = prose(3).split()
     close, closer = words.copy(), words.copy()

@@ -52,6 +52,8 @@ def test_an_edit_is_known_by_its_names(record):
         {"id": "4", "model": "m", "final": ROME},
         {"corrected": ROME},
         {"response_id": "r1", "value": 1, "comment": ROME},
+        {"response_id": "r1", "value": 1, "comment": ROME, "correction": None},
+        {"request_id": "r1", "original": BERN, "edited": False},
     ],
 )
 def test_what_is_no_edit(record):
@@ -77,7 +79,7 @@ def call(number, said, **more):
 
 def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
     logs = [call(1, BERN), call(2, "It  is 4."), call(3, "Yes."), call(4, "Yes."), call(5, "five", trace_id="t5"),
-            call(6, "six", trace_id="t5")]  # fmt: skip
+            call(6, "six", trace_id="t5"), call(7, "seven", trace_id="t7"), call(8, "eight"), call(9, "nine")]  # fmt: skip
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/a.jsonl").write_text("\n".join(map(json.dumps, logs)))
     edits = [
@@ -87,6 +89,9 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
         {"trace_id": "t5", "original": "six", "corrected": "It is six."},
         {"id": "e9", "before": "five", "after": "five "},
         {"request_id": "nobody", "original": "a", "corrected": "b"},
+        {"request_id": "own-id", "original": "eight", "corrected": "It is eight."},
+        {"trace_id": "t7", "original": "seven", "corrected": "It is seven."},
+        {"response_id": "chatcmpl-9x7f", "original": "eight", "corrected": "It is nine."},
         {
             "run_id": "chatcmpl-3x7f",
             "key": "correctness",
@@ -106,12 +111,32 @@ def test_edits_are_tied_by_id_or_by_what_was_said(tmp_path):
         ("It  is 4.", "It is 5.", "corrected", "answer"),
         ("six", "It is six.", "corrected", "answer"),
         ("five", "five ", "unchanged", "answer"),
+        ("eight", "It is eight.", "corrected", "answer"),
+        ("seven", "It is seven.", "corrected", "trace"),
+        ("nine", "It is nine.", "corrected", "request"),  # an id that ties goes before what was said
         ("Yes.", "wrong", None, "request"),
         ("Yes.", "Not at all.", "corrected", "request"),
     }
     assert {row["tie"] for row in feedback if row["comment"] in ("No.", "b")} == {"several", "unknown"}
     assert [row["value"] for row in feedback if row["name"] == "correctness"] == [0]
+    assert len(feedback) == len(edits) + 1  # one row each, and a rating
     assert {row["name"] for row in feedback} == {"correction", "correctness"} and answer_id(" a \n b") == answer_id("a b")
+
+
+@pytest.mark.parametrize("nothing", ["", " ", None])
+def test_an_empty_correction_is_no_edit(tmp_path, nothing):
+    edits = [
+        {"request_id": "r1", "original": BERN, "corrected": ROME},
+        {"request_id": "r2", "original": BERN, "corrected": nothing},
+        {"request_id": "r3", "name": "correctness", "score": 1, "correction": nothing},
+    ]
+    _, [bad], feedback, report = read(tmp_path, edits)
+    assert (bad["source_row"], bad["error_code"], bad["message"]) == (2, "missing_field", "the edit has no corrected text")
+    assert {(row["request_id"], row["name"], row["value"]) for row in feedback} == {
+        ("r1", "correction", None),
+        ("r3", "correctness", 1),
+    }
+    assert (report.total.feedback, report.total.quarantined) == (2, 1)
 
 
 def test_edits_of_a_table_are_read(tmp_path):

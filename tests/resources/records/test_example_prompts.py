@@ -6,6 +6,7 @@ import pytest
 from test_formats import read
 
 from resources.records.example_prompts import prompt_of
+from resources.records.formats import detect
 
 PAIR = {"chosen": "yes it is", "rejected": "no it is not"}
 SFT = {"instruction": "Be brief.", "output": "yes"}
@@ -49,6 +50,17 @@ def chat(*turns):
         ({"system_prompt": S[1], **SFT, "input": U[1]}, [S, ("user", f"Be brief.\n\n{U[1]}")]),
         ({"prompt": U[1], "system_prompt": S[1], "history": [["Hi", "Hello"]], **DONE},
          [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+        ({"id": "niv.1", "system_prompt": S[1], "question": U[1], "response": "yes"}, [S, U]),  # OpenOrca
+        ({"system": S[1], "query": U[1], "response": "yes", "history": [["Hi", "Hello"]]},  # ms-swift
+         [S, ("user", "Hi"), ("assistant", "Hello"), U]),
+        ({"question": U[1], "choices": ["red", "deep blue"], "answer": "yes"}, [("user", f"{U[1]}\nA. red\nB. deep blue")]),
+        ({"prompt": U[1], "options": {"label": ["1", "2"], "text": ["red", "blue"]}, **DONE}, [("user", f"{U[1]}\n1. red\n2. blue")]),
+        ({"question": U[1], "options": {"A": "red", "B": "blue"}, **PAIR}, [("user", f"{U[1]}\nA. red\nB. blue")]),
+        ({"instruction": "Name one.", "input": U[1], "choices": ["A) red", "B) blue"], "output": "yes"},
+         [("user", f"Name one.\n\n{U[1]}\nA) red\nB) blue")]),
+        ({"question": "Red or blue?\nA. Red\nB. blue", "choices": ["Red", "blue"], "answer": "yes"},
+         [("user", "Red or blue?\nA. Red\nB. blue")]),
+        ({"prompt": U[1], "options": {"temperature": 0.2, "stop": "The End"}, **DONE}, [U]),
         ({"question": U[1], "context": "It rains.", "answer": "yes"}, [("user", f"It rains.\n\n{U[1]}")]),
         ({"system": S[1], "messages": chat(U, A)}, [S, U]),  # Bedrock's Claude
         ({"prompt": U[1], "messages": chat(U, A)}, [U]),
@@ -72,6 +84,7 @@ def test_the_prompt_has_every_part(tmp_path, line, asked):
         ({"prompt": U[1], "input": "It rains.", "context": "The sky is blue.", **DONE}, "context"),
         ({"prompt": "Something else.", "messages": chat(U, A)}, "prompt"),
         ({"messages": chat(U, A), "context": "The sky is blue."}, "context"),
+        ({"prompt": [ASKED], "choices": ["red", "green"], **DONE}, "choices"),
         ({"prompt": "What is on the picture?", "images": ["a.png"], **PAIR}, "images"),
         ({"messages": chat(U, A), "image": {"bytes": "aGk=", "path": "a.png"}}, "image"),
         ({"conversations": [{"from": "human", "value": U[1]}, {"from": "gpt", "value": "x"}], "images": ["a.png"]}, "images"),
@@ -108,6 +121,19 @@ def test_answers_that_the_scores_do_not_tell_apart_are_no_pair(tmp_path, scores,
     assert not bad
     assert {json.loads(row["completion"])["content"]: values.get(row["interaction_id"]) for row in rows} == learnt
     assert report.total.skipped == sum(rules.values())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"response": {"id": "r1", "choices": []}},
+        {"response": "yes", "request": {"messages": []}},
+        {"response": "", "messages": []},
+    ],
+)
+def test_a_logged_call_beside_a_question_is_no_example(more):
+    form = detect([{"question": "Why is it so?", **more}])
+    assert form is None or form.name != "prompt_completion"
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "{", '"x"', '{"messages": 4}', '{"history": 3, "prompt": "q"}', "[" * 5000])
