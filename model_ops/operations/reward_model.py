@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Int
+from torch.distributed.tensor import distribute_tensor
 from transformers import PreTrainedModel
 
 from model_ops.documents import Document, PackedPlan, context_of, to_batches
@@ -26,7 +27,7 @@ from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import Precision, concrete, products_dtype, products_in
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.reward_model_settings import RewardModelSettings
-from model_ops.parallel import World, local_part
+from model_ops.parallel import World, local_part, whole_tensor
 from model_ops.preferences import (
     PairStreams,
     Preferences,
@@ -37,6 +38,7 @@ from model_ops.preferences import (
     validation_of_pairs,
 )
 from model_ops.rewards import RewardRecord, answer_scores, scorers_tokenizer, segment_ends, with_score_head
+from model_ops.tensors import rounded
 from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train, without_dropout
 
 
@@ -173,9 +175,10 @@ def _round_as_saved(model: PreTrainedModel, held: torch.dtype) -> None:
     for name, parameter in model.named_parameters():
         mine = local_part(parameter)
         if mine is parameter:
-            parameter.data = parameter.data.bfloat16().to(held)
+            parameter.data = rounded(parameter.data, torch.bfloat16, name).to(held)
         elif ".lora_" not in name:
-            mine.copy_(mine.bfloat16())
+            saved = rounded(whole_tensor(parameter.detach()), torch.bfloat16, name).to(parameter.dtype)
+            mine.copy_(local_part(distribute_tensor(saved, parameter.device_mesh, parameter.placements)))
 
 
 def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: World) -> Float[np.ndarray, "pairs 2"]:
