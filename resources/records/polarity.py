@@ -18,7 +18,7 @@ SAID: dict[str, tuple[str, int]] = {
         ("side", 1, "correct accurate helpful useful factual faithful grounded relevant safe non_toxic nontoxic pass passed"),
         ("side", 1, "accept accepted approved desirable desired chosen preferred satisfied resolved"),
         ("side", 1, "excellent great perfect amazing awesome"),
-        ("side", -1, "poor terrible awful horrible"),
+        ("side", -1, "poor terrible awful horrible severe"),
         ("side", -1, "down thumbs_down thumb_down thumbsdown downvote downvoted dislike disliked bad negative 👎 :thumbsdown:"),
         ("side", -1, "incorrect wrong inaccurate unhelpful not_helpful useless hallucinated unfaithful ungrounded irrelevant"),
         (
@@ -31,7 +31,7 @@ SAID: dict[str, tuple[str, int]] = {
         (
             "nothing",
             0,
-            "none null nil nan removed cleared retracted deleted unset neutral undone withdrawn revoked reset no_vote",
+            "none null nil nan removed cleared retracted deleted unset neutral undo undone withdrawn revoked reset no_vote",
         ),
     )
     for word in words.split()
@@ -47,7 +47,20 @@ _NEGATED = {
 }
 SAID |= {word: said for word, said in _NEGATED.items() if word not in SAID}
 _GRADES = frozenset(
-    ["positive", "negative", "excellent", "great", "perfect", "amazing", "awesome", "poor", "terrible", "awful", "horrible"]
+    [
+        "positive",
+        "negative",
+        "excellent",
+        "great",
+        "perfect",
+        "amazing",
+        "awesome",
+        "poor",
+        "terrible",
+        "awful",
+        "horrible",
+        "severe",
+    ]
 )
 """Beside a prompt, these are rather what the answer names: a sentiment, the grade of an essay."""
 
@@ -94,7 +107,7 @@ _PHRASES = {
     r"lower(_is)?_better|minimi[sz]e": -1,
     r"higher(_is)?_better|maximi[sz]e": 1,
     r"(^|_)(up_(or_)?(thumbs?_)?down|like_(or_)?dislike|good_(or_)?bad|positive_(or_)?negative|correct_(or_)?incorrect)": 1,
-    r"false_(posi|nega)tive|g[ai]ves?_up|protected_material": -1,
+    r"false_(posi|nega)tive|g[ai]ves?_up|not_answer|protected_material": -1,
     r"(^|_)(off_?(topic|brand|policy)|out_of_(scope|date|context)|too_[a-z])": -1,
     r"(^|_)(correct|appropriate|proper|safe)_(refus|reject|escalat)": 1,
     r"(^|_)(jailbreak|injection|attack|harmful|malicious|unsafe)(_[a-z]+)?_(refus|reject|deni)": 1,

@@ -43,7 +43,7 @@ def given(tables, *votes, rules=None):
         ([("disliked", -1, "down"), ("disliked", 1, "Thumbs up")], [-1, 1]),
         ([("toxicity_check", 1, "true"), ("latency", 3.5), ("toxicity_check", 1, "pass")], [None, None, 1]),
         ([("label of a", 0), ("label of a", 1), ("label of toxic", 0), ("label of toxic", 4)], [-1, 1, None, None]),
-        ([("quality", None, "excellent"), ("quality", None, "Poor"), ("quality", None, "so so")], [1, -1, None]),
+        ([("quality", None, "excellent"), ("quality", None, "Poor"), ("toxicity", None, "severe")], [1, -1, -1]),
         ([("stars", 5, "good"), ("stars", 2, "bad")], [5, -1]),
         ([("hallucination", 0.83, "yes"), ("hallucination", 0.1, "false"), ("hallucination", 0.2)], [-1, 1, None]),
         ([("thumbs", 1, "up"), ("thumbs", 0, "neutral"), ("thumbs", 0)], [1, None, -1]),
@@ -81,7 +81,7 @@ def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
     ("votes", "value"),
     [
         ([(1, None, 0), (None, "none", 1)], None),
-        ([(-1, "down", 0), (None, "removed", 1)], None),
+        ([(-1, "down", 0), (None, "Undo", 1)], None),
         ([(-1, "down", 0), (None, "removed", 1), (1, "up", 2)], 1),
         ([(None, "removed", 0), (-1, "down", 1)], -1),
         ([(-1, "down", 0), (None, "rude tone", 1)], -1),
