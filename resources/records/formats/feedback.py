@@ -7,6 +7,7 @@ numbers stay as they are. A record that holds a chat of its own is no feedback, 
 
 from __future__ import annotations
 
+from resources.records.edits import is_edit
 from resources.records.field_mapping import wrapped_pair
 from resources.records.formats.format import Format
 
@@ -22,7 +23,7 @@ def _is_about_something(record: dict) -> bool:
 
 
 def recognises(record: dict) -> bool:
-    if not _is_about_something(record) or {"messages", "request"} & record.keys():
+    if not _is_about_something(record) or {"messages", "request"} & record.keys() or is_edit(record):
         return False
     names_answer = any(key in record for key in TARGETS if key not in SESSIONS)  # its texts are copies of a logged call
     places = (record, *(value for value in record.values() if isinstance(value, dict)))

@@ -124,3 +124,16 @@ def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, 
         (run, key, -1 if value else score, "request") for run, key, score, value in votes
     ]
     assert heard(tmp_path) == {"run-0": -1, "run-1": -1, "run-2": -1, "run-3": 1}
+
+
+def test_a_correction_in_an_export_of_feedback_is_an_edit(tmp_path):
+    run = RUN | {"inputs": {"input": "Why?"}, "outputs": {"output": A}}
+    score = {"run_id": "a1b2", "key": "user_score", "score": 0, "correction": None}
+    correction = score | {"key": "correctness", "correction": {"output": "Because of rain."}}
+    _, bad, found, _ = read(tmp_path, [run, score, score | {"key": "n"}, correction])
+    assert not bad and {(row["name"], row["comment"]) for row in found} == {
+        ("user_score", None),
+        ("n", None),
+        ("correctness", None),
+        ("correction", "Because of rain."),
+    }
