@@ -127,10 +127,9 @@ def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, 
 
 
 def test_a_correction_in_an_export_of_feedback_is_an_edit(tmp_path):
-    run = RUN | {"inputs": {"input": "Why?"}, "outputs": {"output": A}}
     score = {"run_id": "a1b2", "key": "user_score", "score": 0, "correction": None}
     correction = score | {"key": "correctness", "correction": {"output": "Because of rain."}}
-    _, bad, found, _ = read(tmp_path, [run, score, score | {"key": "n"}, correction])
+    _, bad, found, _ = read(tmp_path, [score, *[score | {"key": "n"}] * 40, correction], name="feedback.jsonl")
     assert not bad and {(row["name"], row["comment"]) for row in found} == {
         ("user_score", None),
         ("n", None),
