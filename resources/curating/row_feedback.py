@@ -21,7 +21,7 @@ import yaml
 from resources.curating.curation import FeedbackRules
 from resources.lake import Tables, attach_slice, rows, run, workbench
 from resources.reading import attach_feedback_ids
-from resources.records import SAID, good_end, visible
+from resources.records import SAID, good_end, is_known, visible
 
 MOST_OF_SCALE = 100
 """The largest value of a scale; above it are counts."""
@@ -87,9 +87,14 @@ def _scale(found: Mapping[str, Any], rules: FeedbackRules) -> FeedbackScale:
 
 
 def _end(found: Mapping[str, Any]) -> int:
-    """`good_end`; the numbers of data sets' labels are a thumb or a class."""
-    is_class = found["name"] == "label" and found["low"] is not None and not found["is_flag"]
-    return 0 if is_class else good_end(found["name"] or "")
+    """`good_end`; the numbers of a data set's labels are a thumb or a class."""
+    if _is_label(found):
+        return int(found["is_flag"])
+    return good_end(found["name"] or "")
+
+
+def _is_label(found: Mapping[str, Any]) -> bool:
+    return (found["name"] or "").startswith("label of ")
 
 
 def guessed_bound(found: Mapping[str, Any]) -> tuple[Literal["least", "most"], float] | None:
@@ -107,13 +112,17 @@ def guessed_bound(found: Mapping[str, Any]) -> tuple[Literal["least", "most"], f
 
 def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Iterator[str]:
     """A sentence for each way in which names and scales decide what feedback counts for, and the rule that says otherwise."""
-    ways: dict[str, list[str]] = {"least": [], "most": [], "zero": [], "turned": [], "unknown": []}
+    ways: dict[str, list[str]] = {"least": [], "most": [], "zero": [], "turned": [], "unknown": [], "praise": [], "words": []}
     good: dict[str, dict[str, float]] = {"least": dict(rules.least), "most": dict(rules.most)}
     for each in _names_of(tables, workload):
         name = visible(each["name"] or "")
         span = "" if each["low"] is None else f" ({each['low']:g} to {each['high']:g})"
         if each["name"] in rules.least or each["name"] in rules.most:
             continue
+        if each["words"]:
+            ways["words"].append(name)
+        if each["by_name"] and not _is_label(each) and not is_known(each["name"] or ""):
+            ways["praise"].append(name)
         if bound := guessed_bound(each):
             ways[bound[0]].append(name + span)
             good[bound[0]][name] = bound[1]
@@ -135,6 +144,9 @@ def feedback_notes(tables: Tables, workload: str, rules: FeedbackRules) -> Itera
         "turned": "by the name true and 1 are bad; `curation: {feedback: {least: {NAME: 1}}}` says that they are good",
         "unknown": "the name does not say which end is good, so it counts for nothing; `least` or `most` in `curation: "
         "{feedback: ...}` says it",
+        "praise": "no word of the name tells which end is good, so true, 1 and more are taken as good; `most` in `curation: "
+        "{feedback: {most: {NAME: 0}}}` says that they are bad",
+        "words": "has words that are not understood and count for nothing",
     }
     for way, names in ways.items():
         if names:

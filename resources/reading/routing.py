@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.records import (
     FORMATS,
@@ -129,7 +130,7 @@ class ObjectRouter:
                 return
             self._first = self._first or self._named or CHUNKS
             self._mixed = self._named is None and (self._first.streamed or not all(map(self._first.recognises, sample)))
-        if self._mixed:
+        if self._mixed or (self._named is None and self._first.name == "feedback" and _has_corrections(part)):
             for own, records in by_format(part, self._first):
                 if own is None:
                     for row, text in zip(records.rows.to_pylist(), records.raw.to_pylist(), strict=True):
@@ -149,6 +150,11 @@ class ObjectRouter:
             return
         self._first = self._first or next((form for form, _ in found if form), CHUNKS)
         yield from found
+
+
+def _has_corrections(part: Records) -> bool:
+    """Whether a record far into an export of LangSmith's feedback may be an edit."""
+    return bool(pc.any(pc.match_substring_regex(part.raw, r'"correction"\s*:\s*[^n\s]')).as_py())
 
 
 def _first_of(part: Records, named: Format | None) -> tuple[Format | None, list[dict]]:

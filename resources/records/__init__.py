@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resources.records.objects.log_reader import LONGEST_BYTES, RAW_BYTES, RecordProblem, Records, record_of
     from resources.records.objects.object_reader import read_object
     from resources.records.plain_text import escaped_json, finalize, visible
-    from resources.records.polarity import SAID, good_end, thumb_of
+    from resources.records.polarity import SAID, good_end, is_known, thumb_of
     from resources.records.providers.otlp import shown_attributes
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -239,7 +239,7 @@ class Extraction:
             if form == "langsmith":
                 record = {**run_of(record), "session_id": None}  # it is a project
             if form in _LABELLED:
-                record |= {key: None for key in ("label", "kto_tag") if label_of(str(record.get(key))) is not None}
+                record |= {key: None for key in LABELS if label_of(str(record.get(key))) is not None}
             return json_text(reader.of(record, *lines))
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):  # its SQL says it
             return "{}"
@@ -358,7 +358,9 @@ JOINED_LINES = "joined_lines"
 _APART = frozenset(("otlp", "capture_note", "log_lines", "vllm", "vllm_lines", "tokens", "text", "oasst", "trajectories"))
 """Formats without a logger's keys beside their own: data sets, lines of text, spans with attributes (providers/otlp.py)."""
 _LABELLED = frozenset(("prompt_completion", "messages", "alpaca", "sharegpt"))
-"""Formats of data sets, whose `label` or `kto_tag` says whether the last answer is wanted (KTO)."""
+"""Formats of data sets, which may say whether the last answer is wanted (KTO)."""
+LABELS = ("kto_tag", "label", "Label", "kto_label", "is_desirable", "desirable")
+"""The keys that say it; so does the SQL of extracted_feedback."""
 _OWN = {
     "stored_completions": frozenset(
         (

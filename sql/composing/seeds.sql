@@ -90,7 +90,9 @@ rejected as (
     from staged_feedback
     where extra and (
         (name = 'preference' and value < 0)
-        or (name = 'label' and value = 0 and not exists (select 1 from staged_feedback where name = 'label' and value > 1))
+        or (starts_with(name, 'label of ') and value = 0 and not exists (
+            select 1 from staged_feedback where starts_with(name, 'label of ') and value > 1
+        ))
     )
 ),
 

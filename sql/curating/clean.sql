@@ -443,11 +443,12 @@ from spread
 
 -- name: feedback_by_name
 -- Feedback by name: records, mean, least and largest number (`up` and `true` are none), whether all numbers are 0 or 1, how many
--- records are below zero, how many are tied to an interaction.
+-- records are below zero, how many are read by the name's meaning (by_name), how many hold words that nothing reads, how many are
+-- tied to an interaction.
 with known as (
     select
         feedback.*,
-        not isnan(value) and (abs(value) <> 1 or coalesce(kind, 'nothing') = 'nothing') as is_number
+        kind, not isnan(value) and (abs(value) <> 1 or coalesce(kind, 'nothing') = 'nothing') as is_number
     from feedback
     left join feedback_words on word = regexp_replace(lower(trim(label)), '[\s_-]+', '_', 'g')
     where tie is distinct from 'elsewhere'
@@ -455,6 +456,8 @@ with known as (
 select
     name, count(*) as records, avg(value) as mean, min(value) filter (is_number) as low, max(value) filter (is_number) as high,
     coalesce(bool_and(value in (0, 1)) filter (is_number), false) as is_flag, count(*) filter (value < 0) as below_zero,
+    count(*) filter (is_number or kind = 'truth') as by_name,
+    count(*) filter (value is null and kind is null and label is not null and name <> 'correction') as words,
     count(*) filter (interaction_id is not null) as tied, count(*) filter (tie = 'several') as several
 from known
 group by name
@@ -497,6 +500,10 @@ from graded
 where grade is not null or is_taken_back
 qualify grade is not null
     and row_number() over (partition by name, id_rank, named_id, voter_hash order by ts desc, source_uri desc, source_row desc, grade) = 1
+    -- an empty cell of a column of thumbs has no name
+    and (name <> 'thumbs' or coalesce((ts, source_uri, source_row) > max(
+        case when is_taken_back and name = 'feedback' then (ts, source_uri, source_row) end
+    ) over (partition by id_rank, named_id, voter_hash), true))
 
 -- name: row_feedback
 -- People's feedback on each interaction as one number. A record counts for the rows that its most specific id names, and a row

@@ -339,16 +339,21 @@ from tested
 -- Feedback as a format's select reads it; columns that it does not name are null. extra: the feedback came inside an
 -- interaction's record and is not a record of its own.
 -- Where the format's select has none, feedback beside what the format reads is about the answer, or all answers of a conversation.
--- labelled: a data set's `label` or `kto_tag` is feedback on the last answer. A number may be a thumb or a class: the numbers of all
--- records tell (graded_feedback), so it has another name.
+-- labelled: a data set's `label`, `kto_tag` or the like is feedback on the last answer, but for a word that a short answer repeats: a
+-- class. A number may be a thumb or a class: the numbers of all records of the source tell (graded_feedback), so it has another name.
 -- placeholders: rows, turns, labelled
 create or replace temp view extracted_feedback as
 with labels as (
     select
-        object, row, label_of(coalesce(raw ->> '$.kto_tag', raw ->> '$.label')) as written_value,
+        object, row,
+        coalesce(
+            raw ->> '$.kto_tag', raw ->> '$.label', raw ->> '$.Label', raw ->> '$.kto_label', raw ->> '$.is_desirable',
+            raw ->> '$.desirable'
+        ) as label,
+        label_of(label) as written_value,
         openai_messages(coalesce(raw -> '$.messages', raw -> '$.conversations', raw -> '$.conversation'), 'user')[-1] as last_message
     from records
-    where {labelled} and regexp_matches(raw, '"(label|kto_tag)"\s*:')
+    where {labelled} and regexp_matches(raw, '"(kto_tag|[lL]abel|kto_label|(is_)?desirable)"\s*:')
 ),
 
 own as (
@@ -358,11 +363,17 @@ own as (
     union all by name
     select
         object, row, staged.part, true as extra, staged.part as about_part,
-        if(try_cast(written_value as double) is null, 'preference', 'label') as name, written_value, 'label' as source
+        if(try_cast(written_value as double) is null, 'preference', concat('label of ', staged.source)) as name, written_value,
+        'label' as source
     from labels
     inner join staged using (object, row)
+    cross join lateral (select coalesce(try(staged.completion ->> '$.content'), staged.completion) as answer)
     where written_value is not null and staged.completion is not null and staged.error_code is null
         and coalesce(last_message ->> '$.role', 'assistant') = 'assistant'
+        and not coalesce(len(answer) <= 40 and contains(
+            concat(' ', regexp_replace(lower(answer), '[\s[:punct:]]+', ' ', 'g'), ' '),
+            concat(' ', regexp_replace(lower(trim(label)), '[\s[:punct:]]+', ' ', 'g'), ' ')
+        ), false)
         and coalesce(last_message ->> '$.weight', '1') not in ('0', '0.0')
     qualify staged.part = max(staged.part) over (partition by object, row)
 )

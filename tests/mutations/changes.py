@@ -1255,9 +1255,39 @@ CHANGES = {
     ),
     "more of everything is better": Change(
         "resources/records/polarity.py",
-        "    if fault and not good:\n        return 0 if unsure else -1",
-        "    if fault and not good:\n        return 1",
+        "            side, kind = -1, bad",
+        "            side, kind = 1, bad",
         ("resources/records/test_polarity.py",),
+    ),
+    "what undoes a bad thing is bad": Change(
+        "resources/records/polarity.py",
+        "if side == -1 and _is_undone(words):",
+        "if False:",
+        ("resources/records/test_polarity.py",),
+    ),
+    "a name that nobody knows is not said": Change(
+        "resources/curating/row_feedback.py",
+        'not is_known(each["name"] or "")',
+        "False",
+        ("resources/curating/test_graded_feedback.py",),
+    ),
+    "the class that an answer names is a verdict on it": Change(
+        "sql/reading/extraction.sql",
+        "and not coalesce(len(answer) <= 40 and contains(",
+        "and not coalesce(false and contains(",
+        ("resources/records/test_example_formats.py",),
+    ),
+    "an empty cell leaves the thumb": Change(
+        "sql/curating/clean.sql",
+        "and (name <> 'thumbs' or coalesce(",
+        "and (true or coalesce(",
+        ("resources/curating/test_graded_feedback.py",),
+    ),
+    "LangSmith's run without a trace is no request": Change(
+        "sql/reading/formats/feedback.sql",
+        "record.run_id is distinct from record.trace_id",
+        "record.run_id <> record.trace_id",
+        ("resources/records/test_langsmith_forms.py",),
     ),
     "the zero of 0 and 1 is neutral": Change(
         "resources/curating/row_feedback.py",

@@ -40,10 +40,11 @@ select
     false as extra,
     -- LangSmith's trace has the id of its first run
     coalesce(
-        record.response_id, record.request_id, record.completion_id, case when record.run_id <> record.trace_id then record.run_id end
+        record.response_id, record.request_id, record.completion_id, case when record.run_id is distinct from record.trace_id then record.run_id end
     ) as request_id,
     record.trace_id as trace_id,
-    coalesce(record.session_id, record.conversation_id) as session_id,
+    -- LangSmith's session is a project
+    case when record.run_id is null or record.key is null then coalesce(record.session_id, record.conversation_id) end as session_id,
     record.user_id as user_id,
     record.interaction_id as interaction_id,
     coalesce(record.workload_id, record.workload) as workload_name,

@@ -21,7 +21,7 @@ def given(tables, *votes, rules=None):
     """The value of each row, for (name, value, label) or (name, value) about rows 1, 2, ..."""
     store(tables, "interactions", [interaction(n, f"question {n}", "a") for n in range(1, len(votes) + 1)])
     rows = [
-        thumb(vote[1], interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None)
+        thumb(0, interaction_id=f"i{n}", name=vote[0], label=vote[2] if vote[2:] else None) | {"value": vote[1]}
         for n, vote in enumerate(votes, 1)
     ]
     store(tables, "feedback", rows)
@@ -43,8 +43,8 @@ def given(tables, *votes, rules=None):
         ([("hallucination", 1, "hallucinated"), ("hallucination", 1, "factual")], [-1, 1]),
         ([("disliked", -1, "down"), ("disliked", 1, "Thumbs up")], [-1, 1]),
         ([("toxicity_check", 1, "true"), ("latency", 3.5), ("toxicity_check", 1, "pass")], [None, None, 1]),
-        ([("label", 0), ("label", 1)], [-1, 1]),
-        ([("label", 0), ("label", 1), ("label", 3)], [None, None, None]),
+        ([("label of a", 0), ("label of a", 1), ("label of toxic", 0), ("label of toxic", 4)], [-1, 1, None, None]),
+        ([("quality", None, "excellent"), ("quality", None, "Poor"), ("toxicity", None, "severe")], [1, -1, -1]),
         ([("stars", 5, "good"), ("stars", 2, "bad")], [5, -1]),
         ([("hallucination", 0.83, "yes"), ("hallucination", 0.1, "false"), ("hallucination", 0.2)], [-1, 1, None]),
         ([("thumbs", 1, "up"), ("thumbs", 0, "neutral"), ("thumbs", 0)], [1, None, -1]),
@@ -98,7 +98,7 @@ def test_what_a_name_decides_is_said_with_the_rule_that_says_otherwise(tables):
     ("votes", "value"),
     [
         ([(1, None, 0), (None, "none", 1)], None),
-        ([(-1, "down", 0), (None, "removed", 1)], None),
+        ([(-1, "down", 0), (None, "Undo", 1)], None),
         ([(-1, "down", 0), (None, "removed", 1), (1, "up", 2)], 1),
         ([(None, "removed", 0), (-1, "down", 1)], -1),
         ([(-1, "down", 0), (None, "rude tone", 1)], -1),
@@ -113,6 +113,38 @@ def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
         thumb(0, interaction_id="i1", label=label, source_uri="f.jsonl", source_row=row)
         | {"value": number, "ts": START + timedelta(minutes=minutes)}
         for row, (number, label, minutes) in enumerate(votes)
+    ]
+    store(tables, "feedback", rows)
+    assert heard(tables, "tutor").get("i1") == value
+
+
+def test_what_the_run_does_not_understand_is_said_once_for_each_name(tables):
+    votes = [
+        ("politeness", 1, "true"),
+        ("politeness", -1, "false"),
+        ("verdict", None, "so so"),
+        ("tone", 1, "up"),
+        ("user_score", 1),
+    ]
+    given(tables, *votes)
+    assert list(feedback_notes(tables, "tutor", FeedbackRules())) == [
+        "feedback politeness: no word of the name tells which end is good, so true, 1 and more are taken as good; `most` in "
+        "`curation: {feedback: {most: {NAME: 0}}}` says that they are bad",
+        "feedback verdict: has words that are not understood and count for nothing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "voter", "minutes", "value"),
+    [("feedback", "ana", 1, None), ("feedback", "ben", 1, -1), ("other", "ana", 1, -1), ("feedback", "ana", -1, -1)],
+)
+def test_an_empty_cell_takes_the_thumb_of_its_person_back(tables, name, voter, minutes, value):
+    store(tables, "interactions", [interaction(1, "q", "a")])
+    votes = [("thumbs", -1, "down", "ana", 0), (name, None, "none", voter, minutes)]
+    rows = [
+        thumb(0, interaction_id="i1", name=name, label=label, source_row=row)
+        | {"value": number, "voter_hash": who, "ts": START + timedelta(minutes=after)}
+        for row, (name, number, label, who, after) in enumerate(votes)
     ]
     store(tables, "feedback", rows)
     assert heard(tables, "tutor").get("i1") == value

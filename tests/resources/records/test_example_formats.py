@@ -301,6 +301,26 @@ def test_labels_of_unpaired_preferences_are_feedback_on_their_answer(tmp_path):
     assert report.total.attached_feedback == 3 and report.total.read == 8
 
 
+@pytest.mark.parametrize("key", ["label", "Label", "kto_label", "kto_tag", "is_desirable", "desirable"])
+def test_a_label_of_any_key_is_feedback_but_not_the_class_that_a_short_answer_names(tmp_path, key):
+    classes = [("toxic", "toxic"), ("No", "no"), ("It is false.", False), ("Irrelevant", "irrelevant"), ("1", 1)]
+    verdicts = [
+        ("It is toxic of them to say so, and no reader should see it.", "toxic"),
+        ("yes", False),
+        ("Nothing", "no"),
+        ("11", 1),
+    ]
+    lines = [{"prompt": f"q{n}", "completion": said, key: label} for n, (said, label) in enumerate(classes + verdicts)]
+    rows, bad, feedback, report = read(tmp_path, lines)
+    assert not bad and len(rows) == 9 and report.unread_keys == {}
+    assert [(row["source_row"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])] == [
+        (6, -1),
+        (7, -1),
+        (8, -1),
+        (9, 1),
+    ]
+
+
 def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_those(tmp_path):
     def forms(asked):
         talk = [{"from": "human", "value": asked}, {"from": "gpt", "value": "a"}]
@@ -316,7 +336,7 @@ def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_tho
     rows, bad, feedback, report = read(tmp_path, lines)
     assert not bad and len(rows) == len(lines)
     read_as = [(row["name"], row["value"]) for row in sorted(feedback, key=lambda row: row["source_row"])]
-    wrong, none, two = [("preference", -1)] * 4, [("label", 0)] * 4, [("label", 2)] * 4
+    wrong, none, two = [("preference", -1)] * 4, [("label of gateway", 0)] * 4, [("label of gateway", 2)] * 4
     assert read_as == [*wrong, *none * 3, *wrong, *two, ("preference", 1), ("preference", -1)]
     unread = {key.path: key.records for key in report.unread_keys["gateway"]}
     assert unread == {"n": 9 * 4, "label": 2 * 4}  # what is no label, and only that

@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from test_formats import read
+from test_formats import heard, read
+
+from resources.records.formats import FORMATS, detect
 
 RUN = {"id": "a1b2", "trace_id": "t1", "run_type": "llm", "start_time": "2026-06-01T12:00:00", "name": "ask"}
 USER = [{"role": "user", "content": "Why?"}]
@@ -87,3 +89,50 @@ def test_feedback_stats_are_feedback(tmp_path):
     assert sorted(
         (row["name"], row["value"], row["label"], row["comment"], named[row["interaction_id"]]) for row in feedback
     ) == [("thumb", 1.0, None, None, "a1b9"), ("tone", None, "rude", None, "a1b2"), ("user_score", 0.5, None, "meh", "a1b2")]
+
+
+@pytest.mark.parametrize("ids", [{}, {"trace_id": None}, {"trace_id": "t1", "session_id": "project-1"}, {"trace_id": "x"}])
+def test_an_export_of_feedback_is_tied_to_its_runs_and_keeps_its_keys(tmp_path, ids):
+    runs = [
+        RUN | {"id": f"run-{n}", "trace_id": f"t-{n}"} | {"inputs": {"input": "Why?"}, "outputs": {"output": A}}
+        for n in range(4)
+    ]
+    votes = [
+        ("run-0", "user_score", 0, None),
+        ("run-1", "Hallucination", 1, None),
+        ("run-2", "verdict", None, "bad"),
+        ("run-3", "n", 1, None),
+    ]
+    unsaid = {
+        "modified_at": "2026-06-02T10:00:00+00:00",
+        "comment": None,
+        "correction": None,
+        "feedback_source": {"type": "api"},
+    }
+    feedback = [
+        {"id": f"f-{n}", "created_at": "2026-06-02T10:00:00+00:00", "run_id": run, "key": key, "score": score, "value": value}
+        | unsaid
+        | ids
+        for n, (run, key, score, value) in enumerate(votes)
+    ]
+    assert detect(feedback).name == "feedback"
+    assert FORMATS["feedback"].recognises({"run_id": "r", "key": "k", "score": 1})
+    assert not FORMATS["feedback"].recognises({"run_id": "r", "score": 1})
+    rows, bad, found, _ = read(tmp_path, [*runs, *feedback])
+    assert not bad and len(rows) == 4
+    assert [(row["request_id"], row["name"], row["value"], row["tie"]) for row in found] == [
+        (run, key, -1 if value else score, "request") for run, key, score, value in votes
+    ]
+    assert heard(tmp_path) == {"run-0": -1, "run-1": -1, "run-2": -1, "run-3": 1}
+
+
+def test_a_correction_in_an_export_of_feedback_is_an_edit(tmp_path):
+    score = {"run_id": "a1b2", "key": "user_score", "score": 0, "correction": None}
+    correction = score | {"key": "correctness", "correction": {"output": "Because of rain."}}
+    _, bad, found, _ = read(tmp_path, [score, *[score | {"key": "n"}] * 40, correction], name="feedback.jsonl")
+    assert not bad and {(row["name"], row["comment"]) for row in found} == {
+        ("user_score", None),
+        ("n", None),
+        ("correctness", None),
+        ("correction", "Because of rain."),
+    }
