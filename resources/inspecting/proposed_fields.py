@@ -145,7 +145,8 @@ class _Seen:
         alike = []
         for texts in zip(self._values[one], self._values[other], strict=False):
             ours, theirs = ({*text.lower().split()} for text in texts)
-            alike.append(3 * len(ours & theirs) >= max(len(ours), len(theirs)))
+            common = len(ours & theirs)
+            alike.append(common > 1 and 3 * common >= max(len(ours), len(theirs)))
         return sum(alike) * 2 > len(alike)
 
     def _overlaps(self, path: tuple) -> bool:

@@ -20,6 +20,8 @@ from resources.digests.code import PROJECT
 from resources.lake.sql_sections import SQL, sections, sql_text
 
 PYTHON_FUNCTIONS = {
+    "edit_of",
+    "prompt_of",
     "model_call_of",
     "joined_call_of",
     "chat_of",
