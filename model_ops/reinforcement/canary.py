@@ -88,7 +88,7 @@ class Canary:
             if abs(tilt) > TILT:
                 raise ModelError(
                     f"round {number}: the engine's {what} are those of another temperature, or of top-p or top-k: the inverse "
-                    f"temperature is off by about {tilt:+.0%} (allowed: {TILT:.0%}); {REMEDY}"
+                    f"temperature is off by about {tilt:+z.0%} (allowed: {TILT:z.0%}); {REMEDY}"
                 )
         if self.noise is None and not exact:
             self.noise = found

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from resources.records.providers.otlp import model_call_of
+from resources.records.synonyms import Reader
 
 TEXT = [{"role": "user", "parts": [{"type": "text", "content": "Why?"}]}]
 SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Because."}], "finish_reason": "stop"}]
@@ -34,6 +35,10 @@ def span(asked, said, attributes=None):
     return {"traceId": "t", "spanId": "s", "startTimeUnixNano": "1780000000000000000", "attributes": made}
 
 
+def call_of(item):
+    return json.loads(model_call_of(json.dumps(item), Reader(frozenset())))
+
+
 @pytest.mark.parametrize(
     "item",
     [
@@ -57,18 +62,18 @@ def span(asked, said, attributes=None):
     ],
 )  # fmt: skip
 def test_texts_are_read(item):
-    call = json.loads(model_call_of(json.dumps(item)))
+    call = call_of(item)
     assert call["kind"] == "call" and call["messages"] == [{"role": "user", "content": "Why?"}]
     assert [(each["message"]["role"], each["message"]["content"]) for each in call["choices"]] == [("assistant", "Because.")]
 
 
 def test_calls_and_their_results_are_read():
-    call = json.loads(model_call_of(json.dumps(span(json.dumps(json.dumps(CALLED)), json.dumps(SAID)))))
+    call = call_of(span(json.dumps(json.dumps(CALLED)), json.dumps(SAID)))
     assert call["messages"][1]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at":"it"}'}
     assert call["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "blue"}
 
 
 def test_a_quoted_text_inside_a_message_stays_quoted():
     said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": '"Yes."'}]}])
-    call = json.loads(model_call_of(json.dumps(span(json.dumps(TEXT), said))))
+    call = call_of(span(json.dumps(TEXT), said))
     assert call["choices"][0]["message"]["content"] == '"Yes."'
