@@ -69,7 +69,7 @@ def test_lines_that_are_pasted_at_once_are_one_message_and_lines_that_are_typed_
 
 
 def test_a_paste_without_a_last_line_break_waits_for_it(typed):
-    assert typed(b"one\ntwo", 0.4, b" more\n") == ["one\ntwo more"], "the end of the input comes at once, and is no line"
+    assert typed(b"one\ntwo", 0.4, b" more\n", 0.4) == ["one\ntwo more"], "a line that is not ended is no message yet"
 
 
 def test_a_paste_that_the_terminal_marks_is_one_message(typed):

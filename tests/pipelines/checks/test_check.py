@@ -96,7 +96,7 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
 def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     (tmp_path / "broken.jsonl").write_text("not json\n")
     put(tmp_path / "no-suite.jsonl", {"x": 1})
-    put(tmp_path / "sums.jsonl", {"prompt": "2 + 2", "answer": "four"})
+    put(tmp_path / "sums.jsonl", {"prompt": "2 + 2", "answer": "many"})
     told = found(
         tmp_path,
         sources={
@@ -110,7 +110,7 @@ def test_every_input_that_is_wrong_is_a_problem_of_its_own(tmp_path):
     )
     wrong = bad(told)
     assert set(wrong) == {"source gone", "source broken", "source other", "sources", "eval suite", "eval lost", "tasks sums"}
-    assert "sums.jsonl line 1: task number needs an answer that holds a number" in wrong["tasks sums"]
+    assert "sums.jsonl line 1: task number needs an answer that is a number" in wrong["tasks sums"]
     assert "nothing lies under" in wrong["source gone"]
     assert "no line of the file is a JSON object" in wrong["source broken"]
     assert "leave format: litellm out" in wrong["source other"]
