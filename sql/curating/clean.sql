@@ -464,7 +464,8 @@ group by name
 order by records desc, name
 
 -- name: graded_feedback
--- The last vote of each person and name on each id, without those that were taken back. grade: the value by its scale (feedback_scales) or its
+-- The last vote of each person and name on each id, without those that were taken back. Of one time the last line of a file counts,
+-- and the lowest of several files. grade: the value by its scale (feedback_scales) or its
 -- word (feedback_words), good above 0, bad below. Values of a name that does not say which end is good have none.
 create or replace temp view graded_feedback as
 with known as (
@@ -496,10 +497,15 @@ graded as (
     from known
 )
 select * exclude (is_taken_back)
-from graded
-where grade is not null or is_taken_back
+from (
+    from graded
+    where grade is not null or is_taken_back
+    qualify row_number() over (
+        partition by name, id_rank, named_id, voter_hash, source_uri order by ts desc, source_row desc, grade
+    ) = 1
+)
 qualify grade is not null
-    and row_number() over (partition by name, id_rank, named_id, voter_hash order by ts desc, source_uri desc, source_row desc, grade) = 1
+    and row_number() over (partition by name, id_rank, named_id, voter_hash order by ts desc, grade) = 1
     -- an empty cell of a column of thumbs has no name
     and (name <> 'thumbs' or coalesce((ts, source_uri, source_row) > max(
         case when is_taken_back and name = 'feedback' then (ts, source_uri, source_row) end

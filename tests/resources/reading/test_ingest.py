@@ -394,7 +394,7 @@ def test_tau_bench_conversations(tables):
     assert sum(row["finish_reason"] == "tool_calls" for row in rows) == 1164
     assert len({row["session_id"] for row in rows}) == 200
     rewards = heard(tables, "airline")
-    assert len(rewards) == turns and set(rewards.values()) == {0.0, 1.0}
+    assert len(rewards) == turns and set(rewards.values()) == {-1.0, 1.0}
     solved = {f"{each['task_id']}/{each['trial']}" for each in trajectories if each["reward"] == 1}
     sessions = {row["interaction_id"]: row["session_id"] for row in rows}
     assert {sessions[identity].split(":")[0] for identity, value in rewards.items() if value == 1} == solved
@@ -541,7 +541,7 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     }
     if "reward" in one:
         rewards = heard(tables, "w")
-        assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": 0}
+        assert {row["source_uri"][-7:]: rewards[row["interaction_id"]] for row in rows} == {"a.jsonl": 1, "b.jsonl": -1}
 
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
