@@ -38,6 +38,8 @@ from tests.thorough_cases import thorough_except
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("in server")]
 
 NEW_TOKENS = 6
+FLIPPED = 2e-3
+"""Nats, on average over the rows: an activation that lies between two codes of int8 may go to either, by the order of a sum."""
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ def test_a_server_that_computes_as_own_layers_agrees_in_every_form(place, says, 
         "target with drafter": True,
     }
     distance = find(found.measurements, "served_distance", of="target", against="own layers")
-    assert 0 <= distance.value < 1e-4 and distance.n == 12 and distance.low <= distance.value <= distance.high
+    assert 0 <= distance.value < FLIPPED and distance.n == 12 and distance.low <= distance.value <= distance.high
     for form in ("target", "target with drafter"):
         agreement = find(found.measurements, "served_agreement", of=form)
         assert (agreement.value, agreement.n, agreement.counted) == (1.0, 12, "prompts")
@@ -215,7 +217,7 @@ def test_a_server_that_computes_something_else_is_measured_by_definition(place, 
     }
     found = asked(place, tmp_path / "report", stand_in(tmp_path, logprobs=shifted, answers=answers))
     distance = find(found.measurements, "served_distance")
-    assert distance.value == pytest.approx(np.mean(off), abs=1e-4)
+    assert distance.value == pytest.approx(np.mean(off), abs=FLIPPED)
     assert found.summary["median_distance"] == pytest.approx(np.median(off), abs=1e-4)
     assert distance.low < distance.value < distance.high
     agreement = find(found.measurements, "served_agreement", of="target")
@@ -310,7 +312,7 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
-    assert numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target_low"] >= 0
+    assert numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target"] < FLIPPED and numbers["served_distance_median"] < 1e-5
     rates = speed["in_server"]["forms"]["target"]["tokens_per_second"]
     assert numbers["tokens_per_second_served_target_c4"] == rates["4"]["median"] and speed["in_server"]["ratios"] == {}
     assert list(report["not_measured"]) == ["reference in a server"] and numbers["recovery"] > 0.9

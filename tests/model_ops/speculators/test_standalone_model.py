@@ -86,7 +86,7 @@ def test_it_learns_and_is_written_as_a_model_that_servers_load(place, tmp_path):
     assert "alpha_1" not in lines[0] and metrics["validation_alpha_1"] > 0 and metrics["draft_coverage"] == 1
     assert verify(tmp_path / "drafter", place / "target") == [] == verify(tmp_path / "drafter")
     model = load_draft_model(tmp_path / "drafter")
-    assert model.kind == "draft_model" and model.longest_chain is None and not model.served_greedily
+    assert model.kind == "draft_model" and model.longest_chain is None
     plain = load_model(tmp_path / "drafter")  # what servers read
     for name, tensor in plain.state_dict().items():
         assert torch.equal(tensor, model.language_model.state_dict()[name]), name

@@ -108,7 +108,7 @@ def test_no_other_file_lists_the_models():
 
 
 LINE = '    Stage("aligned_model", "model", "models", "sft", role="aligned", takes_model_as="model", reads=rows_it_learns),\n'
-BEFORE = '    Stage(\n        "student_model"'
+BEFORE = '    Stage("student_model"'
 FIELD_BEFORE = "    student: StudentSettings = Field("
 SCRIPT = """
 import json
