@@ -57,7 +57,7 @@ from model_ops.pruning import (
 )
 from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
 from model_ops.rollouts import InProcessEngine
-from model_ops.training import first_documents, plan_validation, train
+from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024
 """Tokens of held-out rows on which the importance of layers and widths is measured; of layers at least the second number."""
@@ -126,6 +126,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     del teacher  # not needed beside the student where only the labels teach
     checks = plan_validation(len(plan), settings)
     held_out = first_documents(chats.validation, checks.tokens)
+    validate = validation_of(student, held_out, settings.precision, world)
     result = train(
         student,
         plan,
@@ -134,12 +135,14 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         job.output / ".work",
         progress,
         "distill",
-        validate=validation_of(student, held_out, settings.precision, world),
+        validate=validate,
         validate_every=checks.every,
         world=world,
+        validate_first=True,
     )
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
+    saved = validated_as_saved(student, validate, result, world, progress, "distill")
     found: dict[str, Any] = (
         {}
         if search is None
@@ -152,7 +155,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     kept = {} if own is not None else {"teacher_layers": layers}
     if told is not None:
         found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
-    return {**result.metrics(chats.counts), **kept, **found}
+    return {**result.metrics({**chats.counts, **saved}), **kept, **found}
 
 
 def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None:

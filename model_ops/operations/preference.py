@@ -45,7 +45,7 @@ from model_ops.rendering import end_of_turn_ids
 from model_ops.rewards import RewardModel
 from model_ops.rollouts import InProcessEngine, MeshEngine, read_sampled_prompts
 from model_ops.tensors import use_memory_efficient_layers
-from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train, without_dropout
+from model_ops.training import RowsOf, load_to_tune, plan_validation, save_tuned, train, validated_as_saved, without_dropout
 
 SAMPLED = "sampled.parquet"
 FALLING = "logp_chosen may fall with logp_rejected: what is learnt is the difference, margin"
@@ -114,9 +114,11 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
             validate_every=checks.every,
             world=world,
             early_end=settings.early_end,
+            validate_first=True,
         )
     add_end_of_text(model, end_of_turn_ids(tokenizer))
     numbers |= save_tuned(model, tokenizer, base, settings, job.output)
+    numbers |= validated_as_saved(model, validate, result, world, progress, "preference")
     if learnt is not None:
         return result.metrics({**learnt.counts, **numbers})
     if not world.leads:

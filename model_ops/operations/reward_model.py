@@ -17,17 +17,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Int
-from torch.distributed.tensor import distribute_tensor
 from transformers import PreTrainedModel
 
 from model_ops.documents import Document, PackedPlan, context_of, to_batches
 from model_ops.evaluation import ScoredPairs, missed_bounds, reward_report
 from model_ops.families import PACKED
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.machine import Precision, concrete, products_dtype, products_in
+from model_ops.machine import Precision, concrete, products_in
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.operations.reward_model_settings import RewardModelSettings
-from model_ops.parallel import World, local_part, whole_tensor
+from model_ops.parallel import World
 from model_ops.preferences import (
     PairStreams,
     Preferences,
@@ -38,8 +37,15 @@ from model_ops.preferences import (
     validation_of_pairs,
 )
 from model_ops.rewards import RewardRecord, answer_scores, scorers_tokenizer, segment_ends, with_score_head
-from model_ops.tensors import rounded
-from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train, without_dropout
+from model_ops.training import (
+    first_documents,
+    load_to_tune,
+    plan_validation,
+    save_tuned,
+    train,
+    validated_as_saved,
+    without_dropout,
+)
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
@@ -75,6 +81,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     checks = plan_validation(len(plan), settings, settings.early_end)
     held = [validation.document(index) for index in range(len(validation.documents))] if validation else []
     held_out = first_documents(held, checks.tokens)
+    validate = validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world)
     with without_dropout(model, progress, "reward_model"):
         result = train(
             model,
@@ -84,12 +91,14 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
             job.output / ".work",
             progress,
             "reward_model",
-            validate=validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world),
+            validate=validate,
             validate_every=checks.every,
             world=world,
             early_end=settings.early_end,
+            validate_first=True,
         )
     numbers |= save_tuned(model, scorers_tokenizer(tokenizer, model.config.vocab_size), base, settings, job.output, headed)
+    numbers |= validated_as_saved(model, validate, result, world, progress, "reward_model")
     record = _measured(model, settings, world, pairs, validation, test)
     if world.leads:
         record.write(job.output)
@@ -146,7 +155,6 @@ def _measured(
     test: _Pairs | None,
 ) -> RewardRecord:
     """Scores the held-out pairs with the weights as they were saved."""
-    _round_as_saved(model, products_dtype(settings.precision, world.device))
     latest = pairs.latest()
 
     def scored(of: _Pairs | None) -> ScoredPairs:
@@ -166,19 +174,6 @@ def _measured(
         missed=missed,
         held_out=report,
     )
-
-
-@torch.no_grad()
-def _round_as_saved(model: PreTrainedModel, held: torch.dtype) -> None:
-    """Rounds weights to the bfloat16 of the saved files, whole ones into the dtype `held`. Adapters that are sharded over
-    processes stay: they are merged in another copy."""
-    for name, parameter in model.named_parameters():
-        mine = local_part(parameter)
-        if mine is parameter:
-            parameter.data = rounded(parameter.data, torch.bfloat16, name).to(held)
-        elif ".lora_" not in name:
-            saved = rounded(whole_tensor(parameter.detach()), torch.bfloat16, name).to(parameter.dtype)
-            mine.copy_(local_part(distribute_tensor(saved, parameter.device_mesh, parameter.placements)))
 
 
 def _scores(model: PreTrainedModel, pairs: _Pairs, precision: Precision, world: World) -> Float[np.ndarray, "pairs 2"]:

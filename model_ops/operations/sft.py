@@ -19,7 +19,7 @@ from model_ops.objectives import next_token_loss
 from model_ops.operations.sft_settings import SftSettings
 from model_ops.parallel import World
 from model_ops.rendering import end_of_turn_ids
-from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train
+from model_ops.training import first_documents, load_to_tune, plan_validation, save_tuned, train, validated_as_saved
 
 
 def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
@@ -36,6 +36,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     plan = PackedPlan(chats.documents, settings)
     checks = plan_validation(len(plan), settings, settings.early_end)
     held_out = first_documents(chats.validation, checks.tokens)
+    validate = validation_of(model, held_out, settings.precision, world)
     result = train(
         model,
         plan,
@@ -44,11 +45,13 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
         job.output / ".work",
         progress,
         "sft",
-        validate=validation_of(model, held_out, settings.precision, world),
+        validate=validate,
         validate_every=checks.every,
         world=world,
         early_end=settings.early_end,
+        validate_first=True,
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))
     numbers |= save_tuned(model, chats.tokenizer, base, settings, job.output)
+    numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
     return result.metrics({**chats.counts, **counts, **numbers})

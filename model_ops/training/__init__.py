@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from model_ops.training.start_weights import StartWeights
     from model_ops.training.trainer import train
-    from model_ops.training.tuning import load_to_tune, save_tuned
+    from model_ops.training.tuning import load_to_tune, save_tuned, validated_as_saved
     from model_ops.training.tuning_settings import TuningSettings
     from model_ops.training.validation import ValidationPlan, first_documents, plan_validation
 

@@ -23,7 +23,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ class TrainingResult:
     peak_memory_mb: float
     validation: dict[str, float]
     precision: Concrete
+    before: dict[str, float] = field(default_factory=dict)
+    """Validation before the first step, where that was asked."""
     skipped_steps: int = 0
     early_end: str = ""
     """Why the run ended early, or did not; "" where nothing asked for it."""
@@ -83,6 +85,7 @@ class TrainingResult:
         if not self.early_end:
             numbers.pop("early_end")
         numbers.update(numbers.pop("validation"))
+        numbers.update({f"before_{name}": value for name, value in numbers.pop("before").items()})
         taken = numbers.keys() & counts.keys()
         if taken:
             raise ValueError(f"two metrics share the names {', '.join(sorted(taken))}; rename one of them")
@@ -101,14 +104,16 @@ def train(
     validate_every: int | None = None,
     world: World | None = None,
     early_end: EarlyEndSettings | None = None,
+    validate_first: bool = False,
 ) -> TrainingResult:
     """Trains `model` in place through every step of `batches`, continuing from the newest checkpoint under `work`.
 
     In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
     settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
-    numbers are logged and the last ones returned. early_end: may end the run before its last step. A new run tries its
-    heaviest micro-batch first (model_ops.training.dry_run), unless settings say otherwise. Raises Stopped after saving if a
-    stop was requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip.
+    numbers are logged and the last ones returned. validate_first: also before the first step. early_end: may end the run
+    before its last step. A new run tries its heaviest micro-batch first (model_ops.training.dry_run), unless settings say
+    otherwise. Raises Stopped after saving if a stop was requested, and ModelError if a step's numbers are not finite and
+    `on_bad_step` is not skip.
     """
     steps = len(batches)
     if steps == 0:
@@ -145,8 +150,11 @@ def train(
         rule = EarlyEnd(early_end, validate_every, world.size, state.get("early_end"), held_out=validate is not None)
     schedule = RunSchedule(settings, steps, rule)
     validation: dict[str, float] = {}
+    before: dict[str, float] = state.get("before", {})
     losses, tokens, started_s = [], 0, time.monotonic()
     steps_data, meter = StepBatches(batches, world, first), StepMeter(model, world, settings.precision)
+    if first == 0 and validate_first and validate is not None:
+        before = _evaluate(model, validate, world)
     model.train()
     with checkpoints, deterministic_kernels(settings.deterministic, device):
         for index in schedule.steps_from(first):
@@ -180,6 +188,7 @@ def train(
                 **recovery.state(),
                 **({} if learning is None else {"learned": learning.state()}),
                 **schedule.state(),
+                **({"before": before} if before else {}),
                 **({} if stateful is None else {"source": stateful.state()}),
             }
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
@@ -201,6 +210,7 @@ def train(
         tokens_per_second=tokens / max(seconds, 1e-9),
         peak_memory_mb=peak_memory_mb(device),
         validation=validation,
+        before=before,
         precision=settings.precision,
         skipped_steps=recovery.skipped,
         early_end=schedule.says,

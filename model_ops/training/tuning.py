@@ -3,6 +3,7 @@
     model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
     ...train...
     numbers |= save_tuned(model, tokenizer, base, settings, output)
+    numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
 
 - full: float32 master weights.
 - lora: frozen weights in the precision of the products (no float32 copy), float32 adapters.
@@ -14,12 +15,13 @@ PEFT's format. With `merge: false` the output is the adapter and the tokenizer o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from model_ops.adapters import (
@@ -31,14 +33,22 @@ from model_ops.adapters import (
     quantized_parameters,
     save_adapter,
 )
-from model_ops.jobs import ModelError
+from model_ops.families import stays_float32
+from model_ops.jobs import ModelError, Progress
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
-from model_ops.parallel import leads, wait_for_all, whole_tensors
-from model_ops.tensors import kept_update
+from model_ops.parallel import World, leads, local_part, wait_for_all, whole_tensor, whole_tensors
+from model_ops.tensors import kept_update, rounded
+from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning_settings import TuningSettings
 
 ADAPTER = "adapter"
+MOST_LOST = 0.3
+"""Share of what the held-out loss gained that rounding may undo without a warning."""
+LOST = (
+    "the held-out loss fell from {before:.4f} to {trained:.4f}, and is {after:.4f} with the weights as saved in bfloat16: the "
+    "updates are too small for it. Train longer or at a higher learning_rate"
+)
 Headed = Callable[[PreTrainedModel], PreTrainedModel]
 """Puts another head on a loaded model, which is trained whole by every method."""
 
@@ -116,6 +126,41 @@ def save_tuned(
     held = merge_adapters(model)
     save_model(model, tokenizer, output)
     return {"saved_update": held}
+
+
+def validated_as_saved(
+    model: PreTrainedModel,
+    validate: Callable[[], dict[str, float]] | None,
+    result: TrainingResult,
+    world: World,
+    progress: Progress,
+    phase: str,
+) -> dict[str, float]:
+    """After the model was saved: rounds its weights in place to what the file holds, and returns the validation of these as
+    `saved_validation_loss` and the like. Warns where rounding undid more than MOST_LOST of what the training gained. No numbers
+    without held-out rows, and for adapters that are spread over processes: they were merged in another copy."""
+    _round_as_saved(model, torch.float32 if result.precision == "float32" else None)
+    if validate is None or any(isinstance(value, DTensor) for name, value in model.named_parameters() if ".lora_" in name):
+        return {}
+    with torch.no_grad():
+        saved = world.evaluate(model, validate)
+    before, trained, after = (each.get("validation_loss", math.nan) for each in (result.before, result.validation, saved))
+    if trained < before and after - trained > MOST_LOST * (before - trained):
+        progress.event("warning", message=f"{phase}: {LOST.format(before=before, trained=trained, after=after)}")
+    return {f"saved_{name}": value for name, value in saved.items()}
+
+
+@torch.no_grad()
+def _round_as_saved(model: PreTrainedModel, held: torch.dtype | None) -> None:
+    """Rounds weights to those of the saved files, whole ones into the dtype `held` (None: they keep theirs). Adapters that are
+    sharded over processes stay."""
+    for name, parameter in model.named_parameters():
+        mine, wanted = local_part(parameter), torch.float32 if stays_float32(model, name) else torch.bfloat16
+        if mine is parameter:
+            parameter.data = rounded(parameter.data, wanted, name).to(held or parameter.dtype)
+        elif ".lora_" not in name:
+            saved = rounded(whole_tensor(parameter.detach()), wanted, name).to(parameter.dtype)
+            mine.copy_(local_part(distribute_tensor(saved, parameter.device_mesh, parameter.placements)))
 
 
 def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
