@@ -68,7 +68,11 @@ def _training(manifest: Manifest) -> Iterator[str]:
         f"{found['tokens_per_second']:,.0f} tokens/s"
     )
     if "validation_loss" in found:
-        yield f"loss {found['loss']:z.4f} in training, {found['validation_loss']:z.4f} on validation rows (nats per token)"
+        times = (("before_", "before"), ("", "after"), ("saved_", "as saved"))
+        held_out = ", ".join(
+            f"{found[f'{time}validation_loss']:z.4f} {said}" for time, said in times if f"{time}validation_loss" in found
+        )
+        yield f"loss (nats per token) {found['loss']:z.4f} in training; on validation rows {held_out}"
     if "first_grade" in found:
         yield (
             f"grade of its own answers {found['first_grade']:.2f} in the first round, {found['last_grade']:.2f} in the last; "

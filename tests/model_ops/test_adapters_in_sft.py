@@ -53,6 +53,8 @@ def test_lora_lowers_the_held_out_loss_and_writes_a_whole_model(tiny_model, chat
     before, after = (loss_of(load_model(place), chats, tiny_model) for place in (tiny_model, output))
     assert after < before - 0.5
     assert metrics["validation_loss"] == pytest.approx(after, abs=0.02)
+    assert metrics["saved_validation_loss"] == pytest.approx(after, abs=5e-3)  # of the merged weights in the file
+    assert metrics["before_validation_loss"] == pytest.approx(before, abs=0.02)
     names = {name: tensor.shape for name, tensor in load_file(output / "model.safetensors").items()}
     assert names == {name: tensor.shape for name, tensor in load_file(tiny_model / "model.safetensors").items()}
     # 4 layers x (q 2, k 1, v 1, o 2 heads of 16; gate, up, down of 48): rank x (in + out) each

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from model_ops.jobs.progress import Progress
 from model_ops.models import load_model, save_model
+from model_ops.parallel import World
 from model_ops.tensors import kept_update, rounded
-from model_ops.training.tuning import save_tuned
+from model_ops.training.trainer import TrainingResult
+from model_ops.training.tuning import save_tuned, validated_as_saved
 from model_ops.training.tuning_settings import TuningSettings
 
 
@@ -64,3 +67,32 @@ def test_a_training_of_small_steps_is_in_the_file(tiny_model, tiny_tokenizer, tm
     assert any(not torch.equal(one, other) for one, other in zip(start.parameters(), again.parameters(), strict=True))
     save_model(again, tiny_tokenizer, tmp_path / "again")  # what a file holds is rounded to itself
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "saved/model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(("gained", "warns"), [(3.0, True), (5.0, False)])
+def test_a_training_that_rounding_undoes_is_named(tiny_model, gained, warns):
+    """A loss that sees each weight's distance from a value that bfloat16 has not, which rounding brings back by a known part."""
+    model, events = load_model(tiny_model), []
+    weight = model.get_input_embeddings().weight
+
+    class Heard(Progress):
+        def event(self, kind, **numbers):
+            events.append((kind, numbers["message"]))
+
+    with torch.no_grad():
+        weight.fill_(1 + 2**-8)  # half of bfloat16's spacing: every rounding moves it by as much, up or down
+    result = TrainingResult(
+        1, 0, 1.0, 1, 1.0, 1.0, 0.0, {"validation_loss": 0.0}, "float32", before={"validation_loss": gained}
+    )
+    numbers = validated_as_saved(
+        model,
+        lambda: {"validation_loss": float((weight - 1 - 2**-8).abs().mean() * 2**8)},
+        result,
+        World.alone(torch.device("cpu")),
+        Heard(),
+        "sft",
+    )
+    assert numbers == {"saved_validation_loss": pytest.approx(1.0)}
+    assert [kind for kind, _ in events] == ["warning"] * warns
+    if warns:
+        assert "fell from 3.0000 to 0.0000, and is 1.0000 with the weights as saved" in events[0][1]

@@ -35,6 +35,8 @@ def test_sft_lowers_the_held_out_loss_and_reports_it_truly(tiny_model, chats, tu
     after = mean_loss(held_out_loss(load_model(output), documents))
     assert after < before - 1.0
     assert metrics["validation_loss"] == pytest.approx(after, abs=0.02)
+    assert metrics["before_validation_loss"] == pytest.approx(before, abs=0.02)
+    assert metrics["saved_validation_loss"] == pytest.approx(after, abs=5e-3)  # of the weights in the file
     assert metrics["rows"] == 40 and metrics["steps"] == 25
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert metrics["tokens"] == sum(line["tokens"] for line in lines) != metrics["row_tokens"]

@@ -90,9 +90,10 @@ def test_pages_of_the_main_assets_begin_with_their_story(tmp_path):
         "- most often for error 2, wrong_type 1",
     ]
     trained = {"steps": 15, "tokens": 30_312, "tokens_per_second": 4_005.2, "rows": 214, "loss": 6.01, "cut_rows": 1}
-    assert story("sft_model", **trained, validation_loss=5.9, dropped_rows=0, config={"method": "lora"}) == [
+    losses = {"before_validation_loss": 7.1, "validation_loss": 5.9, "saved_validation_loss": 5.91}
+    assert story("sft_model", **trained, **losses, dropped_rows=0, config={"method": "lora"}) == [
         "- lora: 15 steps over 30,312 tokens of 214 rows, 4,005 tokens/s",
-        "- loss 6.0100 in training, 5.9000 on validation rows (nats per token)",
+        "- loss (nats per token) 6.0100 in training; on validation rows 7.1000 before, 5.9000 after, 5.9100 as saved",
         "- 1 row cut at max_length",
     ]
     drafter = story("speculator", **trained, validation_expected_tau=2.144, config={"architecture": "eagle3"})
