@@ -3,8 +3,8 @@
     found = rehearse(Asked(workload, sources, seeds, evals, curation, sft=settings), folder)
     found.rows["train"], found.pairs["test"], found.with_user, found.unread
 
-The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some whole objects are
-read, drawn at random, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings are not asked.
+The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some whole objects are read, drawn at
+random, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings are not asked.
 """
 
 from __future__ import annotations
