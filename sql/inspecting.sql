@@ -236,9 +236,9 @@ order by draw
 -- Requests that were read, and those with a user and with a session.
 select count(*) as requests, count(user_hash) as with_user, count(session_id) as with_session from interactions
 
--- name: characters
--- Mean characters of a dataset's rows. $file: its training split
-select avg(length(coalesce(messages, text, '')) + length(coalesce(tools, ''))) as characters from read_parquet($file)
+-- name: row_characters
+-- Characters of a dataset's first rows. $file: its training split
+select length(coalesce(messages, text, '')) + length(coalesce(tools, '')) as characters from read_parquet($file) limit $most
 
 -- name: pair_characters
 -- Mean characters of a pair's prompt and answers. $file: its training split

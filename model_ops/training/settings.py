@@ -223,15 +223,15 @@ class TrainingSettings(Settings):
         epochs = self.epochs if self.steps is not None else self.passes(tokens, per_step)
         return self.model_copy(update={"tokens_per_step": per_step, "epochs": epochs})
 
-    def more_steps(self, steps: int) -> str | None:
-        """What to set where `steps` steps are too few; None where they are enough."""
+    def more_steps(self, steps: int, section: str) -> str | None:
+        """What to set in the recipe's section where `steps` steps are too few; None where they are enough."""
         if steps >= self.FEW_STEPS:
             return None
         if self.steps is not None:
-            return f"set steps to {self.LEAST_STEPS} or more, or leave it out"
-        epochs = f"set epochs to {math.ceil((self.epochs or 1) * self.LEAST_STEPS / max(1, steps))}"
+            return f"set {section}.steps to {self.LEAST_STEPS} or more, or leave it out"
+        epochs = f"set {section}.epochs to {math.ceil((self.epochs or 1) * self.LEAST_STEPS / max(1, steps))}"
         smaller = self.tokens_per_step * steps // self.LEAST_STEPS
-        return epochs if smaller < 512 else f"{epochs}, or tokens_per_step to {smaller}"
+        return epochs if smaller < 512 else f"{epochs}, or {section}.tokens_per_step to {smaller}"
 
     def trainer_state(self, step: int, rows: int, rows_per_step: int) -> dict[str, float]:
         """What TRL's trainer_state says after `step` steps."""

@@ -31,8 +31,9 @@ from pipelines.checks.environment import (
 from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
 from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
-from pipelines.checks.lengths import check_room
+from pipelines.checks.lengths import check_lengths, check_room, tokens_of_records
 from pipelines.checks.place import check_disk, check_lake
+from pipelines.checks.worth import check_worth
 from pipelines.contract import BaseModelError, Recipe, load_recipe, look_at_base
 from pipelines.terminal import folded
 from resources.inspecting import FirstLook
@@ -71,7 +72,7 @@ class CheckReport:
 
 
 def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
-    """plan: also predict memory and time of the stages, which takes seconds. Raises RecipeError for a recipe that cannot be
+    """plan: also count rows and steps, and predict memory and time, which takes seconds. Raises RecipeError for a recipe that cannot be
     read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
@@ -102,7 +103,10 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     report.findings += [finding for finding in first if finding.check in names]
     report.findings += run_checks([CheckStep("sources", partial(check_together, recipe, looks))], tell=tell)
     report.findings += run_checks([CheckStep("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
-    report.findings += run_checks([CheckStep("room", partial(_room, recipe, looks))], tell=tell)
+    tokens: list[int] = []
+    if plan:
+        report.findings += run_checks([CheckStep("rows", partial(_worth, recipe, looks, tokens))], seconds=120, tell=tell)
+    report.findings += run_checks([CheckStep("room", partial(_room, recipe, tokens or tokens_of_records(looks)))], tell=tell)
     after = run_checks(
         [
             CheckStep("disk", partial(check_disk, recipe, place, looks)),
@@ -126,6 +130,12 @@ def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: Chec
     return [] if report.forecast is None else [time_finding(report.forecast)]
 
 
+def _worth(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:
+    """Left out where a source is missing or holds no logs, which its own line says."""
+    logs = any(looks[name].holds_logs for name in recipe.sources if name in looks)
+    return check_worth(recipe, tokens) if logs and all(name in looks for name in recipe.sources) else []
+
+
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
     return check_base_model(recipe, _system_share(looks), any(look.has_tools for look in looks.values()))
 
@@ -135,13 +145,13 @@ def _system_share(looks: dict[str, FirstLook]) -> float:
     return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
 
 
-def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
+def _room(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     try:
         base = look_at_base(recipe.base_model)
     except BaseModelError:
         return []  # reported with the base model
     tiny = recipe.tiny.max_position_embeddings if base.kind == "tiny" else None
-    return check_room(recipe, looks, tiny or base.context)
+    return [*check_lengths(recipe, tokens), *check_room(recipe, tokens, tiny or base.context)]
 
 
 def _parameters(recipe: Recipe) -> int | None:

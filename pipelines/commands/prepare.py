@@ -76,7 +76,9 @@ def init(
 def check(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
-    plan: Annotated[bool, typer.Option(help="also predict memory and time of the stages (some seconds more)")] = True,
+    plan: Annotated[
+        bool, typer.Option(help="also count rows and steps, and predict memory and time of the stages (some seconds more)")
+    ] = True,
     format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Checks logs, base model, template, disk, memory and servers before a run. Writes nothing."""

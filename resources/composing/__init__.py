@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from resources.composing.dataset_schemas import DATASET_SCHEMAS
     from resources.composing.dataset_settings import (
         CalibrationSettings,
+        DatasetError,
         DatasetSettings,
         NamedDataset,
         PreferenceSettings,

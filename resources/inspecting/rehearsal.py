@@ -3,14 +3,18 @@
     found = rehearse(Asked(workload, sources, seeds, evals, curation, sft=settings), folder)
     found.rows["train"], found.pairs["test"], found.with_user, found.unread
 
-The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some whole objects are read, drawn at
-random, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings are not asked.
+The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random, of
+large ones their first lines, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings
+are not asked.
 """
 
 from __future__ import annotations
 
 import glob
+import gzip
+import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -33,9 +37,11 @@ from resources.curating import CurationSettings, clean, curate
 from resources.inspecting.overview import LISTED
 from resources.lake import LakeLayout, Tables, attach_slice, rows, workbench
 from resources.reading import UnreadKey, ingest
-from resources.sources import SourceSettings, list_objects, local_path
+from resources.sources import LogObject, SourceSettings, list_objects, local_path, open_object
 
 MOST_BYTES = 8_000_000
+MEASURED_ROWS = 200
+"""Rows whose length is measured."""
 MOST_OBJECTS = 50
 """Most bytes of logs that are read, a second or two, and most objects where these are more."""
 
@@ -69,20 +75,22 @@ class Rehearsal:
     pairs: dict[str, int] = field(default_factory=dict)
     unpaired: dict[str, int] = field(default_factory=dict)
     prompts: dict[str, int] = field(default_factory=dict)
-    characters: float = 0.0
-    """Mean characters of a training row's messages and tools."""
+    characters: list[int] = field(default_factory=list)
+    """Characters of the messages and tools of the first training rows."""
     pair_characters: float = 0.0
     """The same of a pair: prompt and both answers."""
+    items: Counter[str] = field(default_factory=Counter)
+    """Items of each evaluation suite that are asked."""
     unread: dict[str, list[UnreadKey]] = field(default_factory=dict)
     """Keys that nothing reads, by source."""
 
 
 def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
-    """folder: an empty one, where the datasets stay: sft, preference, rl_prompts. None where no object is small enough.
+    """folder: an empty one, where the datasets stay: sft, preference, rl_prompts. None where no part can be read.
 
     Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of sources, suites and seeds.
     """
-    sources, share = _within(asked.sources)
+    sources, share = _within(asked.sources, folder / "heads")
     if not sources:
         return None
     found, tables = Rehearsal(share), Tables(LakeLayout.open(folder / "lake"))
@@ -102,6 +110,8 @@ def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
     curation = asked.curation.model_copy(update={"judge": None, "semantic_duplicates": compared})
     build_eval_suite(dict(asked.evals), folder / "suite")
     items = folder / "suite" / "items.parquet"
+    tasks = (folder / "suite" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    found.items = Counter(json.loads(task)["suite"] for task in tasks)
     clean(tables, asked.workload, days, curation)
     curate(tables, asked.workload, folder / "curated", curation, items)
     seeds = {name: seed for name, seed in asked.seeds.items() if seed.uri is not None}
@@ -129,29 +139,46 @@ def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
         )
         found.prompts = made["rows"]
     with workbench() as connection:
-        for name, file in (("characters", "sft"), ("pair_characters", "preference")):
-            path = folder / file / "train.parquet"
-            if path.exists():
-                (sizes,) = rows(connection, f"inspecting/{name}", file=str(path)).to_pylist()
-                setattr(found, name, sizes["characters"] or 0.0)
+        file = str(folder / "sft" / "train.parquet")
+        sizes = rows(connection, "inspecting/row_characters", file=file, most=MEASURED_ROWS)
+        found.characters = sizes["characters"].to_pylist()
+        if any(found.pairs.values()):
+            file = str(folder / "preference" / "train.parquet")
+            (pair,) = rows(connection, "inspecting/pair_characters", file=file).to_pylist()
+            found.pair_characters = pair["characters"] or 0.0
     return found
 
 
-def _within(sources: Mapping[str, SourceSettings]) -> tuple[dict[str, SourceSettings], float]:
-    """The sources, or some of their objects as sources of their own, named SOURCE/N, and the share of bytes that they hold."""
+def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[str, SourceSettings], float]:
+    """The sources, or parts of them as sources of their own, named SOURCE/N, and the share of the bytes that they hold."""
     listed = [item for name, source in sources.items() for item in islice(list_objects(name, source), LISTED)]
     total = sum(item.bytes for item in listed)
     if total <= MOST_BYTES and len(listed) < LISTED:
         return dict(sources), 1.0
     random.Random(0).shuffle(listed)  # days differ
-    chosen, held = [], 0
-    for item in listed:
-        if held + item.bytes <= MOST_BYTES and len(chosen) < MOST_OBJECTS:
-            chosen, held = [*chosen, item], held + item.bytes
-    taken = {
-        f"{item.source}/{number}": sources[item.source].model_copy(
-            update={"uri": glob.escape(item.uri) if local_path(item.uri) else item.uri}
-        )
-        for number, item in enumerate(chosen)
-    }
-    return taken, held / total if total else 1.0
+    taken, held = {}, 0
+    for item in listed[:MOST_OBJECTS]:
+        if held + item.bytes <= MOST_BYTES:
+            uri, size = glob.escape(item.uri) if local_path(item.uri) else item.uri, item.bytes
+        else:
+            uri, size = _head(item, folder / f"{len(taken)}", MOST_BYTES // (1 + min(len(listed), 10)))
+        if size:
+            taken[f"{item.source}/{len(taken)}"] = sources[item.source].model_copy(update={"uri": uri})
+            held += size
+        if held >= MOST_BYTES:
+            break
+    return taken, held / max(1, total)
+
+
+def _head(item: LogObject, folder: Path, most: int) -> tuple[str, int]:
+    """The first lines of a large object, as a file in `folder`, and the object's bytes that they took: 0 if it has no lines."""
+    if item.uri.endswith((".parquet", ".zst", ".zstd")):
+        return "", 0
+    with open_object(item) as file:
+        text = gzip.GzipFile(fileobj=file).read(most) if item.uri.endswith(".gz") else file.read(most)
+        size = file.tell() if item.uri.endswith(".gz") else len(text)
+    text = text[: text.rfind(b"\n") + 1]
+    folder.mkdir(parents=True)
+    place = folder / Path(item.uri).name.removesuffix(".gz")
+    place.write_bytes(text)
+    return glob.escape(str(place)), size if text else 0

@@ -132,17 +132,17 @@ def test_prompts_that_are_few_are_answered_more_often():
     ("settings", "steps", "remedy"),
     [
         (SftSettings(), 20, None),
-        (SftSettings(epochs=1, tokens_per_step=8_192), 4, "set epochs to 13, or tokens_per_step to 655"),
-        (SftSettings(steps=4), 4, "set steps to 50 or more, or leave it out"),
+        (SftSettings(epochs=1, tokens_per_step=8_192), 4, "set sft.epochs to 13, or sft.tokens_per_step to 655"),
+        (SftSettings(steps=4), 4, "set sft.steps to 50 or more, or leave it out"),
         (PreferenceTuningSettings(), 10, None),
-        (PreferenceTuningSettings(epochs=1), 7, "set epochs to 5"),
+        (PreferenceTuningSettings(epochs=1), 7, "set sft.epochs to 5"),
     ],
 )
 def test_few_steps_have_a_remedy(settings, steps, remedy):
     resolved = settings.resolved()
-    if remedy == "set epochs to 5":
+    if remedy == "set sft.epochs to 5":
         resolved = resolved.model_copy(update={"tokens_per_step": 2_048})
-    assert resolved.more_steps(steps) == remedy
+    assert resolved.more_steps(steps, "sft") == remedy
 
 
 def test_adapters_learn_at_the_rates_that_were_measured():
