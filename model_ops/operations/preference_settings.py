@@ -161,6 +161,10 @@ class PreferenceTuningSettings(TuningSettings):
                 )
 
     @property
+    def prompts_a_step(self) -> int | None:
+        return self.on_policy and self.on_policy.prompts_per_step
+
+    @property
     def losses(self) -> dict[str, float]:
         """Name of each loss -> its weight."""
         return self.resolved().loss

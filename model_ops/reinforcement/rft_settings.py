@@ -305,6 +305,10 @@ class RftSettings(TuningSettings):
         )
 
     @property
+    def prompts_a_step(self) -> int:
+        return self.prompts_per_step
+
+    @property
     def compared(self) -> Advantage:
         return self.advantage or OF_LOSS[self.loss][0]
 

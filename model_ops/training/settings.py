@@ -206,6 +206,11 @@ class TrainingSettings(Settings):
             raise ValueError("qk_clip needs all heads on every process: set tp and cp of the mesh to 1, or leave qk_clip out")
         return self
 
+    @property
+    def prompts_a_step(self) -> int | None:
+        """Prompts that a step asks; None where steps are made of tokens."""
+        return None
+
     def steps_over(self, rows: int, rows_per_step: int) -> int:
         """Optimizer steps of resolved settings over so many rows."""
         passes = self.passes(rows, rows_per_step)
@@ -229,9 +234,10 @@ class TrainingSettings(Settings):
             return None
         if self.steps is not None:
             return f"set {section}.steps to {self.LEAST_STEPS} or more, or leave it out"
-        epochs = f"set {section}.epochs to {math.ceil((self.epochs or 1) * self.LEAST_STEPS / max(1, steps))}"
-        smaller = self.tokens_per_step * steps // self.LEAST_STEPS
-        return epochs if smaller < 512 else f"{epochs}, or {section}.tokens_per_step to {smaller}"
+        passes, per_step = max(self.epochs, self.most_epochs), min(self.tokens_per_step, self.least_tokens_per_step)
+        epochs = f"set {section}.epochs to {math.ceil(passes * self.LEAST_STEPS / max(1, steps))}"
+        smaller = per_step * steps // self.LEAST_STEPS
+        return epochs if smaller < 512 or self.prompts_a_step else f"{epochs}, or {section}.tokens_per_step to {smaller}"
 
     def trainer_state(self, step: int, rows: int, rows_per_step: int) -> dict[str, float]:
         """What TRL's trainer_state says after `step` steps."""

@@ -72,8 +72,8 @@ class CheckReport:
 
 
 def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
-    """plan: also count rows and steps, and predict memory and time, which takes seconds. Raises RecipeError for a recipe that cannot be
-    read."""
+    """plan: also count rows and steps, and predict memory and time, which takes seconds. Raises RecipeError for a recipe that
+    cannot be read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
     looks: dict[str, FirstLook] = {}

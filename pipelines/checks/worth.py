@@ -23,7 +23,7 @@ from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
-from pipelines.contract import BaseModelError, Recipe
+from pipelines.contract import TINY, BaseModelError, Recipe
 from resources.composing import DatasetError
 from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
@@ -120,12 +120,9 @@ def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFin
         settings = given.resolved()
         count, word, each = _learnt(recipe, section, settings, found)
         each = each_pair if each == "pair" else tokens
-        asks = getattr(settings, "prompts_per_step", None) or getattr(
-            getattr(settings, "on_policy", None), "prompts_per_step", None
-        )
         if section == "tiny" or not count:
             continue
-        if asks:
+        if asks := settings.prompts_a_step:
             steps, size = settings.steps_over(count, asks), f"of {asks} prompts"
             passes = steps * asks / count
         else:
@@ -135,7 +132,7 @@ def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFin
             size, passes = f"of {settings.tokens_per_step:,} tokens", steps * settings.tokens_per_step / (count * longest)
         said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
         remedy = settings.more_steps(steps, section)
-        if remedy is None or recipe.base_model == "tiny":
+        if remedy is None or recipe.base_model == TINY:
             yield ok(section, said)
             continue
         needed = math.ceil(count * settings.FEW_STEPS / steps)
@@ -200,11 +197,11 @@ def _needs(recipe: Recipe, found: Rehearsal) -> Iterator[tuple[str, int, int, st
     margin = gates.accuracy_below_base
     for suite, items in found.items.items():
         if margin is not None:  # a model that answers as its base does: 3 / n below it
-            least = math.ceil(RULE_OF_THREE / margin) if margin else RULE_OF_THREE
+            least = math.ceil(RULE_OF_THREE / margin - 1e-9) if margin else RULE_OF_THREE
             have = min(items, recipe.evaluation.tasks.items)
             yield f"release.gates.accuracy_below_base/{suite}", have, least, "items", False
 
 
 def _alike(bound: float) -> int:
     """Least number of outcomes, all as good as can be, whose interval lies above a share's bound."""
-    return max(2, math.ceil(RULE_OF_THREE / (1 - bound))) if bound < 1 else 10**9
+    return max(2, math.ceil(RULE_OF_THREE / (1 - bound) - 1e-9)) if bound < 1 else 10**9
