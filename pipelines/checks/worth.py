@@ -24,9 +24,10 @@ from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.contract import TINY, BaseModelError, Recipe
-from resources.composing import DatasetError
+from resources.composing import DatasetError, EvalSuiteError, SeedError
 from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
+from resources.sources import SourceError
 
 RULE_OF_THREE = 3
 """Of n outcomes that are all alike, the 95 % interval reaches 3 / n from them."""
@@ -35,7 +36,9 @@ Z = 1.96
 
 def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
     """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows."""
-    datasets = recipe.datasets
+    datasets, preference = recipe.datasets, recipe.datasets.preference
+    if recipe.teacher is not None or (preference is not None and preference.dissatisfaction is not None):
+        preference = None  # a teacher or a judge may make its pairs
     asked = Asked(
         recipe.workload,
         recipe.sources,
@@ -43,7 +46,7 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
         recipe.evals,
         recipe.curation,
         datasets.sft,
-        datasets.preference,
+        preference,
         datasets.rl_prompts,
         recipe.first_day,
         recipe.last_day,
@@ -51,11 +54,13 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
     with TemporaryDirectory(prefix="millrace-check-") as folder:
         try:
             found = rehearse(asked, Path(folder))
+        except (EvalSuiteError, SeedError, SourceError):
+            return []  # said of the suite, the seed or the source
         except DatasetError as error:
             what, _, remedy = str(error).partition("; ")
             return [problem("rows", what, remedy or "add rows")]
         if found is None:
-            return [ok("rows", "not counted: no source has lines that can be read in part")]
+            return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
         counted_by = "the base model's tokenizer and template"
         lengths += _rendered(recipe, Path(folder) / "sft")
     if not lengths:

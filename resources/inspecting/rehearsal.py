@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from resources.composing import (
+    DatasetError,
     DatasetSettings,
     EvalSettings,
     PreferenceSettings,
@@ -86,13 +87,21 @@ class Rehearsal:
 
 
 def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
-    """folder: an empty one, where the datasets stay: sft, preference, rl_prompts. None where no part can be read.
+    """folder: an empty one, where the datasets stay: sft, preference, rl_prompts. None where no part can be read, or the part
+    that is read leaves nothing to train on.
 
     Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of sources, suites and seeds.
     """
     sources, share = _within(asked.sources, folder / "heads")
-    if not sources:
-        return None
+    try:
+        return _rehearsed(asked, sources, share, folder) if sources else None
+    except DatasetError:
+        if share < 1:  # the whole may have what a part lacks
+            return None
+        raise
+
+
+def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, folder: Path) -> Rehearsal:
     found, tables = Rehearsal(share), Tables(LakeLayout.open(folder / "lake"))
     report = ingest(tables, asked.workload, sources)
     for name, keys in report.unread_keys.items():

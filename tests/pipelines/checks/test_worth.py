@@ -1,12 +1,14 @@
 """`millrace check` before hours are spent: rows and steps of each training, whose rows are read, and gates that can hold."""
 
 import json
+import shutil
 
 import pytest
 import yaml
 
 from pipelines.checks.worth import _alike, check_worth
 from pipelines.contract.recipe import load_recipe
+from pipelines.storage.locations import RECIPES
 from resources.inspecting import rehearsal
 from tests.resources.inspecting.test_survey import put
 
@@ -124,6 +126,14 @@ def test_nobody_is_named(tmp_path):
     assert line.state == "ok" and line.message.startswith("users read: none, sessions read: none; no field names them")
 
 
+def test_a_part_that_cannot_be_read_by_lines_says_nothing(tmp_path, monkeypatch):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.json").write_text(json.dumps([request(n) for n in range(40)]))
+    monkeypatch.setattr(rehearsal, "MOST_BYTES", 4_000)
+    (rows,) = findings(tmp_path)["rows"]
+    assert rows.state == "ok" and rows.message.startswith("not counted")
+
+
 @pytest.mark.parametrize("files", [1, 12])
 def test_large_logs_are_read_in_part_and_counted_whole(tmp_path, monkeypatch, files):
     for number in range(files):
@@ -140,3 +150,21 @@ def test_a_dataset_that_stays_empty_is_a_problem_before_the_run(tmp_path):
     put(tmp_path / "logs" / "a.jsonl", *map(request, range(20)))
     (line,) = findings(tmp_path, datasets={"preference": {}}, preference={})["rows"]
     assert line.state == "problem" and "no pair of a better and a worse answer" in line.message
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.yaml")))
+def test_every_recipe_is_rehearsed(name, tmp_path):
+    put(tmp_path / "logs" / "a.jsonl", *map(request, range(60)), *map(pair, range(40)))
+    put(tmp_path / "sums.jsonl", *({"prompt": f"what is {n} + {n}", "answer": str(2 * n)} for n in range(60)))
+    content = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    content |= {"base_model": "base", "sources": {"logs": {"uri": "logs"}}, "seeds": {}, "evals": {}}
+    for key in ("first_day", "last_day", "tiny"):
+        content.pop(key, None)
+    content.get("datasets", {}).get("sft", {}).pop("mix", None)
+    shutil.copy(RECIPES / "sums.py", tmp_path)
+    for task in content.get("datasets", {}).get("rl_prompts", {}).get("tasks", {}).values():
+        task["uri"] = "sums.jsonl"
+    told = findings(tmp_path, **content)
+    trained = {"preferences": {"sft", "preference"}, "rft": {"sft", "rft"}, "quantize_only": set()}
+    assert told["rows"][0].state == "ok", told["rows"]
+    assert trained.get(name, set()) <= told.keys()
