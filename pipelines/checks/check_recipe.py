@@ -28,7 +28,7 @@ from pipelines.checks.environment import (
     check_rollout_server,
     check_serving,
 )
-from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
+from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks, start_checks
 from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
 from pipelines.checks.lengths import check_lengths, check_room, tokens_of_records
@@ -98,6 +98,8 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
         CheckStep("server", partial(check_evaluation_server, recipe)),
         CheckStep("rollouts", partial(check_rollout_server, recipe)),
     ]
+    # planning takes longest, in a process of its own, and needs no other check
+    planned = start_checks([CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))])
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}
     report.findings += [finding for finding in first if finding.check in names]
@@ -110,7 +112,6 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     after = run_checks(
         [
             CheckStep("disk", partial(check_disk, recipe, place, looks)),
-            CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
             *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else []),
         ],
         150,
@@ -119,7 +120,9 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     rest = [finding for finding in first if finding.check not in names]
     report.findings += [
         *(finding for finding in rest if finding.check == "lake"),
-        *after,
+        *(finding for finding in after if finding.check == "disk"),
+        *planned(150, tell),
+        *(finding for finding in after if finding.check != "disk"),
         *(finding for finding in rest if finding.check != "lake"),
     ]
     return report

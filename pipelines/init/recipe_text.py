@@ -430,7 +430,8 @@ def _sft(contents: Contents, text: _Text) -> dict[str, Any]:
     size, steps = fitted.tokens_per_step, fitted.steps_over(tokens, fitted.tokens_per_step)
     text.note(
         f"method lora: adapters learn from few rows at {settings.learning_rate:g}, in a tenth of the memory of `full`. Steps "
-        f"and passes follow the rows: these make about {steps:,} steps of {size:,} tokens, {fitted.epochs:.1f} passes. `millrace check` counts exactly, and `epochs` changes it."
+        f"and passes follow the rows: these make about {steps:,} steps of {size:,} tokens, {fitted.epochs:.1f} passes. "
+        "`millrace check` counts exactly, and `epochs` changes it."
     )
     return {"method": "lora"}
 

@@ -106,7 +106,7 @@ class _Work:
 
     def _rft_model(self) -> tuple[float, float]:
         settings, prompts = self.recipe.rft.resolved(), self.traffic.records
-        steps = settings.steps_over(prompts, settings.prompts_per_step)
+        steps = settings.steps or max(1, round((settings.epochs or 0) * prompts / settings.prompts_per_step))
         answers = steps * settings.prompts_per_step * settings.answers
         operations, overhead = self._decoding(answers, settings.max_new_tokens, settings.batch_size, 1)
         learnt = answers * settings.max_new_tokens
@@ -154,8 +154,7 @@ class _Work:
         """Tokens that a stage trains on. settings: resolved."""
         if settings.steps is not None:
             return settings.steps * settings.tokens_per_step
-        a_pass = self.traffic.records * min(self.traffic.tokens, settings.max_length)
-        return settings.fitted(a_pass).epochs * a_pass
+        return settings.epochs * self.traffic.records * min(self.traffic.tokens, settings.max_length)
 
     def _training(self, settings: TrainingSettings, parameters: float, length: int, teacher: float = 0) -> tuple[float, float]:
         tokens = self._tokens(settings)
