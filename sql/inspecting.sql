@@ -231,3 +231,15 @@ select
 from conversations
 join conversations_read using (interaction_id)
 order by draw
+
+-- name: people
+-- Requests that were read, and those with a user and with a session.
+select count(*) as requests, count(user_hash) as with_user, count(session_id) as with_session from interactions
+
+-- name: row_characters
+-- Characters of a dataset's first rows. $file: its training split
+select length(coalesce(messages, text, '')) + length(coalesce(tools, '')) as characters from read_parquet($file) limit $most
+
+-- name: pair_characters
+-- Mean characters of a pair's prompt and answers. $file: its training split
+select avg(length(prompt) + length(chosen) + length(rejected)) as characters from read_parquet($file)

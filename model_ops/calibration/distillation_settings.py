@@ -36,6 +36,8 @@ class DistilRoundingSettings(TrainingSettings):
     )
     temperature: float = Field(1.0, gt=0, le=100, description="Temperature of both distributions in the divergence")
 
+    LEAST_STEPS: ClassVar[int] = 1
+    """Rounding is adapted to a sample, and one pass over it is enough."""
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         "quick": {"epochs": 0.25, "learning_rate": 2e-5, "tokens_per_step": 8_192, "max_length": 2_048},
         "balanced": {"epochs": 0.5, "learning_rate": 1e-5, "tokens_per_step": 32_768, "max_length": 4_096},

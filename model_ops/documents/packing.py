@@ -67,6 +67,7 @@ class Streams(Protocol):
 class PackedPlan:
     """A BatchSource over packed documents: `steps` steps or `epochs` passes, with tokens_per_step tokens on average.
 
+    settings: resolved; its own `settings` have the step and the passes that small data gets. No step reads a row twice.
     streams: what the batches hold besides the documents' tokens."""
 
     def __init__(self, documents: Sequence[Document], settings: TrainingSettings, streams: Streams | None = None):
@@ -75,13 +76,15 @@ class PackedPlan:
         self.lengths, self.targets = lengths_and_targets(documents)
         self.prefixes = prefix_tokens(documents)
         longest = int(self.lengths.max(initial=1))
+        self.settings = settings = settings.fitted(int(self.lengths.sum()), longest)
         capacity = min(settings.max_length, max(settings.tokens_per_step, longest))
         if settings.micro_batch_tokens is not None:
             capacity = min(capacity, max(settings.micro_batch_tokens, longest))
         self.rows = pack(self.lengths, capacity)
         self.row_tokens = self.rows.sums(self.lengths).tolist()
         self.micro_batch_tokens = max(capacity, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
-        self.rows_per_step = max(1, round(settings.tokens_per_step / capacity))
+        a_row = sum(self.row_tokens) / max(1, len(self.rows))  # rows of short documents are not full
+        self.rows_per_step = max(1, min(len(self.rows), round(settings.tokens_per_step / max(1.0, a_row))))
         self.steps = settings.steps_over(len(self.rows), self.rows_per_step) if len(self.rows) else 0
         self._by_length = np.argsort(self.lengths, kind="stable")
         self._in_pass = lru_cache(maxsize=2)(self._exchanged)

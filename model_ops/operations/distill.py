@@ -124,7 +124,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
-    checks = plan_validation(len(plan), settings)
+    checks = plan_validation(len(plan), plan.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
     result = train(

@@ -105,7 +105,7 @@ class PreferenceTuningSettings(TuningSettings):
         **{
             name: {**values, "epochs": epochs, "learning_rate": rate}
             for (name, values), epochs, rate in zip(
-                TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (1e-6, 1e-6, 5e-7), strict=True
+                TrainingSettings.PRESETS.items(), (1.0, 1.0, 2.0), (5e-6, 5e-6, 1e-6), strict=True
             )
         },
         "smollm3": {
@@ -119,8 +119,11 @@ class PreferenceTuningSettings(TuningSettings):
             "max_length": 24_576,
         },
     }
-    """Learning rates are a twentieth of those of `sft`."""
-    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}}
+    """Rates of `quick` and `balanced` are for data of some hundred pairs, those of the others for many steps."""
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "loss": {"dpo": 1.0}, "most_epochs": 3.0}
+    ADAPTERS_LEARN_FASTER: ClassVar[float] = 20.0
+    LEAST_STEPS: ClassVar[int] = 30
+    FEW_STEPS: ClassVar[int] = 10
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TuningSettings.STAY_OPEN,
         "beta": "each loss has its own",
@@ -156,6 +159,10 @@ class PreferenceTuningSettings(TuningSettings):
                     f"on_policy.max_new_tokens {self.on_policy.max_new_tokens} leaves no room for a prompt in max_length "
                     f"{self.max_length}: raise max_length, or lower max_new_tokens"
                 )
+
+    @property
+    def prompts_a_step(self) -> int | None:
+        return self.on_policy and self.on_policy.prompts_per_step
 
     @property
     def losses(self) -> dict[str, float]:

@@ -78,7 +78,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     model, numbers = load_to_tune(base, settings, world.loading_device, headed)
     world.place(model, settings.precision)
     plan = PackedPlan(pairs.documents, settings, pairs.streams)
-    checks = plan_validation(len(plan), settings, settings.early_end)
+    checks = plan_validation(len(plan), plan.settings, settings.early_end)
     held = [validation.document(index) for index in range(len(validation.documents))] if validation else []
     held_out = first_documents(held, checks.tokens)
     validate = validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world)

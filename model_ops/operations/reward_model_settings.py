@@ -55,3 +55,6 @@ class RewardModelSettings(TuningSettings):
         "balanced": {"epochs": 1.0, "learning_rate": 1e-5, "tokens_per_step": 16_384, "max_length": 4_096},
         "thorough": {"epochs": 1.0, "learning_rate": 9e-6, "tokens_per_step": 65_536, "max_length": 8_192},
     }
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "most_epochs": 3.0}
+    LEAST_STEPS: ClassVar[int] = 30
+    FEW_STEPS: ClassVar[int] = 10

@@ -42,7 +42,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
     progress.report("tokenizer", 1, 1, "tokenizers")
     documents = text_documents(training, tokenizer, settings.max_length)
     plan = PackedPlan(documents, settings)
-    checks = plan_validation(len(plan), settings)
+    checks = plan_validation(len(plan), plan.settings)
     validation = spread(text_documents(held_out, tokenizer, settings.max_length), min(VALIDATION_TOKENS, checks.tokens))
     model = new_model(settings, tokenizer).to(training_device())
     result = train(

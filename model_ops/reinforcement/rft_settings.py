@@ -217,12 +217,14 @@ class RftSettings(TuningSettings):
     overflow: Literal["drop"] = Field("drop", description="What happens to a prompt that leaves no room for an answer")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
-        "quick": {**TrainingSettings.PRESETS["quick"], "learning_rate": 3e-6, "epochs": 1.0},
-        "balanced": {**TrainingSettings.PRESETS["balanced"], "learning_rate": 1e-6, "epochs": 2.0},
+        "quick": {**TrainingSettings.PRESETS["quick"], "learning_rate": 5e-6, "epochs": 1.0},
+        "balanced": {**TrainingSettings.PRESETS["balanced"], "learning_rate": 5e-6, "epochs": 2.0},
         "thorough": {**TrainingSettings.PRESETS["thorough"], "learning_rate": 1e-6, "epochs": 8.0},
     }
-    """Rates of the frameworks for full fine-tuning; an adapter's is ten times as high."""
-    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "warmup_share": 0.0}
+    """`thorough` has the rate of the frameworks for full fine-tuning over hundreds of steps, the others one for some tens."""
+    COMMON: ClassVar[dict[str, Any]] = {**TuningSettings.COMMON, "warmup_share": 0.0, "most_epochs": 20.0}
+    ADAPTERS_LEARN_FASTER: ClassVar[float] = 40.0
+    LEAST_STEPS: ClassVar[int] = 40
     STAY_OPEN: ClassVar[dict[str, str]] = {
         **TuningSettings.STAY_OPEN,
         **dict.fromkeys(READ_BY, "each loss has its own"),
@@ -301,6 +303,10 @@ class RftSettings(TuningSettings):
                 "max_new_tokens": round(begin + place * (self.max_new_tokens - begin)),
             }
         )
+
+    @property
+    def prompts_a_step(self) -> int:
+        return self.prompts_per_step
 
     @property
     def compared(self) -> Advantage:

@@ -58,6 +58,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     target, answers, work = job.inputs["target"], job.inputs["dataset"], job.output / ".work"
     rows, left_out = read_answers(answers / "train.parquet", settings.max_length)
     held_out: list[AnswerRow] = []
+    settings = settings.fitted(sum(len(row.ids) for row in rows))
     checks = _plan_of_validation(rows, settings)
     if (answers / "validation.parquet").exists():
         held_out = read_answers(answers / "validation.parquet", settings.max_length)[0][:VALIDATION_ROWS]

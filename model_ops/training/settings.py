@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,20 @@ class TrainingSettings(Settings):
     )
     tokens_per_step: int | None = Field(
         None, ge=64, le=2**32, description="Tokens of one optimizer step, over all processes. Left out: by preset"
+    )
+    least_tokens_per_step: int | None = Field(
+        None,
+        ge=64,
+        le=2**32,
+        description="Down to so many tokens, steps of small data are smaller than `tokens_per_step`, so that there are enough "
+        "of them. Left out: 2,048, or `tokens_per_step` where that is given",
+    )
+    most_epochs: float | None = Field(
+        None,
+        gt=0,
+        le=100_000,
+        description="Up to so many passes are made over small data, so that there are enough steps. Left out: by stage, or "
+        "`epochs` where that is given",
     )
     max_length: int | None = Field(
         None, ge=16, le=2**24, description="Tokens of a packed row, and of the longest document. Left out: by preset"
@@ -159,7 +173,13 @@ class TrainingSettings(Settings):
         "weight_decay": 0.01,
         "gradient_clip": 1.0,
         "checkpoint_every": 50,
+        "least_tokens_per_step": 2_048,
+        "most_epochs": 10.0,
     }
+    LEAST_STEPS: ClassVar[int] = 50
+    """Steps that small data is trained for: as many as common trainers make of some hundred rows (batches of 8, 3 epochs)."""
+    FEW_STEPS: ClassVar[int] = 20
+    """Below so many steps a training changes next to nothing."""
 
     STAY_OPEN: ClassVar[dict[str, str]] = {
         "steps": "epochs say how long",
@@ -186,9 +206,38 @@ class TrainingSettings(Settings):
             raise ValueError("qk_clip needs all heads on every process: set tp and cp of the mesh to 1, or leave qk_clip out")
         return self
 
+    @property
+    def prompts_a_step(self) -> int | None:
+        """Prompts that a step asks; None where steps are made of tokens."""
+        return None
+
     def steps_over(self, rows: int, rows_per_step: int) -> int:
         """Optimizer steps of resolved settings over so many rows."""
-        return self.steps if self.steps is not None else max(1, math.ceil((self.epochs or 0) * rows / rows_per_step))
+        passes = self.passes(rows, rows_per_step)
+        return self.steps if self.steps is not None else max(1, math.ceil(passes * rows / rows_per_step))
+
+    def passes(self, total: float, per_step: float) -> float:
+        """Passes over `total` tokens or rows: `epochs`, or up to `most_epochs` where these are fewer than LEAST_STEPS steps."""
+        return max(self.epochs or 0, min(self.most_epochs or 0, self.LEAST_STEPS * per_step / max(1, total)))
+
+    def fitted(self, tokens: int, longest: int = 1) -> Self:
+        """Resolved settings with the step and the epochs for so many training tokens. A step holds at most one pass.
+        longest: tokens of the longest document."""
+        floor = max(self.least_tokens_per_step, longest, (self.epochs or math.inf) * tokens / self.LEAST_STEPS)
+        per_step = max(64, round(min(self.tokens_per_step, floor, max(tokens, longest))))
+        epochs = self.epochs if self.steps is not None else self.passes(tokens, per_step)
+        return self.model_copy(update={"tokens_per_step": per_step, "epochs": epochs})
+
+    def more_steps(self, steps: int, section: str) -> str | None:
+        """What to set in the recipe's section where `steps` steps are too few; None where they are enough."""
+        if steps >= self.FEW_STEPS:
+            return None
+        if self.steps is not None:
+            return f"set {section}.steps to {self.LEAST_STEPS} or more, or leave it out"
+        passes, per_step = max(self.epochs, self.most_epochs), min(self.tokens_per_step, self.least_tokens_per_step)
+        epochs = f"set {section}.epochs to {math.ceil(passes * self.LEAST_STEPS / max(1, steps))}"
+        smaller = per_step * steps // self.LEAST_STEPS
+        return epochs if smaller < 512 or self.prompts_a_step else f"{epochs}, or {section}.tokens_per_step to {smaller}"
 
     def trainer_state(self, step: int, rows: int, rows_per_step: int) -> dict[str, float]:
         """What TRL's trainer_state says after `step` steps."""
@@ -201,4 +250,7 @@ class TrainingSettings(Settings):
             values.pop("epochs", None)
         elif self.epochs is not None:
             values.pop("steps", None)
+            values["most_epochs"] = self.epochs
+        if self.tokens_per_step is not None:
+            values["least_tokens_per_step"] = self.tokens_per_step
         return self.model_copy(update={name: value for name, value in values.items() if getattr(self, name) is None})

@@ -41,7 +41,7 @@ class TuningSettings(TrainingSettings):
         return self
 
     def resolved(self):
-        """Missing values from the preset; with adapters its learning rate times ten and the defaults of LoraSettings."""
+        """Missing values from the preset; with adapters a higher learning rate and the defaults of LoraSettings."""
         filled = super().resolved()
         if self.method == "full":
             return filled

@@ -84,13 +84,34 @@ def check_base_model(recipe: Recipe, system_share: float, has_tools: bool) -> li
     return [finding for part in parts for finding in run_checks([part], SECONDS_OF_TORCH)]
 
 
+def local_base(recipe: Recipe) -> Base | None:
+    """The base model as it lies on this machine, of a Hub id its copy in the cache; None for tiny, and where there is none.
+    Raises BaseModelError."""
+    base, revision = look_at_base(recipe.base_model), recipe.base_revision
+    while base.kind == "hub":
+        if (copy := _copy(base.name, revision)) is None:
+            return None
+        local, revision = look_at_base(str(copy)), None
+        base = replace(local, adapter=base.adapter or local.adapter)
+    return None if base.kind == "tiny" else base
+
+
+def _copy(name: str, revision: str | None) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    with suppress(LocalEntryNotFoundError, OSError, ValueError):
+        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(hub.MODEL_FILES)))
+    return None
+
+
 def _hub(name: str, revision: str | None) -> Path | CheckFinding:
     """Checks a Hub id's local copy at a branch, tag or commit (None: the default branch), or reports that there is none."""
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
-    with suppress(LocalEntryNotFoundError, OSError, ValueError):  # no local copy: the Hub is asked below
-        return Path(snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=list(hub.MODEL_FILES)))
+    if (copy := _copy(name, revision)) is not None:
+        return copy
     meant = f"{name} at revision {revision}" if revision else name
     if hub.is_offline():
         return problem(

@@ -28,11 +28,12 @@ from pipelines.checks.environment import (
     check_rollout_server,
     check_serving,
 )
-from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks
+from pipelines.checks.finding import CheckFinding, CheckStep, ok, run_checks, start_checks
 from pipelines.checks.forecast import Forecast, forecast, print_forecast, time_finding
 from pipelines.checks.inputs import check_source, check_suite, check_together
-from pipelines.checks.lengths import check_room
+from pipelines.checks.lengths import check_lengths, check_room, tokens_of_records
 from pipelines.checks.place import check_disk, check_lake
+from pipelines.checks.worth import check_worth
 from pipelines.contract import BaseModelError, Recipe, load_recipe, look_at_base
 from pipelines.terminal import folded
 from resources.inspecting import FirstLook
@@ -71,8 +72,8 @@ class CheckReport:
 
 
 def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None] = lambda doing: None) -> CheckReport:
-    """plan: also predict memory and time of the stages, which takes seconds. Raises RecipeError for a recipe that cannot be
-    read."""
+    """plan: also count rows and steps, and predict memory and time, which takes seconds. Raises RecipeError for a recipe that
+    cannot be read."""
     recipe = load_recipe(path)
     report = CheckReport(str(path), str(place), [ok("recipe", f"{path.name} is valid; workload {recipe.workload}")])
     looks: dict[str, FirstLook] = {}
@@ -97,16 +98,20 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
         CheckStep("server", partial(check_evaluation_server, recipe)),
         CheckStep("rollouts", partial(check_rollout_server, recipe)),
     ]
+    # planning takes longest, in a process of its own, and needs no other check
+    planned = start_checks([CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan))])
     first = run_checks([*inputs, *around], tell=tell)
     names = {each.name for each in inputs}
     report.findings += [finding for finding in first if finding.check in names]
     report.findings += run_checks([CheckStep("sources", partial(check_together, recipe, looks))], tell=tell)
     report.findings += run_checks([CheckStep("base model", partial(_base, recipe, looks))], seconds=120, tell=tell)
-    report.findings += run_checks([CheckStep("room", partial(_room, recipe, looks))], tell=tell)
+    tokens: list[int] = []
+    if plan:
+        report.findings += run_checks([CheckStep("rows", partial(_worth, recipe, looks, tokens))], seconds=120, tell=tell)
+    report.findings += run_checks([CheckStep("room", partial(_room, recipe, tokens or tokens_of_records(looks)))], tell=tell)
     after = run_checks(
         [
             CheckStep("disk", partial(check_disk, recipe, place, looks)),
-            CheckStep("devices", partial(check_devices, recipe, path, _parameters(recipe), plan)),
             *([CheckStep("time", partial(_time, recipe, looks, place, report))] if plan else []),
         ],
         150,
@@ -115,7 +120,9 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
     rest = [finding for finding in first if finding.check not in names]
     report.findings += [
         *(finding for finding in rest if finding.check == "lake"),
-        *after,
+        *(finding for finding in after if finding.check == "disk"),
+        *planned(150, tell),
+        *(finding for finding in after if finding.check != "disk"),
         *(finding for finding in rest if finding.check != "lake"),
     ]
     return report
@@ -124,6 +131,12 @@ def check(path: Path, place: Path, plan: bool = True, tell: Callable[[str], None
 def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: CheckReport) -> list[CheckFinding]:
     report.forecast = forecast(recipe, looks, place)
     return [] if report.forecast is None else [time_finding(report.forecast)]
+
+
+def _worth(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:
+    """Left out where a source is missing or holds no logs, which its own line says."""
+    logs = any(looks[name].holds_logs for name in recipe.sources if name in looks)
+    return check_worth(recipe, tokens) if logs and all(name in looks for name in recipe.sources) else []
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -135,13 +148,13 @@ def _system_share(looks: dict[str, FirstLook]) -> float:
     return sum(look.with_system for look in looks.values()) / max(1, sum(len(look.characters) for look in looks.values()))
 
 
-def _room(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
+def _room(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
     try:
         base = look_at_base(recipe.base_model)
     except BaseModelError:
         return []  # reported with the base model
     tiny = recipe.tiny.max_position_embeddings if base.kind == "tiny" else None
-    return check_room(recipe, looks, tiny or base.context)
+    return [*check_lengths(recipe, tokens), *check_room(recipe, tokens, tiny or base.context)]
 
 
 def _parameters(recipe: Recipe) -> int | None:

@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import urllib3
@@ -243,58 +244,68 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
         )
         return found
     stages = [name for name in sections() if name in recipe.trained] if plan else []
-    if stages:
-        with ThreadPoolExecutor(len(stages)) as pool:  # each waits for a planner, which needs seconds to start
-            planned = list(pool.map(lambda stage: _planned(recipe, path, stage, devices if count else Counter()), stages))
-        for finding in planned:
-            found.append(finding)
-            if finding.state != "ok":
-                break  # the next stage lacks the same
-    return found
+    return [*found, *_planned(recipe, path, stages, devices if count else Counter())]
 
 
-def _planned(recipe: Recipe, path: Path, stage: str, devices: Counter[str]) -> CheckFinding:
-    """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted."""
-    check = f"memory of {stage}"
-    mesh = getattr(recipe, stage).mesh
+def _planned(recipe: Recipe, path: Path, stages: list[str], devices: Counter[str]) -> Iterator[CheckFinding]:
+    """Runs `millrace plan` in a process of its own, because a trace cannot be interrupted; one for all stages on the same
+    devices, because importing torch takes seconds. Ends at the first stage without a plan: the next lacks the same."""
     have = sum(devices.values())
-    try:
-        processes = mesh.resolved(have).processes or 1
-    except ValueError as error:
-        return problem(check, str(error), f"correct {stage}.mesh")
-    if have and processes > have:
-        return problem(
-            check,
-            f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
-            "make the mesh smaller, or run on a larger machine",
-        )
-    name = f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu"
-    command = f"millrace plan {path.name} --gpus {name} --stage {stage}"
-    words = ["plan", str(path.resolve()), "--gpus", name, "--stage", stage, "--format", "json"]
+    groups: dict[str, list[str]] = {}
+    for stage in stages:
+        check, mesh = f"memory of {stage}", getattr(recipe, stage).mesh
+        try:
+            processes = mesh.resolved(have).processes or 1
+        except ValueError as error:
+            yield problem(check, str(error), f"correct {stage}.mesh")
+            return
+        if have and processes > have:
+            yield problem(
+                check,
+                f"{stage}.mesh asks for {processes} processes, and this machine has {have} accelerators",
+                "make the mesh smaller, or run on a larger machine",
+            )
+            return
+        groups.setdefault(f"{processes if have else 1}x{next(iter(devices))}" if have else "cpu", []).append(stage)
+    for name, group in groups.items():
+        for finding in _plans(recipe, path, name, group):
+            yield finding
+            if finding.state != "ok":
+                return
+
+
+def _plans(recipe: Recipe, path: Path, devices: str, stages: list[str]) -> Iterator[CheckFinding]:
+    seconds = PLAN_SECONDS * min(2, len(stages))
+    command = [sys.executable, "-m", "pipelines.cli", "plan", str(path.resolve()), "--gpus", devices, "--format", "json"]
     try:
         result = subprocess.run(
-            [sys.executable, "-m", "pipelines.cli", *words],
+            [*command, *(word for stage in stages for word in ("--stage", stage))],
             env=child_environment(),
             capture_output=True,
             text=True,
-            timeout=PLAN_SECONDS,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return warning(check, f"could not be predicted within {PLAN_SECONDS:g} s", command)
+        again = f"millrace plan {path.name} --gpus {devices} --stage {stages[0]}"
+        yield warning(f"memory of {stages[0]}", f"could not be predicted within {seconds:g} s", again)
+        return
     message = " ".join(result.stderr.rpartition("millrace: ")[2].split())[:400]
-    if result.returncode == 1 and message:  # nothing fits
-        return problem(check, message, command)
-    try:
-        plan = json.loads(result.stdout)
-        return ok(
-            check,
-            f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
-            f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB",
-        )
-    except (ValueError, KeyError):
-        return warning(
-            check, f"cannot be planned: {message}", "name a directory that holds the model, with settings that fit it"
-        )
+    lines = result.stdout.splitlines()
+    for stage, line in zip_longest(stages, lines[: len(stages)]):
+        check = f"memory of {stage}"
+        try:
+            plan = json.loads(line or "")
+            yield ok(
+                check,
+                f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
+                f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB",
+            )
+        except (ValueError, KeyError):
+            if result.returncode == 1 and message:  # nothing fits
+                yield problem(check, message, f"millrace plan {path.name} --gpus {devices} --stage {stage}")
+            else:
+                mend = "name a directory that holds the model, with settings that fit it"
+                yield warning(check, f"cannot be planned: {message}", mend)
 
 
 def accelerators() -> Counter[str]:

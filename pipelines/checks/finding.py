@@ -62,6 +62,11 @@ def run_checks(
     checks: Sequence[CheckStep], seconds: float = SECONDS, tell: Callable[[str], None] = lambda name: None
 ) -> list[CheckFinding]:
     """The findings of all checks, in their order. They run in parallel, and have `seconds` together."""
+    return start_checks(checks)(seconds, tell)
+
+
+def start_checks(checks: Sequence[CheckStep]) -> Callable[[float, Callable[[str], None]], list[CheckFinding]]:
+    """Starts checks, and returns what waits for their findings."""
     results: dict[int, list[CheckFinding]] = {}
 
     def look(place: int, check: CheckStep) -> None:
@@ -82,18 +87,19 @@ def run_checks(
     ]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + seconds
-    for place, (thread, check) in enumerate(zip(threads, checks, strict=True)):
-        tell(check.name)
-        thread.join(max(0.0, until - time.monotonic()))
-        if thread.is_alive():
-            _unanswered.append(thread)
-            results[place] = [
-                warning(
-                    check.name, f"could not be checked: no answer within {seconds:g} s", "check that this machine can reach it"
-                )
-            ]
-    return [finding for place in range(len(checks)) for finding in results[place]]
+
+    def wait(seconds: float, tell: Callable[[str], None]) -> list[CheckFinding]:
+        until = time.monotonic() + seconds
+        for place, (thread, check) in enumerate(zip(threads, checks, strict=True)):
+            tell(check.name)
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                _unanswered.append(thread)
+                late = f"could not be checked: no answer within {seconds:g} s"
+                results[place] = [warning(check.name, late, "check that this machine can reach it")]
+        return [finding for place in range(len(checks)) for finding in results[place]]
+
+    return wait
 
 
 def leave(code: int) -> NoReturn:

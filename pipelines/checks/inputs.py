@@ -10,7 +10,6 @@ from pathlib import Path
 
 from model_ops.jobs import counted
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
-from pipelines.checks.lengths import check_lengths
 from pipelines.contract import BaseModelError, Recipe, look_at_base
 from resources.composing import EvalSettings, EvalSuiteError, build_eval_suite
 from resources.digests import USER_HASH_KEY
@@ -99,7 +98,7 @@ def check_suite(kind: str, name: str, settings: EvalSettings) -> list[CheckFindi
 
 
 def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:
-    """Checks all sources together: logs, days, feedback, objects named twice, users, lengths."""
+    """Checks all sources together: logs, days, feedback, objects named twice, users."""
     seen = {name: looks[name] for name in recipe.sources if name in looks}  # in the recipe's order, whichever answered first
     if not seen:
         return []
@@ -111,7 +110,6 @@ def check_together(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFin
         *_twice(seen),
         *_users(recipe, seen),
         *_workloads(recipe, seen),
-        *check_lengths(recipe, seen),
         *_token_ids(recipe, seen),
         *_beyond_vocabulary(recipe, looks),
     ]

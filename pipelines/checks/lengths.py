@@ -1,10 +1,11 @@
-"""Checks the lengths of the first records against the recipe's limits and the base model's positions.
+"""Checks the lengths of rows against the recipe's limits and the base model's positions.
 
-Records are in characters here; a run counts tokens exactly, before it trains anything (`length_report`).
+worth.py counts them on some rows; a run counts all, before it trains anything (`length_report`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
@@ -15,9 +16,8 @@ from resources.stages import sections
 CHARACTERS_A_TOKEN = 4
 
 
-def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
-    """Compares the typical record with max_length of the first stage that trains."""
-    tokens = _tokens(seen)
+def check_lengths(recipe: Recipe, tokens: list[int]) -> list[CheckFinding]:
+    """Compares the typical row with max_length of the first stage that trains."""
     trained = next((name for name in (*sections(), "speculator") if name in recipe.trained), None)
     if not tokens or trained is None:
         return []
@@ -26,14 +26,14 @@ def check_lengths(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFindi
         return [
             warning(
                 "lengths",
-                f"half of the first records have about {typical:,} tokens or more, and {name} is {length:,}",
+                f"half of the rows have about {typical:,} tokens or more, and {name} is {length:,}",
                 f"raise {name}, or most of each conversation is cut off",
             )
         ]
-    return [ok("lengths", f"half of the first records have at most about {typical:,} tokens; {name} is {length:,}")]
+    return [ok("lengths", f"half of the rows have at most about {typical:,} tokens; {name} is {length:,}")]
 
 
-def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None) -> list[CheckFinding]:
+def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list[CheckFinding]:
     """Checks that prompt and answer have room in the base model's positions. positions: None if unknown."""
     if positions is None:
         return []
@@ -49,11 +49,10 @@ def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None
                 "lower them, or take a base model with more positions",
             )
         ]
-    tokens = _tokens(seen)
     if not tokens:
         return []
     longer = sum(found > positions for found in tokens)
-    said = f"about {longer:,} of {len(tokens):,} first records are longer than the base model's {positions:,} positions"
+    said = f"about {longer:,} of {len(tokens):,} rows are longer than the base model's {positions:,} positions"
     if 2 * longer >= len(tokens):
         return [
             warning(
@@ -66,6 +65,6 @@ def check_room(recipe: Recipe, seen: dict[str, FirstLook], positions: int | None
     return [ok("room", said)]
 
 
-def _tokens(seen: dict[str, FirstLook]) -> list[int]:
+def tokens_of_records(seen: Mapping[str, FirstLook]) -> list[int]:
     """Estimated tokens of the first records of logs: question, answer and what the log adds."""
     return [size // CHARACTERS_A_TOKEN for look in seen.values() if look.holds_logs for size in look.characters]

@@ -76,7 +76,9 @@ def init(
 def check(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     lake: LakeOption = None,
-    plan: Annotated[bool, typer.Option(help="also predict memory and time of the stages (some seconds more)")] = True,
+    plan: Annotated[
+        bool, typer.Option(help="also count rows and steps, and predict memory and time of the stages (some seconds more)")
+    ] = True,
     format: Annotated[ReportFormat, typer.Option(help="lines to read, or everything as JSON")] = ReportFormat.table,
 ) -> None:
     """Checks logs, base model, template, disk, memory and servers before a run. Writes nothing."""
@@ -132,8 +134,13 @@ def show(
 def plan(
     recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
     gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
-    stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
-    format: Annotated[ReportFormat, typer.Option(help="a table, or everything as JSON")] = ReportFormat.table,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sft or student, may be repeated (default: the first one that the recipe trains)", show_default=False
+        ),
+    ] = None,
+    format: Annotated[ReportFormat, typer.Option(help="a table, or a line of JSON for each stage")] = ReportFormat.table,
     lake: LakeOption = None,
 ) -> None:
     """Predicts a stage's memory and speed on given devices and prints settings that fit, with reasons."""
@@ -144,17 +151,18 @@ def plan(
     from resources.stages import sections
 
     read = load_recipe(recipe)
-    stage = planned_stage(read, stage)
+    stages = [planned_stage(read, each) for each in stage or [None]]
     place = lake_location(recipe, lake)
     is_named = lake is not None and lake != os.environ.get("MILLRACE_LAKE")  # that of the environment may be made later
     holds_rows = LakeLayout.open(place, create=False) if is_named or (place / "lake.json").exists() else None
-    with errors.status("looking at the model ..."):
-        chosen = plan_recipe(read, gpus, stage)
-        tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(sections()[stage].name))
-    if format == ReportFormat.json:
-        print(as_json(chosen, read, stage, tokens))
-    else:
-        print_plan(chosen, read, stage, console, tokens)
+    for each in stages:
+        with errors.status("looking at the model ..."):
+            chosen = plan_recipe(read, gpus, each)
+            tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(sections()[each].name))
+        if format == ReportFormat.json:
+            print(as_json(chosen, read, each, tokens), flush=True)
+        else:
+            print_plan(chosen, read, each, console, tokens)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -18,19 +18,18 @@ from typing import Any
 
 import yaml
 
+from model_ops.operations import SftSettings
 from pipelines.contract import Base
+from pipelines.init.suites import suites_of
 from resources.curating import FeedbackRules, guessed_bound
 from resources.inspecting import Inspection, SourceProposal, Verdict
 from resources.reading import fields_of, unread_text
 from resources.sources import local_path
 
 WIDTH = 100
-LENGTHS = (256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
+LENGTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072)
 TINY_TOKENS = 1.4
 """Tokens of the tiny model's tokenizer per token of another tokenizer, roughly: it was trained on Python code."""
-ADAPTERS_ABOVE = 4_000_000_000
-"""Parameters above which full fine-tuning (about 18 bytes each) does not fit into one accelerator of 80 GB."""
-FEW_STEPS = 50
 FEW_SESSIONS = 100
 MOST_NAMES = 12
 WORTH = ("yes", "possible")
@@ -85,7 +84,8 @@ class Contents:
 
     @property
     def max_length(self) -> int:
-        wanted = next((length for length in LENGTHS if length >= self.tokens_of_longest), LENGTHS[-1])
+        least = self.tokens_of_longest if self.base.kind == "tiny" else max(self.tokens_of_longest, LENGTHS[1])
+        wanted = next((length for length in LENGTHS if length >= least), LENGTHS[-1])
         return min(wanted, self.base.context or wanted)
 
     @property
@@ -320,10 +320,9 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
     if evals:
         text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")
-        for source in evals:
-            is_file = source.look.first_uri == source.uri or Path(local_path(source.uri) or "").is_file()
-            uri = source.uri if is_file or "*" in source.uri else f"{source.uri.rstrip('/')}/*"
-            text.put(source.name, {"uri": place(uri, contents.home)}, 2)
+        for suite, found in {name: suite for source in evals for name, suite in suites_of(source).items()}.items():
+            text.put(suite, found | {"uri": place(found["uri"], contents.home)}, 2)
+        text.note("A suite without a task is only kept out of training; `task: number`, `exact`, `judge`, ... has it asked.", 2)
     else:
         text.note("Name your evaluation suites here, so that no training row contains one of their items.")
         text.put("evals", {"my-suite": {"uri": "evals/suite.jsonl"}}, off=True)
@@ -421,21 +420,20 @@ def _training(contents: Contents, text: _Text) -> None:
 
 def _sft(contents: Contents, text: _Text) -> dict[str, Any]:
     """Settings of fine-tuning, except its length."""
-    base, seen = contents.base, contents.seen
-    if base.kind == "tiny":
+    if contents.base.kind == "tiny":
         return TINY_SIZES["sft"]
-    settings: dict[str, Any] = {}
-    tokens = contents.trainable * sum(seen.totals[name][0] or 0 for name in ("tokens_in_at", "tokens_out_at"))
-    if contents.saw_everything and 2 * tokens / 65_536 < FEW_STEPS:
-        text.note(f"preset quick: about {tokens / 1e6:.1f} million tokens are too few for the larger steps of `balanced`.")
-        settings["preset"] = "quick"
-    if base.parameters and base.parameters > ADAPTERS_ABOVE:
-        text.note(
-            "method lora: full fine-tuning takes about 18 bytes a parameter, more than one accelerator of 80 GB holds. "
-            "`millrace plan` says what fits yours."
-        )
-        settings["method"] = "lora"
-    return settings
+    seen = contents.seen
+    settings = SftSettings(method="lora").resolved()
+    each = sum(seen.totals[name][0] or 0 for name in ("tokens_in_at", "tokens_out_at"))
+    tokens = max(1, round(contents.trainable * each))
+    fitted = settings.fitted(tokens)
+    size, steps = fitted.tokens_per_step, fitted.steps_over(tokens, fitted.tokens_per_step)
+    text.note(
+        f"method lora: adapters learn from few rows at {settings.learning_rate:g}, in a tenth of the memory of `full`. Steps "
+        f"and passes follow the rows: these make about {steps:,} steps of {size:,} tokens, {fitted.epochs:.1f} passes. "
+        "`millrace check` counts exactly, and `epochs` changes it."
+    )
+    return {"method": "lora"}
 
 
 def _worth(verdicts: list[Verdict], question: str) -> bool:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from model_ops.evaluation import measurements_of
 from model_ops.jobs import counted
-from pipelines.contract import Recipe
+from pipelines.contract import TINY, Recipe
 from pipelines.running import INTERRUPTED, Outcome
 from pipelines.status.lake_status import EndpointStatus, endpoint_status
 from pipelines.terminal import folded
@@ -29,6 +29,7 @@ from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
 from resources.releases import GateResult, GateVerdict, missed, read_release
 from resources.releasing import quality_sentences, read_evaluation
+from resources.stages import sections, stage
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {
@@ -63,6 +64,7 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
     registry = Registry(lake, recipe.workload)
     with suppress(ManifestError):
         yield _rows(registry)
+    yield from _few_steps(registry, recipe, outcome)
     reached = RELEASE_STEP in outcome.finished
     if "evaluation_report" in outcome.finished or reached:
         with suppress(ManifestError, OSError, ValueError, KeyError):
@@ -86,6 +88,20 @@ def _rows(registry: Registry) -> ClosingLine:
         held_out = sum(count for split, count in rows.items() if split != "train")
         said += f"; dataset: {rows.get('train', 0):,} in training, {held_out:,} held out"
     return ClosingLine("rows", said)
+
+
+def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator[ClosingLine]:
+    """Trainings of this run with too few steps to learn from, and what to set. A toy is none."""
+    stages = {**sections(), "speculator": stage("speculator")}
+    for section in recipe.trained if recipe.base_model != TINY else ():
+        if section in stages and (name := stages[section].name) in outcome.finished:
+            with suppress(ManifestError, KeyError):
+                made = registry.current("model", stages[section].artefact_name)
+                steps, settings = int(made.metrics["steps"]), recipe.trained[section].resolved()
+                if (remedy := settings.more_steps(steps, section)) and not made.metrics.get("early_end"):
+                    yield ClosingLine(
+                        "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"
+                    )
 
 
 def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:

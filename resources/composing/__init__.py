@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from resources.composing.dataset_schemas import DATASET_SCHEMAS
     from resources.composing.dataset_settings import (
         CalibrationSettings,
+        DatasetError,
         DatasetSettings,
         NamedDataset,
         PreferenceSettings,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from resources.composing.held_out import held_out_in_training
     from resources.composing.preferences import TaughtAnswers, build_preferences
     from resources.composing.rl_prompts import build_rl_prompts
-    from resources.composing.seeds import import_seeds
+    from resources.composing.seeds import SeedError, import_seeds
     from resources.composing.served_answers import build_served_answers
     from resources.composing.teachers.kept_answers import AnswerStore
     from resources.composing.teachers.model_answers import ModelTeacher

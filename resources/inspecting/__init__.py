@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from resources.inspecting.inspection import InspectError, inspect, proposal_text
     from resources.inspecting.inspection_page import day_bars, headline, sections, write_page
     from resources.inspecting.overview import REMEDY, FirstLook, far_days, first_look
-    from resources.inspecting.source_survey import SourceProposal, survey
+    from resources.inspecting.rehearsal import MEASURED_ROWS, Asked, Rehearsal, rehearse
+    from resources.inspecting.source_survey import SourceProposal, name_of, survey
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

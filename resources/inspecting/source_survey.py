@@ -55,7 +55,7 @@ def _of_one(uri: str, source: SourceSettings) -> list[SourceProposal]:
     if not listed:
         raise nothing_under("logs", source)
     has_more = len(listed) >= LISTED
-    whole = SourceProposal(_name_of(uri), uri, "unknown", look_at(listed, source, has_more))
+    whole = SourceProposal(name_of(uri), uri, "unknown", look_at(listed, source, has_more))
     whole = replace(whole, kind=_kind(whole))
     parts = _parts(root, listed) if root else {}
     while len(parts) == 1 and next(iter(parts)).endswith("/") and not _is_day(next(iter(parts))):  # one folder in another
@@ -134,7 +134,7 @@ def _is_day(part: str) -> bool:
 def _part(root: str, part: str, objects: list[LogObject], source: SourceSettings) -> SourceProposal:
     look = look_at(objects, source, part.endswith("/") and len(objects) >= PER_FOLDER)
     local = part if "*" in part else glob.escape(part) if glob.has_magic(part) and "://" in root else part
-    found = SourceProposal(_name_of(part), f"{root}{local}".rstrip("/"), "unknown", look)
+    found = SourceProposal(name_of(part), f"{root}{local}".rstrip("/"), "unknown", look)
     return replace(found, kind=_kind(found))
 
 
@@ -151,7 +151,7 @@ def _kind(found: SourceProposal) -> Kind:
     return "logs" if found.look.holds_logs else "unknown"
 
 
-def _name_of(uri: str) -> str:
+def name_of(uri: str) -> str:
     """A recipe's key for a uri: its last distinctive part, in lower case."""
     for part in reversed(re.split(r"[/\\]", uri.removeprefix("file://"))):
         stem = re.split(r"\.(?:jsonl?|ndjson|parquet|csv|tsv|tab|txt|log|gz|zst)", part)[0]

@@ -595,4 +595,4 @@ def test_presets_fill_what_is_left_out():
     assert many == [{"dpo": 2.0, "sft": 1.0}] * 2
     assert PreferenceTuningSettings().losses == {"dpo": 1.0} and PreferenceTuningSettings().rows_read == "pairs"
     assert PreferenceTuningSettings(loss=[{"dpo": 1}, {"kto": 1}]).rows_read == "both"
-    assert PreferenceTuningSettings(method="lora").resolved().learning_rate == pytest.approx(1e-5)
+    assert PreferenceTuningSettings(method="lora").resolved().learning_rate == pytest.approx(1e-4)

@@ -960,6 +960,24 @@ CHANGES = {
         "model_ops/tasks/refusal.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
     ),
     # packing
+    "small data gets the large steps of much data": Change(
+        "model_ops/training/settings.py",
+        "min(self.tokens_per_step, floor, max(tokens, longest))",
+        "min(self.tokens_per_step, max(tokens, longest))",
+        ("model_ops/training/test_settings.py",),
+    ),
+    "small data gets the preset's passes": Change(
+        "model_ops/training/settings.py",
+        "max(self.epochs or 0, min(self.most_epochs or 0, self.LEAST_STEPS * per_step / max(1, total)))",
+        "self.epochs or 0",
+        ("model_ops/training/test_settings.py",),
+    ),
+    "a step of rows that are not full holds too few tokens": Change(
+        "model_ops/documents/packing.py",
+        "round(settings.tokens_per_step / max(1.0, a_row))",
+        "round(settings.tokens_per_step / capacity)",
+        ("model_ops/training/test_packing.py",),
+    ),
     "the first label of a document is the token itself": Change(
         "model_ops/documents/documents.py",
         "np.where(document.targets[1:], document.input_ids[1:], IGNORED)",

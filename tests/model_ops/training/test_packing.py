@@ -172,3 +172,16 @@ def test_large_and_small_micro_batches_and_any_number_of_ranks_give_one_gradient
 
 def targets(batches):
     return sum(int((batch.labels != IGNORED).sum()) for batch in batches)
+
+
+def test_steps_of_short_documents_hold_the_tokens_that_were_asked_for():
+    plan = PackedPlan(documents([156] * 400), plan_settings(max_length=256, tokens_per_step=8_192, steps=4))
+    tokens = [sum(len(batch.input_ids) for batch in plan.step(index)) for index in range(len(plan))]
+    assert all(abs(count - 8_192) < 156 for count in tokens), tokens
+
+
+def test_no_step_reads_a_row_twice():
+    plan = PackedPlan(documents([100] * 20), plan_settings(max_length=256, tokens_per_step=65_536, steps=3))
+    for index in range(3):
+        ids = [row for batch in plan.step(index) for row in batch.row_ids]
+        assert len(ids) == len(set(ids)) == 20

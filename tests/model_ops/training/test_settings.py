@@ -1,8 +1,13 @@
 """Presets leave nothing open that a run needs, in every stage that trains."""
 
+from functools import partial
+
 import pytest
 
+from model_ops.operations.preference_settings import PreferenceTuningSettings
+from model_ops.operations.sft_settings import SftSettings
 from model_ops.operations.table import OPERATIONS
+from model_ops.reinforcement.rft_settings import RftSettings
 from model_ops.speculators.registry import ARCHITECTURES
 from model_ops.training.settings import TrainingSettings
 
@@ -87,3 +92,59 @@ def test_the_rate_of_a_drafter_follows_its_optimizer():
     assert of("speculator eagle3", optimizer="adamw", preset="quick").resolved().learning_rate == 1e-3
     assert of("speculator eagle3", learning_rate=0.02, preset="quick").resolved().learning_rate == 0.02
     assert of("speculator mtp", optimizer="muon", preset="quick").resolved().learning_rate == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens", "per_step", "steps", "passes"),
+    [
+        (SftSettings(), 21_800, 2_048, 50, 4.7),  # 140 rows of 156 tokens: smaller steps and more passes
+        (SftSettings(), 10_000_000, 65_536, 306, 2),  # much data: the preset as it is
+        (SftSettings(), 1_000_000, 40_000, 50, 2),  # enough for two passes in smaller steps
+        (SftSettings(), 1_000, 1_000, 10, 10),  # no step holds more than a pass, and passes have a bound
+        (SftSettings(epochs=3), 21_800, 2_048, 32, 3),  # what is given stays
+        (SftSettings(tokens_per_step=8_192), 21_800, 8_192, 27, 10),
+        (SftSettings(epochs=1, tokens_per_step=8_192), 21_800, 8_192, 3, 1),
+        (SftSettings(epochs=1, most_epochs=4), 21_800, 2_048, 43, 4),
+        (PreferenceTuningSettings(), 14_900, 2_048, 22, 3),  # 113 pairs: made one step of 4.4 passes
+        (PreferenceTuningSettings(tokens_per_step=65_536), 14_900, 14_900, 3, 3),
+    ],
+)
+def test_small_data_gets_smaller_steps_and_more_passes(settings, tokens, per_step, steps, passes):
+    fitted = settings.resolved().fitted(tokens)
+    assert fitted.tokens_per_step == per_step and fitted.epochs == pytest.approx(passes, abs=0.05)
+    assert fitted.steps_over(tokens, fitted.tokens_per_step) == steps
+    assert fitted.fitted(tokens) == fitted
+
+
+def test_steps_that_are_given_stay_and_hold_at_most_one_pass():
+    fitted = SftSettings(steps=4, tokens_per_step=65_536).resolved().fitted(21_800, longest=300)
+    assert (fitted.steps, fitted.epochs, fitted.tokens_per_step) == (4, None, 21_800)
+    assert SftSettings().resolved().fitted(21_800, longest=5_000).tokens_per_step == 5_000
+
+
+def test_prompts_that_are_few_are_answered_more_often():
+    rft = RftSettings(grader="verifier").resolved()
+    assert (rft.steps_over(60, 16), rft.steps_over(10_000, 16)) == (40, 1_250)
+    assert RftSettings(grader="verifier", epochs=1).resolved().steps_over(60, 16) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "remedy"),
+    [
+        (SftSettings(), 20, None),
+        (SftSettings(epochs=1, tokens_per_step=8_192), 4, "set sft.epochs to 13, or sft.tokens_per_step to 655"),
+        (SftSettings(steps=4), 4, "set sft.steps to 50 or more, or leave it out"),
+        (PreferenceTuningSettings(), 10, None),
+        (PreferenceTuningSettings(epochs=1), 7, "set sft.epochs to 5"),
+    ],
+)
+def test_few_steps_have_a_remedy(settings, steps, remedy):
+    resolved = settings.resolved()
+    if remedy == "set sft.epochs to 5":
+        resolved = resolved.model_copy(update={"tokens_per_step": 2_048})
+    assert resolved.more_steps(steps, "sft") == remedy
+
+
+def test_adapters_learn_at_the_rates_that_were_measured():
+    rates = [SftSettings, PreferenceTuningSettings, partial(RftSettings, grader="verifier")]
+    assert [kind(method="lora").resolved().learning_rate for kind in rates] == pytest.approx([2e-4, 1e-4, 2e-4])

@@ -163,14 +163,13 @@ def test_a_named_dataset_whose_days_hold_no_traffic(tmp_path, named, recipe, sai
 
 
 def test_room_for_prompt_and_answer_in_the_positions(tmp_path):
-    assert "0 of 2 first records" in found(tmp_path)["room"][0][1]
+    assert "0 of 2 rows" in found(tmp_path)["room"][0][1]
     full = found(tmp_path, evaluation={"max_new_tokens": 2_048})
     assert "evaluation.max_new_tokens 2,048 leave no room for a prompt in the base model's 2,048 positions" in bad(full)["room"]
     short = load_recipe(write(tmp_path, evaluation={"max_new_tokens": 8}, speculator={"enabled": False}))
-    look = first_look("gateway", short.sources["gateway"])
-    [finding] = check_room(short, {"gateway": look}, 32)
-    assert finding.state == "warning" and "about 2 of 2 first records are longer than the base model's 32" in finding.message
-    assert check_room(short, {"gateway": look}, None) == []  # the model names no number
+    [finding] = check_room(short, [40, 33], 32)
+    assert finding.state == "warning" and "about 2 of 2 rows are longer than the base model's 32" in finding.message
+    assert check_room(short, [40, 33], None) == []  # the model names no number
 
 
 def test_feedback_that_is_asked_for_and_not_there(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 from rich.console import Console
 
 from model_ops.evaluation.measurement import AS_LOGGED, OVER_PROMPTS, PAIRED, TARGET, Measurement
+from model_ops.operations.distill_settings import StudentSettings
+from model_ops.operations.sft_settings import SftSettings
 from pipelines.running.outcome import INTERRUPTED, Outcome
 from pipelines.status import closing
 from pipelines.status.closing import print_closing
@@ -18,7 +20,7 @@ from resources.releases.gate_result import GateResult, GateVerdict
 from resources.releases.release import ReleaseRef
 from resources.releasing.quality_text import quality_sentences
 
-RECIPE = SimpleNamespace(workload="tutor", disabled=[])
+RECIPE = SimpleNamespace(workload="tutor", disabled=[], base_model="tiny", trained={})
 FOUND = [
     Measurement(
         what="loss_increase",
@@ -127,3 +129,13 @@ def test_a_step_that_failed_does_not_show_what_an_earlier_run_left(said):
 def test_a_run_that_came_to_no_release_says_how_to_go_on(said, code, how):
     told = " ".join(said(steps=(), code=code).split())
     assert "next millrace run " in told and "tutor.yaml" in told and how in told
+
+
+@pytest.mark.parametrize(("steps", "base", "warned"), [(4, "org/model", True), (50, "org/model", False), (4, "tiny", False)])
+def test_a_training_of_few_steps_is_named_with_the_key_to_change(tmp_path, steps, base, warned):
+    made = SimpleNamespace(metrics={"steps": steps})
+    registry = SimpleNamespace(current=lambda kind, name: {"sft_model": made}[name])
+    recipe = SimpleNamespace(base_model=base, trained={"sft": SftSettings(epochs=1), "student": StudentSettings()})
+    found = list(closing._few_steps(registry, recipe, Outcome(seconds={"sft_model": 1.0})))
+    said = ["sft_model took 4 steps, too few to learn from: set sft.epochs to 13"]
+    assert [line.text for line in found] == (said if warned else [])

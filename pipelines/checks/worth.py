@@ -1,0 +1,212 @@
+"""Checks whether a run is worth its hours: rows and steps of each training, whose rows are read, and gates that can hold.
+
+    lengths = []
+    for finding in check_worth(recipe, lengths): ...         # lengths: gets the tokens of some rows
+
+The datasets are rehearsed on the logs (resources/inspecting/rehearsal.py), and tokens counted with the base model's tokenizer
+and chat template where these are at hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from model_ops.adapters import tokenizer_directory
+from model_ops.jobs import ModelError, counted
+from model_ops.training import TrainingSettings
+from pipelines.checks.base_model import local_base
+from pipelines.checks.finding import CheckFinding, ok, problem, warning
+from pipelines.checks.lengths import CHARACTERS_A_TOKEN
+from pipelines.contract import TINY, BaseModelError, Recipe
+from resources.composing import DatasetError, EvalSuiteError, SeedError
+from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
+from resources.reading import fields_line, fields_of
+from resources.sources import SourceError
+
+RULE_OF_THREE = 3
+"""Of n outcomes that are all alike, the 95 % interval reaches 3 / n from them."""
+Z = 1.96
+
+
+def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
+    """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows."""
+    datasets, preference = recipe.datasets, recipe.datasets.preference
+    if recipe.teacher is not None or (preference is not None and preference.dissatisfaction is not None):
+        preference = None  # a teacher or a judge may make its pairs
+    asked = Asked(
+        recipe.workload,
+        recipe.sources,
+        recipe.seeds,
+        recipe.evals,
+        recipe.curation,
+        datasets.sft,
+        preference,
+        datasets.rl_prompts,
+        recipe.first_day,
+        recipe.last_day,
+    )
+    with TemporaryDirectory(prefix="millrace-check-") as folder:
+        try:
+            found = rehearse(asked, Path(folder))
+        except (EvalSuiteError, SeedError, SourceError):
+            return []  # said of the suite, the seed or the source
+        except DatasetError as error:
+            what, _, remedy = str(error).partition("; ")
+            return [problem("rows", what, remedy or "add rows")]
+        if found is None:
+            return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
+        counted_by = "the base model's tokenizer and template"
+        lengths += _rendered(recipe, Path(folder) / "sft")
+    if not lengths:
+        counted_by = f"{CHARACTERS_A_TOKEN} characters a token"
+        lengths += [size // CHARACTERS_A_TOKEN for size in found.characters]
+    tokens = fmean(lengths)
+    about = "about " if found.share < 1 else ""
+    train, validation, test = (found.rows[name] for name in ("train", "validation", "test"))
+    split = f"{train:,} to train, {validation:,} to validate, {test:,} to test"
+    return [
+        ok("rows", f"{about}{split}, of {about}{tokens:,.0f} tokens each by {counted_by}"),
+        _people(found),
+        *_steps(recipe, found, tokens),
+        *(_gates(recipe, found) if recipe.release.enabled else []),
+    ]
+
+
+def _rendered(recipe: Recipe, dataset: Path) -> list[int]:
+    """Tokens of the first training rows as the base model's chat template renders them; [] where it is not at hand."""
+    try:
+        base = local_base(recipe)
+    except BaseModelError:
+        base = None
+    if base is None:
+        return []
+    from model_ops.models import load_tokenizer
+    from model_ops.rendering import ChatTemplate, Unrenderable, iterate_rows, learnt_turns
+
+    lengths = []
+    try:
+        tokenizer = load_tokenizer(tokenizer_directory(Path(base.name), base.adapter))
+        template = ChatTemplate.of(tokenizer)
+        for row in islice(iterate_rows(dataset, "train"), MEASURED_ROWS):
+            with suppress(Unrenderable):
+                texts = [turn.context + turn.answer for turn in learnt_turns(row, template)]
+                ids = [row.token_ids] if row.token_ids else tokenizer(texts, add_special_tokens=False)["input_ids"]
+                lengths.append(max(map(len, ids)))
+    except ModelError:
+        return []  # reported with the base model
+    return lengths
+
+
+def _people(found: Rehearsal) -> CheckFinding:
+    """Whose rows were read: rows of one user, and of one session, go into one split."""
+    read = {"user": found.with_user, "session": found.with_session}
+    said = ", ".join(f"{name}s read: {f'{count:,} of {found.requests:,}' if count else 'none'}" for name, count in read.items())
+    for source, keys in found.unread.items():
+        proposed = {name: path for name, path in fields_of(keys).items() if not read.get(name, 1)}
+        if proposed:
+            return warning(
+                "users", said, f"under sources.{source}, {fields_line(proposed)} would read them, for splits and erasure"
+            )
+    if any(read.values()):
+        return ok("users", said)
+    return ok("users", f"{said}; no field names them, so rows of one person may be in training and in test")
+
+
+def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
+    """Rows, steps and passes of each training."""
+    each_pair = tokens * found.pair_characters / max(1.0, fmean(found.characters))
+    for section, given in recipe.trained.items():
+        settings = given.resolved()
+        count, word, each = _learnt(recipe, section, settings, found)
+        each = each_pair if each == "pair" else tokens
+        if section == "tiny" or not count:
+            continue
+        if asks := settings.prompts_a_step:
+            steps, size = settings.steps_over(count, asks), f"of {asks} prompts"
+            passes = steps * asks / count
+        else:
+            longest = min(each, settings.max_length)
+            settings = settings.fitted(round(count * longest), round(longest))
+            steps = settings.steps_over(round(count * longest), settings.tokens_per_step)
+            size, passes = f"of {settings.tokens_per_step:,} tokens", steps * settings.tokens_per_step / (count * longest)
+        said = f"{counted(count, word)}, {counted(steps, 'step')} {size} ({passes:.1f} passes) at {settings.learning_rate:.2g}"
+        remedy = settings.more_steps(steps, section)
+        if remedy is None or recipe.base_model == TINY:
+            yield ok(section, said)
+            continue
+        needed = math.ceil(count * settings.FEW_STEPS / steps)
+        yield warning(section, f"{said}: too few steps to learn from", f"add rows ({needed:,} would do), or {remedy}")
+
+
+def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, found: Rehearsal) -> tuple[int, str, str]:
+    """What a section's training reads: number, word, and whether it is rows or pairs."""
+    prompts = found.prompts.get("train", 0)
+    if section == "rft":
+        return prompts, "prompt", "row"
+    if section == "preference" and settings.on_policy is not None:
+        return (prompts if settings.on_policy.prompts == "rl_prompts" else found.pairs.get("train", 0)), "prompt", "row"
+    if section in ("preference", "reward_model"):
+        rows = settings.rows_read if section == "preference" else "pairs"
+        kinds = {"pairs": (found.pairs,), "unpaired": (found.unpaired,), "both": (found.pairs, found.unpaired)}[rows]
+        return sum(kind.get("train", 0) for kind in kinds), "pair" if rows == "pairs" else "answer", "pair"
+    rows = found.rows["train"]
+    if section == "speculator":
+        rows = min(rows, recipe.speculator.answers.prompts or rows)
+    return rows, "row", "row"
+
+
+def _gates(recipe: Recipe, found: Rehearsal) -> list[CheckFinding]:
+    """Gates that too few held-out rows let no model pass, whatever it learnt."""
+    short = []
+    for gate, have, least, what, key in _needs(recipe, found):
+        if have < least:
+            more = (
+                f"set datasets.sft.test_share to {min(0.5, recipe.datasets.sft.test_share * least / have):.2g}, "
+                if have and key
+                else ""
+            )
+            short.append(
+                warning(
+                    "gates",
+                    f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}",
+                    f"add {what}, {more}or set {gate.partition('/')[0]}: null",
+                )
+            )
+    return short or [ok("gates", "there are enough held-out rows for every gate to hold")]
+
+
+def _needs(recipe: Recipe, found: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
+    """(gate, number that there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
+    gates, trained = recipe.release.gates, recipe.trained
+    rows, pairs, prompts = (split.get("test", 0) for split in (found.rows, found.pairs, found.prompts))
+    if gates.loss_above_base is not None:
+        yield "release.gates.loss_above_base", rows, 2, "rows", True
+    if "preference" in trained and found.pairs:
+        if gates.preference_accuracy is not None:
+            yield "release.gates.preference_accuracy", pairs, _alike(gates.preference_accuracy), "pairs", True
+        if gates.divergence_from_parent is not None:
+            yield "release.gates.divergence_from_parent", pairs, 2, "pairs", True
+    if "rft" in trained and gates.rft_gain is not None:
+        yield "release.gates.rft_gain", prompts or found.prompts.get("validation", 0), _alike(gates.rft_gain), "prompts", True
+    if "reward_model" in trained:
+        gate = recipe.reward_model.gate
+        if gate.accuracy is not None and gate.accuracy < 1:
+            wilson = math.ceil(gate.accuracy * Z**2 / (1 - gate.accuracy))  # all right: the lower end is n / (n + z^2)
+            yield "reward_model.gate.accuracy", pairs, max(2, wilson), "pairs", True
+    margin = gates.accuracy_below_base
+    for suite, items in found.items.items():
+        if margin is not None:  # a model that answers as its base does: 3 / n below it
+            least = math.ceil(RULE_OF_THREE / margin - 1e-9) if margin else RULE_OF_THREE
+            have = min(items, recipe.evaluation.tasks.items)
+            yield f"release.gates.accuracy_below_base/{suite}", have, least, "items", False
+
+
+def _alike(bound: float) -> int:
+    """Least number of outcomes, all as good as can be, whose interval lies above a share's bound."""
+    return max(2, math.ceil(RULE_OF_THREE / (1 - bound) - 1e-9)) if bound < 1 else 10**9
