@@ -153,7 +153,8 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         if measurement.what == "loss":
             numbers[f"loss_{measurement.of}"] = measurement.value
         elif measurement.what == "loss_increase" and measurement.against != "reference":
-            numbers[f"loss_increase_{measurement.of}_{measurement.against}"] = measurement.value
+            name = f"loss_increase_{measurement.of}_{measurement.against}"
+            numbers.update({name: measurement.value, **_ends(name, measurement)})
         elif measurement.what == "recovery":
             name = "recovery" if measurement.on == HELD_OUT else "recovery_long_context"
             numbers.update({name: measurement.value, **_ends(name, measurement)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from model_ops.evaluation import AS_LOGGED, TARGET, Measurement
+from model_ops.evaluation import ALL_SUITES, AS_LOGGED, HELD_OUT, REFERENCE, TARGET, Measurement, find
 from model_ops.jobs import counted
 
 MOST_SUITES = 3
@@ -19,7 +19,8 @@ OTHERS = {"base": "the base model", "champion": "the champion"}
 
 def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
     """A name ("" where it is that of the line before) and a sentence: the served model against the base and the champion, on
-    held-out sessions and suites; what preference training changed; the drafters' acceptance as traffic is sampled."""
+    held-out sessions and suites; what quantization costs; what preference training changed; the drafters' acceptance as traffic
+    is sampled."""
     for against, other in OTHERS.items():
         of_target = [each for each in found if (each.of, each.against) == (TARGET, against)]
         for each in of_target:
@@ -31,6 +32,13 @@ def quality_sentences(found: Sequence[Measurement]) -> Iterator[tuple[str, str]]
                 )
         for each in [each for each in of_target if each.what == "accuracy_gain"][:MOST_SUITES]:
             yield "", f"{each.on}: score {_interval(each, '+z.3f')} against {other}"
+    recovery, kept = (
+        next((each for each in found if each.what == what and each.against == REFERENCE and each.on == on), None)
+        for what, on in (("recovery", HELD_OUT), ("accuracy_kept", ALL_SUITES))
+    )
+    if recovery and find(found, "divergence", against=REFERENCE):
+        scores = f", and {_interval(kept, 'z.3f')} of the suites' score on {counted(kept.n, 'item')}" if kept else ""
+        yield "quantized", f"keeps {_interval(recovery, 'z.4f')} of the unquantized model's likelihood of answers{scores}"
     for each in found:
         if each.what == "preference_accuracy":
             yield (

@@ -90,7 +90,7 @@ select
     named.created_at,
     named.is_current,
     (select bool_and(cast(gate ->> '$.passed' as boolean)) from unnest(cast(content -> '$.gates' as json[])) as of(gate)) as passed,
-    coalesce(named.version = aliases.candidate, false) as is_candidate,
+    coalesce(named.version = aliases.candidate and coalesce(passed, true), false) as is_candidate,
     coalesce(named.version = aliases.champion, false) as is_champion,
     coalesce(named.version = aliases.previous, false) as is_previous,
     list_transform(
