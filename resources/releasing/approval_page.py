@@ -33,6 +33,8 @@ SIDE_BY_SIDE = "side_by_side.jsonl"
 """Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
 PREFERENCE_PAIRS = "preference_pairs.jsonl"
 """Of an evaluation report (model_ops/evaluation/preference_change.py)."""
+PASSED_ANSWERS = "passed_answers.jsonl"
+"""Of an evaluation report (model_ops/evaluation/reward_change.py)."""
 WORST = 20
 """So many of its rows are sorted by harm; the others are gains (MOST of model_ops/evaluation/side_by_side.py)."""
 _THAN = (
@@ -91,6 +93,7 @@ def write_approval_page(
             worst=rows[:WORST],
             gains=rows[WORST:],
             pairs=_rows(evaluation / PREFERENCE_PAIRS),
+            passed=_rows(evaluation / PASSED_ANSWERS),
             rollouts=rollout_samples(lake, summary.models["rft_model"]) if "rft_model" in summary.models else [],
         ),
     )

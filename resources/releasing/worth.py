@@ -21,6 +21,8 @@ LOOPING = 0.1
 UNLIKELY = 50.0
 """Perplexity of held-out answers, from which the sentence names it: that of models that speak is below 20."""
 LOSS = "loss_increase"
+SHARES = {"win_rate": "win rate by the judge", "preference_accuracy": "share of held-out pairs whose chosen answer gained more"}
+"""Measures that are better above one half, and their names."""
 
 
 class Gain(NamedTuple):
@@ -33,9 +35,13 @@ class Gain(NamedTuple):
     @property
     def text(self) -> str:
         """`score on math +0.120 (95 %: +0.050 to +0.190; 100 items)`."""
-        found = self.measured if self.measured.what == LOSS else self.gain
-        interval = f"95 %: {found.low:+z.3f} to {found.high:+z.3f}; " if found.low is not None else ""
-        return f"{self.name} {found.value:+z.3f} ({interval}{counted(found.n, found.counted.removesuffix('s'))})"
+        found, digits = self.measured, "z.3f" if self.measured.what in SHARES else "+z.3f"
+        interval = f"95 %: {found.low:{digits}} to {found.high:{digits}}; " if found.low is not None else ""
+        unit = f" {found.unit}" if found.what == LOSS else ""
+        before = f" against {found.against}" if found.against not in ("base", CHAMPION) else ""
+        return (
+            f"{self.name} {found.value:{digits}}{unit} ({interval}{counted(found.n, found.counted.removesuffix('s'))}{before})"
+        )
 
 
 def reaches(gain: Measurement, least: float) -> bool:
@@ -52,19 +58,14 @@ def gains(found: Sequence[Measurement], against: str) -> list[Gain]:
             suites[each.on] = each
     moved = find(found, "divergence_from_parent")
     is_still = moved is not None and moved.value < LEAST_GAIN  # then the sign of a change by row means nothing
-    trained = {
-        "rft_gain": ("share of passed answers", 0.0),
-        "win_rate": ("win rate by the judge, above one half,", 0.5),
-        **({} if is_still else {"preference_accuracy": ("share of held-out pairs that are preferred, above one half,", 0.5)}),
-    }
     rest = [
-        Gain(name, each, _shifted(each, 1, even))
-        for what, (name, even) in trained.items()
+        Gain(name, each, _shifted(each, 1, 0.5 if what in SHARES else 0.0))
+        for what, name in {"rft_gain": "share of passed answers", **SHARES}.items()
         for each in found
-        if each.what == what and against == "base"
+        if each.what == what and against == "base" and not (is_still and what == "preference_accuracy")
     ]
     loss = find(found, LOSS, of=TARGET, against=against)
-    of_loss = [Gain("held-out loss in nats per token", loss, _shifted(loss, -1, 0.0))] if loss else []
+    of_loss = [Gain("held-out loss", loss, _shifted(loss, -1, 0.0))] if loss else []
     return [*(Gain(f"score on {suite}", each, each) for suite, each in suites.items()), *rest, *of_loss]
 
 

@@ -45,8 +45,8 @@ def measured(place, output, verifier, **inputs):
 def test_the_gain_is_the_difference_of_passed_answers_with_its_interval(place, tmp_path):
     [gain] = measured(place, tmp_path, {"kind": "regex", "pattern": "[Qn]"}).measurements
     kept = {role: json.loads((tmp_path / f".work/rewards-{role}.json").read_text())["value"] for role in ("target", "sft")}
-    differences = [kept["target"][name] - kept["sft"][name] for name in kept["target"]]
-    assert set(kept["target"].values()) | set(kept["sft"].values()) == {0.0, 1.0}
+    differences = [kept["target"][name][0] - kept["sft"][name][0] for name in kept["target"]]
+    assert {grade for by_row in kept.values() for grade, _, _ in by_row.values()} == {0.0, 1.0}
     assert gain.value == pytest.approx(sum(differences) / 9) and gain.low <= gain.value <= gain.high
     assert (gain.what, gain.of, gain.against, gain.n, gain.on) == ("rft_gain", "target", "sft", 9, HELD_OUT_PROMPTS)
 
