@@ -84,9 +84,9 @@ def worth_of(report: Mapping[str, Any], learnt: bool, champion: Champion | None,
     if champion is None:
         said.append("no other release was served before it")
     elif champion.problem or champion.no_target:
-        said.append(champion.problem or f"the champion, {champion.release}, has the same target")
+        said.append(champion.problem or f"champion {champion.release} has the same target")
     else:
-        said.append(_against(f"the champion, {champion.release}", gains(found, CHAMPION), LEAST_GAIN))
+        said.append(_against(f"champion {champion.release}", gains(found, CHAMPION), LEAST_GAIN))
     ways = {each["sampling"]: each["looping_share"] for each in report.get("acceptance", []) if each["drafter"] == "none"}
     if (share := ways.get(AS_LOGGED, 0.0)) >= LOOPING:
         said.append(f"{share:z.0%} of its held-out answers, sampled as logged, repeat themselves")
