@@ -87,9 +87,9 @@ def passed_section(report: Mapping[str, Any]) -> list[ReportSection]:
     if not found:
         return []
     note = (
-        f"Of {found['passed']:,} held-out answers that passed, {found['scored']:,} were scored: by how many nats per token the "
-        "answer makes its prompt likelier for the base model. Around 0 it says nothing about the prompt: read these on the "
-        "approval page."
+        f"{found['scored']:,} of {found['passed']:,} held-out answers that passed were scored: by how many nats per token the "
+        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit any "
+        "prompt: read these on the approval page."
     )
     if found["is_trained_on"]:
         note += (

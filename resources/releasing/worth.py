@@ -77,22 +77,24 @@ def _shifted(found: Measurement, sign: int, even: float) -> Measurement:
 def worth_of(report: Mapping[str, Any], learnt: bool, champion: Champion | None, least: float | None = None) -> str:
     """The sentence. report: report.json. learnt: whether a model was trained. champion: what the release is compared with.
     least: the recipe's gain_over_base."""
-    found, least = measurements_of(report), LEAST_GAIN if least is None else least
-    said = ["its models were not trained, so it has no gain over its base to show"]
-    if learnt:
-        said = [_against("its base", gains(found, "base"), least)]
-    if champion is None:
-        said.append("no other release was served before it")
-    elif champion.problem or champion.no_target:
-        said.append(champion.problem or f"champion {champion.release} has the same target")
-    else:
-        said.append(_against(f"champion {champion.release}", gains(found, CHAMPION), LEAST_GAIN))
+    found, least, said = measurements_of(report), LEAST_GAIN if least is None else least, []
     ways = {each["sampling"]: each["looping_share"] for each in report.get("acceptance", []) if each["drafter"] == "none"}
     if (share := ways.get(AS_LOGGED, 0.0)) >= LOOPING:
         said.append(f"{share:z.0%} of its held-out answers, sampled as logged, repeat themselves")
     own = find(found, "loss", of=TARGET)
     if own is not None and own.value >= math.log(UNLIKELY):
         said.append(f"its perplexity on held-out answers is {math.exp(own.value):,.0f}, so its own can hardly make sense")
+    said.append(
+        _against("its base", gains(found, "base"), least)
+        if learnt
+        else "its models were not trained, so it has no gain over its base to show"
+    )
+    if champion is None:
+        said.append("no release of other models was served before it")
+    elif champion.problem or champion.no_target:
+        said.append(champion.problem or f"champion {champion.release} has the same target")
+    else:
+        said.append(_against(f"champion {champion.release}", gains(found, CHAMPION), LEAST_GAIN))
     sentence = "; ".join(said)
     return f"{sentence[0].upper()}{sentence[1:]}."
 

@@ -27,7 +27,7 @@ NOTHING = measured(value=-0.0003, low=-0.0005, high=-0.0001)
 def test_a_gain_is_named_with_its_measure_and_interval():
     assert said(measured()) == (
         "Measurably better than its base: held-out loss -0.100 nats per token (95 %: -0.120 to -0.080; 30 rows); "
-        "no other release was served before it."
+        "no release of other models was served before it."
     )
 
 
@@ -75,7 +75,7 @@ def test_answers_that_make_no_sense_are_named():
     loss = Measurement(what="loss", of="target", value=5.95, n=30, counted="rows", unit="nats per token")
     loops = [{"drafter": "none", "sampling": "as logged", "looping_share": 0.62}]
     text = said(measured(), loss, acceptance=loops)
-    assert "62% of its held-out answers, sampled as logged, repeat themselves" in text
-    assert text.endswith("its perplexity on held-out answers is 384, so its own can hardly make sense.")
+    assert text.startswith("62% of its held-out answers, sampled as logged, repeat themselves; its perplexity on held-out ")
+    assert "answers is 384, so its own can hardly make sense; measurably better than its base: " in text
     fine = said(measured(), loss.model_copy(update={"value": 1.5}), acceptance=[loops[0] | {"looping_share": 0.02}])
     assert "repeat" not in fine and "perplexity" not in fine
