@@ -37,10 +37,13 @@ def endpoint(
         if closed := read_release(directory).policy.closed_now():
             context.log.info(f"release {candidate.version} waits, because {closed}: the next run approves it")
             return
+        if few := [gate.name for gate in read_release(directory).gates if gate.state == "too few to tell"]:
+            context.log.info(f"release {candidate.version} waits for a person: too few items to tell ({', '.join(few)})")
+            return
         approve(lake, directory, AUTOMATIC)
     approvals = approvals_of(lake, directory)
     if approvals.missing:
-        context.log.info(f"release {candidate.version} {_waits(approvals)}: millrace approve {candidate.version}")
+        context.log.info(f"release {candidate.version} {_waits(approvals, candidate.version)}")
         return
     if problems := recheck(lake, directory):  # gates and digests must hold now, not only at approval
         raise ReleaseError(f"release {candidate.version} is not served: " + "; ".join(problems))
@@ -60,7 +63,7 @@ def _shown(aliases: Aliases) -> dict[str, str]:
     return {"champion": aliases.champion or "", "previous": aliases.previous or "", "by": aliases.changed_by}
 
 
-def _waits(approvals: Approvals) -> str:
+def _waits(approvals: Approvals, version: str) -> str:
     if approvals.withdrawn:
-        return "was withdrawn, and is served only if it is approved again"
-    return "; ".join([f"waits for {approvals.needed}'s approval", *approvals.refused])
+        return "was withdrawn, so it is not served"
+    return "; ".join([f"waits for {approvals.needed}'s approval: millrace approve {version}", *approvals.refused])

@@ -10,7 +10,7 @@ from assets.ownership import LAKE_POOL, OWNERS, RELEASE
 from assets.presentation import shown, table
 from model_ops.speculators import SpeculatorSettings
 from resources.digests import source_digest
-from resources.endpoints import recheck_unsigned, superseded
+from resources.endpoints import approvals_of, recheck_unsigned, superseded
 from resources.launching import LOCATION_TAG
 from resources.manifests import APPROVAL_PAGE, Manifest
 from resources.releases import GateResult, GateVerdict, ReleaseSettings, erased_rows, read_release
@@ -42,17 +42,18 @@ def release_candidate(
     """
     manifest, gates = make_release(workshop, policy, release_settings, speculator_settings)
     directory = workshop.directory(manifest)
+    is_offered = GateVerdict.of(gates).holds and not approvals_of(workshop.lake, directory).withdrawn
     return shown(
         manifest,
         workshop,
         first={
-            "verdict": f"{GateVerdict.of(gates).sentence}.",
+            "verdict": f"{read_release(directory).worth} {GateVerdict.of(gates).sentence}.",
             "gates": table(_gate_rows(gates)),
             **{
                 page: dg.MetadataValue.path(str(directory / name))
                 for page, name in (("report", "report.html"), ("approval_page", APPROVAL_PAGE))
             },
-            **{job: dg.MetadataValue.url(_form(context, job, manifest)) for job in ("approve", "reject")},
+            **{job: dg.MetadataValue.url(_form(context, job, manifest)) for job in ("approve", "reject") if is_offered},
             "dashboard": dg.MetadataValue.path(str(dashboard_path(workshop.lake, workshop.workload))),
         },
     )
@@ -62,7 +63,7 @@ def _gate_rows(gates: Sequence[GateResult]) -> list[dict[str, str]]:
     return [
         {
             "gate": gate.name,
-            "state": "nothing to compare" if gate.nothing_to_compare else "holds" if gate.passed else "missed",
+            "state": gate.state,
             "measured": "" if gate.measured is None else f"{gate.measured:z.4f}",
             "interval": gate.interval_text,
             "wanted": gate.wanted_text,

@@ -7,6 +7,7 @@ directory = small_release(lake, 1, weights_mib=20)       # another number makes 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +28,11 @@ def small_release(
     drafts: bool = False,
     policy=None,
     weights_mib: int = 0,
+    gates: Sequence[GateResult] = (),
 ) -> Path:
     """Finishes a release with its report, target and (drafts) drafter, and returns its directory. What is finished already is
-    left as it is. recovery: what its one gate measured; policy: its resources.releases.release.ReleasePolicy."""
+    left as it is. recovery: what its one gate measured; gates: in place of that one; policy: its
+    resources.releases.release.ReleasePolicy."""
     registry = Registry(lake, workload)
 
     finished = partial(finished_artefact, registry)
@@ -46,12 +49,12 @@ def small_release(
     drafter = finished("model", "speculator", made_for, [target], weights) if drafts else None
     served = [item for item in (target, drafter) if item is not None]
     report = finished("dataset", "evaluation_report", {}, served, lambda home: (home / "report.json").write_text("{}"))
-    gate = GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)
+    gates = gates or [GateResult(name="recovery", wanted=0.99, measured=recovery, passed=True)]
 
     serving = DrafterServing("eagle3", VllmOptions("eagle3") if drafts else None)
 
     def released(home: Path) -> None:
-        made = write_release(home, workload, target, drafter, number, [gate], serving, policy)
+        made = write_release(home, workload, target, drafter, number, list(gates), serving, policy)
         write_attestations(home, lake, made, served, "run-1")
 
     release = finished("release", "release", {"number": number}, [*served, report], released)

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from model_ops.evaluation import measurement, row_tables
     from model_ops.evaluation.drafting_measurements import drafter_gain_low, drafter_low, measured_draftings, replayed_draftings
     from model_ops.evaluation.measurement import (
+        ALL_SUITES,
         AS_LOGGED,
         CHAMPION,
+        GREEDY,
         HELD_OUT,
+        LEAST_GAIN,
         REFERENCE,
         TARGET,
         WITH_DRAFTER,

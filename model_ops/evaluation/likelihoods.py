@@ -103,6 +103,7 @@ def comparisons(job: Job) -> list[tuple[str, str]]:
     teacher = teacher_of_student(job)
     return [
         *(("target", other) for other in ("reference", "base", "champion") if other in job.inputs),
+        *([("sft", "base")] if {"sft", "base"} <= job.inputs.keys() else []),
         *([("student", teacher)] if "student" in job.inputs and teacher else []),
     ]
 

@@ -48,10 +48,16 @@ GREEDY = "greedy"
 OWN_LAYERS = "own layers"
 """Name of the reference for a server: the layers of this project, in float32."""
 
+NO_JUDGE = "no judge compares answers: set evaluation.tasks.judge"
+"""Why no win rate was measured."""
 CHAMPION = "champion"
 """The model, or the drafter, of the release that is served now."""
 REFERENCE, TARGET, WITH_DRAFTER = "reference", "target", "target with drafter"
 """Forms that a server is started with: the unquantized model, the served one, and the served one with its drafter."""
+
+LEAST_GAIN = 0.01
+"""Least difference that counts as one: nats per token of a loss, share of a score. A training that did nothing moves losses of
+most rows the same way, by less."""
 
 PAIRED = "Student's t of the differences by row"
 OVER_PROMPTS = "Student's t over prompts"

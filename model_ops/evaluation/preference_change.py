@@ -33,7 +33,7 @@ from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
-from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, Measurement, What, at_temperature
+from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Measurement, What, at_temperature
 from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
 from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings
@@ -105,7 +105,7 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
     found.measurements.append(asked.measured("length_ratio", *_ratio(*lengths), "prompts", "ratio", GREEDY))
     try:
         if settings.tasks.judge is None:
-            raise ModelError("no judge compares answers: set evaluation.tasks.judge")
+            raise ModelError(NO_JUDGE)
         with PairwiseJudge(settings.tasks.judge) as judge:
             items = [JudgedItem(suite=HELD_OUT_PAIRS, item_id=name, messages=json.loads(rows[name]["prompt"])) for name in both]
             texts = [[answers[role][name]["text"] for name in both] for role in read]

@@ -12,7 +12,7 @@ also loaded in a real server (model_ops.evaluation.in_server), which writes to s
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
 task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), side_by_side.jsonl, and preference_pairs.jsonl.
+teacher's draft model), side_by_side.jsonl, preference_pairs.jsonl, and passed_answers.jsonl.
 Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
 run measures nothing twice.
 """
@@ -142,6 +142,7 @@ def _report(
         "tasks": scores.suites,
         **({"student_drafts": student.summary} if student.summary else {}),
         **({"in_server": served.summary} if served.summary else {}),
+        **({"passed_answers": rewarded.summary} if rewarded.summary else {}),
         **({"side_by_side": beside.summary} if beside.summary else {}),
     }
 
@@ -153,7 +154,8 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
         if measurement.what == "loss":
             numbers[f"loss_{measurement.of}"] = measurement.value
         elif measurement.what == "loss_increase" and measurement.against != "reference":
-            numbers[f"loss_increase_{measurement.of}_{measurement.against}"] = measurement.value
+            name = f"loss_increase_{measurement.of}_{measurement.against}"
+            numbers.update({name: measurement.value, **_ends(name, measurement)})
         elif measurement.what == "recovery":
             name = "recovery" if measurement.on == HELD_OUT else "recovery_long_context"
             numbers.update({name: measurement.value, **_ends(name, measurement)})

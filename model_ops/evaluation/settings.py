@@ -124,6 +124,7 @@ class EvaluationSettings(Settings):
 
 
 class EvaluateSettings(EvaluationSettings):
-    """Settings of the job: the recipe's section `evaluation`, and the draft length that is served."""
+    """Settings of the job: the recipe's section `evaluation`, the draft length that is served, who graded training answers."""
 
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
+    rft_graders: list[str] = Field(default_factory=list, description="What graded the answers of the training on rewards")

@@ -25,7 +25,7 @@ from model_ops.decoding import Completion, decode, load_runner, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import CHAMPION
+from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import write_text
@@ -124,8 +124,8 @@ def _summary(pairs: list[_Changed], other: str | None, since: datetime | None) -
         "increase": sum(pair.change * pair.target.tokens for pair in pairs) / sum(pair.target.tokens for pair in pairs),
         "low": low,
         "high": high,
-        "worse": sum(pair.change > 0 for pair in pairs),
-        "better": sum(pair.change < 0 for pair in pairs),
+        "worse": sum(pair.change >= LEAST_GAIN for pair in pairs),
+        "better": sum(pair.change <= -LEAST_GAIN for pair in pairs),
     }
 
 

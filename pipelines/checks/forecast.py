@@ -56,6 +56,11 @@ MADE = {
     "tables and datasets": "interactions",
 }
 """Stage that writes what check_disk counts under this name."""
+CHEAP_S = 60.0
+CHEAPER = (
+    "Cheaper, with wider intervals: lower evaluation.prompts, max_new_tokens and temperatures, evaluation.tasks.items and "
+    "max_new_tokens, or evaluation.rows."
+)
 LEAST, MOST = 0.1, 30.0
 """Bounds of a correction: a run beside other work says little about the next."""
 
@@ -255,6 +260,9 @@ def print_forecast(found: Forecast, console: Console) -> None:
         + (f" {found.last}" if found.last else ""),
         "dim",
     )
+    measured = sum(line.seconds for line in found.lines if line.stage == "evaluation_report")
+    if measured > max(CHEAP_S, found.seconds / 3):
+        say(console, f"evaluation_report takes {measured / found.seconds:z.0%} of the time. {CHEAPER}")
 
 
 def _row(

@@ -55,8 +55,13 @@ class Recipe(RecipeFields):
 
     @property
     def evaluate_settings(self) -> EvaluateSettings:
-        """Settings of the evaluation job: `evaluation`, and the draft length that is served."""
-        return EvaluateSettings(**self.evaluation.model_dump(), num_speculative_tokens=self.speculator.num_speculative_tokens)
+        """Settings of the evaluation job: `evaluation`, the draft length that is served, and who graded training answers."""
+        grader = self.rft.grader if "rft" not in self.policy.off else None
+        return EvaluateSettings(
+            **self.evaluation.model_dump(),
+            num_speculative_tokens=self.speculator.num_speculative_tokens,
+            rft_graders=sorted({part.by for part in grader.parts.values()}) if grader else [],
+        )
 
     @property
     def trained(self) -> dict[str, TrainingSettings]:

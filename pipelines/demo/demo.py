@@ -27,7 +27,7 @@ from pipelines.storage import RECIPES, lake_location
 from resources.artefacts import Registry
 from resources.endpoints import Actor, Endpoint, approvals_of, approve
 from resources.lake import LakeLayout
-from resources.releases import ReportSection, read_release
+from resources.releases import GateVerdict, ReportSection, read_release
 from resources.releasing import Summary, summarise
 
 
@@ -148,7 +148,8 @@ def _let_through(lake: LakeLayout, recipe: Path, outcome: Outcome, console: Cons
     directory = registry.directory(registry.current("release", "release"))
     if approvals_of(lake, directory).missing:
         approve(lake, directory, by)
-    console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: its gates hold")
+    said = GateVerdict.of(read_release(directory).gates).sentence
+    console.print(f"[green]✓[/] {'approved':<22} release {directory.name}: {said}", soft_wrap=True, highlight=False)
     moved = follow(submit(recipe, lake.root, ["endpoint"]), console)
     outcome.seconds["endpoint"] = outcome.seconds.get("endpoint", 0.0) + moved.seconds.get("endpoint", 0.0)
     for message in moved.messages:

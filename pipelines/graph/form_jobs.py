@@ -37,7 +37,7 @@ from resources.endpoints import (
 )
 from resources.lake import LakeError, LakeLayout
 from resources.manifests import ManifestError
-from resources.releases import SHORTEST_SURE, NamedRelease, ReleaseError, UnsureNameError, find_release
+from resources.releases import SHORTEST_SURE, NamedRelease, ReleaseError, UnsureNameError, find_release, read_release
 from resources.signing import KeyProblemError
 from stores.s3 import S3Error
 
@@ -212,9 +212,11 @@ def decision_jobs(recipe: Recipe, place: Path) -> list[dg.JobDefinition]:
 
 
 def _candidate(place: Path, workload: str) -> str:
-    """The release that waits when the graph is loaded, for the forms to offer; "" for none."""
-    with suppress(LakeError, EndpointError, EndpointLogError, OSError):
-        return Endpoint(LakeLayout.open(place, create=False), workload).read().candidate or ""
+    """The release that is offered when the graph is loaded, for the forms to offer; "" for none."""
+    with suppress(LakeError, EndpointError, EndpointLogError, ReleaseError, OSError):
+        lake = LakeLayout.open(place, create=False)
+        named = Endpoint(lake, workload).read().candidate or ""
+        return named if named and read_release(lake.artefacts("release") / workload / named).passed else ""
     return ""
 
 

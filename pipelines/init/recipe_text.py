@@ -458,6 +458,7 @@ def _release(contents: Contents, text: _Text) -> None:
         text.put(
             "gates",
             {
+                "gain_over_base": None,
                 "recovery": 0.9,
                 "recovery_long_context": 0.9,
                 "accuracy_kept": 0.5,

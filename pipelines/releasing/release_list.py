@@ -43,8 +43,13 @@ def releases_of(lake: LakeLayout, workload: str = "") -> list[dict[str, Any]]:
                     "version": path.parent.name,
                     "made": made.created_at.isoformat(timespec="minutes"),
                     "decision": standing(entries, ReleaseRef.of(path.parent)) or "none yet",
-                    "aliases": [alias for alias, version in aliases.all().items() if version == path.parent.name],
+                    "aliases": [
+                        "not offered" if alias == "candidate" and misses else alias
+                        for alias, version in aliases.all().items()
+                        if version == path.parent.name
+                    ],
                     "gates_missed": misses,
+                    "gates_too_few": [gate.name for gate in release.gates if gate.state == "too few to tell"],
                     "signed": is_signed(path.parent),
                     "erased_rows": erased_rows(lake, release),
                     "rolled_back": back and {"by": back.by, "at": back.at.isoformat(timespec="seconds"), "reason": back.reason},
@@ -63,7 +68,7 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
         return
     rows = []
     for row in found:
-        missing = ", ".join(row["gates_missed"])
+        missing, few = ", ".join(row["gates_missed"]), ", ".join(row["gates_too_few"])
         remarks = [f"rolled back by {row['rolled_back']['by']}"] if row["rolled_back"] else []
         remarks += ["signed"] if row["signed"] else []
         remarks += [counted(row["erased_rows"], "erased row")] if row["erased_rows"] else []
@@ -74,7 +79,7 @@ def print_releases(found: list[dict[str, Any]], console: Console) -> None:
                 row["made"][:10],
                 row["decision"],
                 ", ".join(row["aliases"]),
-                f"missed: {missing}" if missing else "hold",
+                f"missed: {missing}" if missing else f"too few to tell: {few}" if few else "hold",
                 ", ".join(remarks),
             ]
         )

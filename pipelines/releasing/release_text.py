@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of, superseded
+from resources.endpoints import Actor, Aliases, Approvals, Endpoint, champions_before, rollback_of
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, read_manifest
 from resources.releases import erased_rows, missed, read_release
@@ -25,10 +25,13 @@ def show(console: Console, lake: LakeLayout, directory: Path, seen: Aliases) -> 
         drafts = f"{release.architecture}, {release.num_speculative_tokens} tokens a draft"
         _print(console, f"  drafter   {release.speculator.name}@{release.speculator.version} ({drafts})")
     _print(console, f"  serves    {release.served_drafting.label}")
+    if release.worth:
+        _print(console, f"  worth     {release.worth}")
     for gate in release.gates:
         problem = missed(gate)
         said = problem.partition(": ")[2] if problem else gate.why or gate.held
-        _print(console, f"  {'✗' if problem else '✓'} gate    {gate.name}: {said}")
+        mark = {"holds": "✓", "missed": "✗"}.get(gate.state, "?")
+        _print(console, f"  {mark} gate    {gate.name}: {said}")
     if rows := erased_rows(lake, release):
         _print(console, f"  ! tainted  its weights learnt {rows:,} rows that were erased since (millrace forget)")
     if (back := rollback_of(Endpoint(lake, directory.parent.name).entries(), directory.name)) is not None:
@@ -81,10 +84,8 @@ def say_rolled_back(console: Console, lake: LakeLayout, seen: Aliases, aliases: 
 def say_withdrawn(console: Console, lake: LakeLayout, directory: Path, by: Actor) -> None:
     _ok(console, f"{directory.parent.name}: release {directory.name} is withdrawn by {_who(by)}; the champion stays")
     workload = directory.parent.name
-    served = Endpoint(lake, workload).was_champion(directory.name)
-    again = f"rollback {workload} --to {directory.name}" if served else f"approve {directory.name}"
-    if served or not superseded(lake, directory):
-        _print(console, f"  undo: millrace {again} {lake.typed_option}, which makes it the champion")
+    if Endpoint(lake, workload).was_champion(directory.name):
+        _print(console, f"  undo: millrace rollback {workload} --to {directory.name} {lake.typed_option}")
     _advise(console, by)
 
 

@@ -25,9 +25,10 @@ from pipelines.status.lake_status import EndpointStatus, endpoint_status
 from pipelines.terminal import folded
 from resources.artefacts import Registry
 from resources.curating import RecordCounts
+from resources.endpoints import Endpoint, standing
 from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
-from resources.releases import GateResult, GateVerdict, missed, read_release
+from resources.releases import GateResult, GateVerdict, ReleaseRef, missed, read_release
 from resources.releasing import quality_sentences, read_evaluation
 from resources.stages import sections, stage
 
@@ -74,10 +75,12 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
         yield from _unfinished(lake, recipe, path, outcome)
         return
     release = registry.directory(registry.current("release", "release"))
-    status, gates = endpoint_status(lake, recipe.workload), read_release(release).gates
-    lost = [gate for gate in gates if missed(gate)]
-    yield from _gates(release, gates)
-    yield from _next(lake, recipe, release, status, lost)
+    status, made = endpoint_status(lake, recipe.workload), read_release(release)
+    lost = [gate for gate in made.gates if missed(gate)]
+    if made.worth:
+        yield ClosingLine("worth", made.worth)
+    yield from _gates(release, made.gates)
+    yield from _next(lake, _run_again(lake, path), recipe.workload, release, status, lost)
 
 
 def _rows(registry: Registry) -> ClosingLine:
@@ -115,26 +118,27 @@ def _gates(release: Path, gates: Sequence[GateResult]) -> Iterator[ClosingLine]:
 
 
 def _next(
-    lake: LakeLayout, recipe: Recipe, release: Path, status: EndpointStatus, lost: Sequence[GateResult]
+    lake: LakeLayout, again: str, workload: str, release: Path, status: EndpointStatus, lost: Sequence[GateResult]
 ) -> Iterator[ClosingLine]:
-    """Where the release stands, the page to read, and the commands that a person gives now."""
+    """Where the release stands, the page to read, and the commands that a person gives now. again: runs the recipe."""
     version, option = release.name, lake.typed_option
-    serves = f"millrace serve {recipe.workload} {option}"
+    serves = f"millrace serve {workload} {option}"
+    withdrawn = standing(Endpoint(lake, workload).entries(), ReleaseRef(release=version)) == "withdrawn"
     page = next((release / name for name in (APPROVAL_PAGE, "report.html") if (release / name).exists()), release)
-    yield ClosingLine("release", f"{version}: {_state(status, version, lost)}")
+    yield ClosingLine("release", f"{version}: {_state(status, version, lost, withdrawn)}")
     yield ClosingLine("read", _typed(page))
     if status.champion == version:
         yield ClosingLine("serve", serves)
-    elif lost or status.faults:
-        yield ClosingLine(
-            "next", f"{'mend what is missed, then ' if lost else ''}run the recipe again, which makes what changed"
-        )
+    elif lost or status.faults or withdrawn:
+        keys = ", ".join(dict.fromkeys(f"release.gates.{gate.name.partition('/')[0]}" for gate in lost))
+        mend = f"mend what is missed, or change its bound ({keys}), then " if lost else ""
+        yield ClosingLine("next", f"{mend}run the recipe again, which makes what changed: {again}")
     elif status.candidate == version and status.command:
         yield ClosingLine("approve", f"millrace approve {version} {option}")
         yield ClosingLine("serve", f"{serves}   (before the approval: --alias candidate)")
 
 
-def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> str:
+def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult], withdrawn: bool) -> str:
     if status.champion == version:
         return "it is the champion, which servers take"
     if status.problem:
@@ -142,6 +146,8 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult]) -> 
     stays = f"champion {status.champion} stays" if status.champion else "nothing is served yet"
     if lost:
         return f"it is not offered, because {counted(len(lost), 'gate')} {'is' if len(lost) == 1 else 'are'} missed; {stays}"
+    if withdrawn:
+        return f"it was withdrawn, so it is not offered; {stays}"
     if status.candidate != version:
         return f"no alias names it; {stays}"
     if status.faults:
@@ -157,11 +163,15 @@ def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) 
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
             yield ClosingLine("", "the recipe makes no release (release.enabled)")
             return
-    goes_on = f"millrace run {shlex.quote(_typed(path))} {lake.typed_option}"
+    goes_on = _run_again(lake, path)
     how = "goes on to a release" if outcome.exit_code == 0 else "goes on from what is finished"
     if outcome.exit_code not in (0, INTERRUPTED):
         how = f"{how}, once that is mended"
     yield ClosingLine("next", f"{goes_on} {how}")
+
+
+def _run_again(lake: LakeLayout, path: Path) -> str:
+    return f"millrace run {shlex.quote(_typed(path))} {lake.typed_option}"
 
 
 def _typed(path: Path) -> str:

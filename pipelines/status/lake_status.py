@@ -10,6 +10,7 @@ rows are not digested: they count as changed if rows were written after the arte
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 import warnings
 from contextlib import suppress
@@ -34,7 +35,7 @@ from resources.endpoints import (
 )
 from resources.lake import LakeLayout, Tables
 from resources.launching import RunRecord, runs, seconds_of_steps, steps_underway
-from resources.manifests import Input, Manifest, ManifestError, erased_in
+from resources.manifests import APPROVAL_PAGE, Input, Manifest, ManifestError, erased_in
 from resources.releases import GateResult, ReleaseError, missed, read_release
 from resources.stages import artefact_stages
 
@@ -88,6 +89,10 @@ class TableStatus:
 class EndpointStatus:
     champion: str = ""
     candidate: str = ""
+    """The release that waits for an approval: one that missed a gate is `not_offered` instead."""
+    not_offered: str = ""
+    worth: str = ""
+    """Whether that release, or else the champion, is better than its base and than what was served."""
     previous: str = ""
     changed_at: datetime | None = None
     changed_by: str = ""
@@ -114,6 +119,8 @@ class WorkloadStatus:
     stages: list[StageStatus]
     tables: list[TableStatus]
     endpoint: EndpointStatus
+    next: str = ""
+    """What to do now: a command."""
     payback: DrafterPayback | None = None
     """Of the drafter of the champion, or else of the candidate; None where there is no release."""
     unread_objects: int | None = None
@@ -226,6 +233,7 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
         )
     if recipe is not None:
         _look_for_unread(status, recipe, Tables(lake))
+    status.next = _next_step(lake, status)
     return status
 
 
@@ -333,11 +341,18 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
     except (EndpointError, EndpointLogError) as error:
         return EndpointStatus(problem=str(error))
     found = EndpointStatus(
-        aliases.champion or "", aliases.candidate or "", aliases.previous or "", aliases.changed_at, aliases.changed_by
+        aliases.champion or "",
+        aliases.candidate or "",
+        previous=aliases.previous or "",
+        changed_at=aliases.changed_at,
+        changed_by=aliases.changed_by,
     )
     with suppress(EndpointError, EndpointLogError):
         back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
         found.rolled_back = f"release {back.replaces} was {back.rollback_sentence}" if back else ""
+    if shown := aliases.candidate or aliases.champion:
+        with suppress(ReleaseError):
+            found.worth = read_release(lake.artefacts("release") / workload / shown).worth
     if aliases.candidate:
         directory = lake.artefacts("release") / workload / aliases.candidate
         try:
@@ -350,21 +365,37 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
             return found
         command = f"millrace approve {aliases.candidate} {lake.option}"
         if found.failed_gates:
-            found.waiting_for = "a gate"
+            found.waiting_for, found.not_offered, found.candidate = "a gate", found.candidate, ""
         elif found.faults:
             found.waiting_for = "a newer release"
         elif not approvals.missing:
             found.waiting_for, found.command = "the next run of endpoint", ""
+        elif approvals.withdrawn:
+            found.waiting_for = "a newer release, because it was withdrawn"
         else:
-            found.waiting_for = "a person, who withdrew it before" if approvals.withdrawn else f"{approvals.needed}'s approval"
-            found.command = command
+            found.waiting_for, found.command = f"{approvals.needed}'s approval", command
     return found
 
 
 def _gate(gate: GateResult) -> dict[str, Any]:
     problem = missed(gate)
     why = problem.removeprefix(f"gate {gate.name}: ") if problem else gate.why or gate.held
-    return {**gate.model_dump(), "passed": problem is None, "why": why}
+    return {**gate.model_dump(), "passed": problem is None, "state": gate.state, "why": why}
+
+
+def _next_step(lake: LakeLayout, found: WorkloadStatus) -> str:
+    """The command that goes on from here."""
+    recipe, ends = last_run(lake, found.workload), found.endpoint
+    run = f"millrace run {shlex.quote(str(recipe)) if recipe and recipe.exists() else 'RECIPE'} {lake.option}"
+    if ends.command:
+        page = lake.artefacts("release") / found.workload / ends.candidate / APPROVAL_PAGE
+        return f"{f'read {page}, then ' if page.exists() else ''}{ends.command}"
+    if ends.not_offered:
+        keys = ", ".join(f"release.gates.{gate['name'].partition('/')[0]}" for gate in ends.failed_gates)
+        return f"mend what the gate says, or change its bound ({keys}), then {run}"
+    if not ends.champion or any(stage.state in ("stale", "missing") for stage in found.stages):
+        return run
+    return f"millrace serve {found.workload} {lake.option}"
 
 
 def _look_for_unread(status: WorkloadStatus, recipe: Recipe, tables: Tables) -> None:

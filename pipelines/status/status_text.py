@@ -26,6 +26,8 @@ def print_status(status: Status, console: Console) -> None:
         _print_run(run, status.at, console)
     if not status.running:
         say(console, "No run is in progress.")
+        for workload in status.workloads:
+            say(console, f"next: {workload.next}")
     last = status.last_run
     if last is not None and last.status != "SUCCESS":
         how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
@@ -129,12 +131,15 @@ def _print_endpoint(found: EndpointStatus, console: Console) -> None:
             f"! weights that learnt erased rows: {', '.join(found.tainted)}. Run the recipe again and approve its release",
             "yellow",
         )
-    held = [gate["name"] for gate in found.gates if gate["passed"] and not gate["nothing_to_compare"]]
-    if held:
-        say(console, f"  gates of {found.candidate} that hold: {', '.join(held)}")
+    release = found.candidate or found.not_offered
+    if found.worth:
+        say(console, f"  {release or found.champion}: {found.worth}")
+    for state, what in (("holds", "that hold"), ("too few to tell", "that have too few items to tell")):
+        if names := [gate["name"] for gate in found.gates if gate["state"] == state]:
+            say(console, f"  gates of {release} {what}: {', '.join(names)}")
     if found.failed_gates:
         gates = "; ".join(f"{gate['name']}: {gate['why']}" for gate in found.failed_gates)
-        say(console, f"! candidate {found.candidate} missed its gates: {gates}", "yellow")
+        say(console, f"! release {found.not_offered} is not offered, because it missed its gates: {gates}", "yellow")
     elif found.faults:
         say(console, f"! candidate {found.candidate} cannot be approved: {'; '.join(found.faults)}", "yellow")
     elif found.waiting_for:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +45,8 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
         for check in verdict.checks:
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
             _say(f"{check.name}: {check.found} (wanted: {check.wanted}; {check.why})", console, mark)
+    console.print()
+    _say(f"next: millrace init {shlex.join(found.uris)} --base-model MODEL writes a recipe for these logs", console)
 
 
 def _say(words: str, console: Console, mark: str | Text = "", style: str = "") -> None:

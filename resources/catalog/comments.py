@@ -246,7 +246,7 @@ MADE = {
     },
     "releases": {
         "passed": "whether all gates passed when the release was made",
-        "is_candidate": "whether the endpoint's candidate is this release",
+        "is_candidate": "whether it waits for an approval: the endpoint names it, and it missed no gate",
         "is_champion": "whether the endpoint serves it",
         "is_previous": "whether it was the champion before the present one",
         "aliases": "further aliases that name it, such as canary",

@@ -1,7 +1,11 @@
 """The result of one gate: number, interval, bound, what was compared; the sentence about it, and the verdict over all gates.
 
-    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it holds
+    missed(gate)          # "gate loss_above_base: 0.154 nats per token (95 % interval ...)", or None if it is not missed
+    gate.state            # "holds", "missed", "too few to tell", "nothing to compare"
     verdict = GateVerdict.of(gates)  # GateVerdict(holds=False, sentence="1 of 6 gates is missed: recovery")
+
+A gate on the favourable end of an interval is missed where the whole interval is beyond the bound. Where the interval reaches
+further than TELLS beyond it, the measurement can hardly miss the bound either: there were too few items to tell.
 
 Recovery has two bounds. Below the wanted value, quantization cost too much. Beyond 1 by more than the measurement's noise, the
 compared models are not the right ones: a quantized model does not predict better than the model it was made from.
@@ -27,6 +31,9 @@ MOST_NOISE = 0.05
 
 UNKNOWN_NOISE = 0.01
 """Noise for evaluation reports without an interval: with a single test row."""
+
+TELLS = 0.05
+"""How far beyond its bound the unfavourable end of an interval may be, for a gate on the favourable end to hold."""
 
 ERASED_ROWS = "erased_rows"
 """The gate on rows that weights learnt and that were erased since: the only one whose measurement changes later."""
@@ -70,6 +77,24 @@ class GateResult(BaseModel):
         return value if value is not None and math.isfinite(value) else None
 
     @property
+    def is_lenient(self) -> bool:
+        """Whether it is missed only where the whole interval is beyond the bound."""
+        return (self.bound, self.judged_by) == ("least", "high")
+
+    @property
+    def has_too_few(self) -> bool:
+        """Whether the interval is too wide to tell. A single item has no interval."""
+        if not self.is_lenient or self.measured is None or self.nothing_to_compare:
+            return False
+        return self.low is None or self.high is None or (self.low < self.wanted - TELLS and self.high >= self.wanted)
+
+    @property
+    def state(self) -> Literal["holds", "missed", "too few to tell", "nothing to compare"]:
+        if self.nothing_to_compare:
+            return "nothing to compare"
+        return "missed" if missed(self) else "too few to tell" if self.has_too_few else "holds"
+
+    @property
     def judged(self) -> float | None:
         """The number that must meet the bound."""
         return {"value": self.measured, "low": self.low, "high": self.high}[self.judged_by]
@@ -101,17 +126,26 @@ class GateResult(BaseModel):
 
     @property
     def held(self) -> str:
-        """Why it holds, for a gate that does."""
+        """Why it is not missed, for a gate that is not."""
         if self.nothing_to_compare:
             return f"nothing to compare: {self.reason}"
+        if self.has_too_few:
+            return f"{self.figures}: too few {self.counted} to tell whether it is {self.wanted_text}{self._would_tell}"
         end = f"{ENDS[self.judged_by]} is " if self.judged_by != "value" else ""
         said = f"{self.figures}, {end}{self.wanted_text}" if end else f"{self.figures} is {self.wanted_text}"
         return f"{said} and not beyond 1 by more than {recovery_noise(self):.2g}" if self.name == "recovery" else said
 
+    @property
+    def _would_tell(self) -> str:
+        """About how many items would: an interval narrows with their square root."""
+        if self.low is None or self.high is None or not self.rows:
+            return ""
+        return f"; about {round(self.rows * ((self.high - self.low) / 2 / TELLS) ** 2, -1):,.0f} would"
+
 
 def missed(gate: GateResult) -> str | None:
-    """Why a gate does not hold; None if it holds. The bounds are applied again, because release.json may have been edited."""
-    if gate.nothing_to_compare:
+    """Why a gate is missed; None if it is not. The bounds are applied again, because release.json may have been edited."""
+    if gate.nothing_to_compare or (gate.has_too_few and gate.passed):
         return None
     if gate.measured is None or gate.judged is None:
         why = f" ({gate.reason})" if gate.reason else ""
@@ -146,18 +180,21 @@ class GateVerdict:
 
     @classmethod
     def of(cls, gates: Sequence[GateResult]) -> GateVerdict:
-        """Gates that have nothing to compare with are not counted among those that hold: the sentence names them."""
+        """Gates that cannot tell, or have nothing to compare with, are not counted among those that hold: the sentence names
+        them."""
         if not gates:
             return cls(True, "No gate was set, so nothing was checked")
-        lost, empty = (
-            [gate.name.replace("_", " ") for gate in gates if chosen(gate)]
-            for chosen in (missed, lambda gate: gate.nothing_to_compare)
+        lost, few, empty = (
+            [gate.name.replace("_", " ") for gate in gates if gate.state == state]
+            for state in ("missed", "too few to tell", "nothing to compare")
         )
-        count = len(gates) - len(empty)
-        without = f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
+        count = len(gates) - len(empty) - len(few)
+        without = f"; too few items to tell: {', '.join(few)}" if few else ""
+        without += f"; nothing to compare with yet: {', '.join(empty)}" if empty else ""
         if lost:
             verb = "is" if len(lost) == 1 else "are"
             return cls(False, f"{len(lost)} of {counted(count, 'gate')} {verb} missed: {', '.join(lost)}{without}")
         if not count:
             return cls(True, f"No gate was checked{without}")
-        return cls(True, (f"All {count} gates hold" if count > 1 else "The gate holds") + without)
+        held = f"The other {counted(count, 'gate')} hold{'' if count > 1 else 's'}" if few else f"All {count} gates hold"
+        return cls(True, (held if few or count > 1 else "The gate holds") + without)

@@ -30,7 +30,7 @@ from resources.manifests import Manifest, ManifestError, read_manifest
 from resources.releases import closed_times
 from resources.releases.adapter_form import AdapterPart, NoAdapterError, adapter_base, lay_adapter
 from resources.releases.drafting_decision import write_choice
-from resources.releases.gate_result import GateResult
+from resources.releases.gate_result import GateResult, missed
 from resources.releases.serving_scripts import ServingPlan, write_serving_files
 from resources.releases.settings import DraftingSettings, Gates, ServingSettings, WatchSettings
 
@@ -55,7 +55,7 @@ class ReleaseSettings(Settings):
     approval: Literal["person", "two_people", "automatic"] = Field(
         "person",
         description="person: `millrace approve` releases it. two_people: two different people have to approve. "
-        "automatic: it is released when its gates hold",
+        "automatic: it is released when its gates hold, and none has too few items to tell",
     )
     closed: Annotated[list[str], AfterValidator(closed_times.checked)] = Field(
         default_factory=list,
@@ -143,6 +143,8 @@ class Release(BaseModel):
     adapter: AdapterPart | None = None
     drafting: Drafting | None = None
     """What it is served with; None: the drafter, if there is one."""
+    worth: str = ""
+    """Whether it is better than its base and than what is served (resources/releasing/worth.py)."""
     gates: list[GateResult]
     policy: ReleasePolicy = Field(default_factory=ReleasePolicy)
     service: Service = Field(default_factory=Service)
@@ -171,7 +173,7 @@ class Release(BaseModel):
 
     @property
     def passed(self) -> bool:
-        return all(gate.passed for gate in self.gates)
+        return not any(map(missed, self.gates))
 
 
 class ReleaseRef(BaseModel):
@@ -206,6 +208,7 @@ def write_release(
     target_directory: Path | None = None,
     choice: DraftingChoice | None = None,
     base: Manifest | None = None,
+    worth: str = "",
 ) -> Release:
     """Writes release.json, drafting.json and the serving files into `output`, whose name is the release's version.
 
@@ -230,6 +233,7 @@ def write_release(
         form="adapter" if adapter else "merged",
         base=_part(base) if base and adapter else None,
         adapter=adapter,
+        worth=worth,
         gates=gates,
         policy=policy or ReleasePolicy(),
         drafting=choice.drafting if choice else None,

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from model_ops.drafting import P99_ABOVE
+from model_ops.evaluation import LEAST_GAIN
 from model_ops.jobs import Settings
 from model_ops.serving import DRAIN_S
 
@@ -44,6 +45,13 @@ class Gates(Settings):
         "null: no gate",
     )
     accuracy_kept_each: float | None = Field(0.95, gt=0, le=1, description="The same of each suite by itself. null: no gate")
+    gain_over_base: float | None = Field(
+        LEAST_GAIN,
+        ge=0,
+        description="Where a model is trained: least by which the served model must be better than the base model by one "
+        "measure: the score of a suite, the share of passed answers (`rft`), held-out pairs or the judge (`preference`), or "
+        "held-out loss in nats per answer token (lower end of the 95 % interval). null: no gate",
+    )
     loss_above_base: float | None = Field(
         0.02,
         ge=0,

@@ -23,5 +23,6 @@ if TYPE_CHECKING:
     from resources.releasing.rollout_section import rollout_series
     from resources.releasing.summary import Summary, read_evaluation, summarise
     from resources.releasing.version_card import write_version_card
+    from resources.releasing.worth import worth_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,4 +1,4 @@
-"""The page that a person reads before approving a candidate: approval.html, one file without network.
+"""The page that a person reads before approving a release: approval.html, one file without network.
 
     write_approval_page(output, lake, summary, release, evaluation, champion)     # evaluation: directory of the report
 
@@ -33,17 +33,19 @@ SIDE_BY_SIDE = "side_by_side.jsonl"
 """Of an evaluation report (model_ops/evaluation/side_by_side.py)."""
 PREFERENCE_PAIRS = "preference_pairs.jsonl"
 """Of an evaluation report (model_ops/evaluation/preference_change.py)."""
+PASSED_ANSWERS = "passed_answers.jsonl"
+"""Of an evaluation report (model_ops/evaluation/reward_change.py)."""
 WORST = 20
 """So many of its rows are sorted by harm; the others are gains (MOST of model_ops/evaluation/side_by_side.py)."""
 _THAN = (
-    "Sorted by harm: by how many nats per token the candidate finds the logged answer less likely than {0} does (above 0: "
-    "worse). Answers of the candidate that are empty or repeat themselves come first, where {0} does better. All "
+    "Sorted by harm: by how many nats per token the release finds the logged answer less likely than {0} does (above 0: "
+    "worse). Answers of the release that are empty or repeat themselves come first, where {0} does better. All "
     "answer greedily."
 )
 HARM = {
     CHAMPION: _THAN.format("the champion"),
     "base": _THAN.format("its base"),
-    None: "Sorted by harm: how unlikely the candidate finds the logged answer, in nats per token (there is no other model "
+    None: "Sorted by harm: how unlikely the release finds the logged answer, in nats per token (there is no other model "
     "to compare with). It answers greedily.",
 }
 COSTS = "Cost, size, latency"
@@ -91,6 +93,7 @@ def write_approval_page(
             worst=rows[:WORST],
             gains=rows[WORST:],
             pairs=_rows(evaluation / PREFERENCE_PAIRS),
+            passed=_rows(evaluation / PASSED_ANSWERS),
             rollouts=rollout_samples(lake, summary.models["rft_model"]) if "rft_model" in summary.models else [],
         ),
     )
@@ -159,7 +162,7 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
         both = [find(found, "acceptance_length", of=name, sampling=AS_LOGGED) for name in (CHAMPION, each.of)]
         rows.append(
             [
-                f"acceptance length, {each.sampling}, both drafters on the candidate's target (tokens per forward; share)",
+                f"acceptance length, {each.sampling}, both drafters on this release's target (tokens per forward; share)",
                 *(f"{of.value:z.3f}" if of else NONE for of in both),
                 _with(each.value, each.low, each.high),
                 f"{each.n:,} {each.counted}",
@@ -172,7 +175,7 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
         ]
     if champion is not None and champion.no_target:
         notes.append(f"Losses and answers are not compared: {champion.no_target}.")
-    return ReportSection("Scores", ["measured", "champion", "candidate", "candidate - champion", "of"], rows, " ".join(notes))
+    return ReportSection("Scores", ["measured", "champion", "this release", "release - champion", "of"], rows, " ".join(notes))
 
 
 def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> ReportSection:
@@ -191,12 +194,12 @@ def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, 
     if not _accepted_beside(candidate):  # else the scores have both, on the same rows: a second figure would contradict them
         rows.insert(0, ["acceptance length (tokens per forward)", _tau(former), _tau(candidate)])
     note = (
-        f"Each as its own evaluation report measured it; the candidate at K {release.num_speculative_tokens}, as logged. "
+        f"Each as its own evaluation report measured it; this release at K {release.num_speculative_tokens}, as logged. "
         "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine."
     )
     if champion is None:
-        return ReportSection(COSTS, ["measured", "candidate"], [[row[0], row[2]] for row in rows], note)
-    return ReportSection(COSTS, ["measured", f"champion {champion.release}", "candidate"], rows, note)
+        return ReportSection(COSTS, ["measured", "this release"], [[row[0], row[2]] for row in rows], note)
+    return ReportSection(COSTS, ["measured", f"champion {champion.release}", "this release"], rows, note)
 
 
 def _accepted_beside(candidate: _Side) -> list[Measurement]:

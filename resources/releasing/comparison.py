@@ -125,6 +125,7 @@ def gates_by_name(gates: Sequence[GateResult]) -> dict[str, str]:
             else "not measured"
             if gate.measured is None
             else f"{gate.measured:z.4f}{f' ({gate.interval_text})' if gate.interval_text else ''}"
+            f"{', too few to tell' if gate.state == 'too few to tell' else ''}"
         )
         for gate in gates
     }

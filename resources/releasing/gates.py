@@ -5,7 +5,8 @@
 
 A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one
 by at most the bound at the interval's upper end, a gain must reach it at the lower end. A gate without a measurement fails with
-the reason, unless there is nothing to compare with.
+the reason, unless there is nothing to compare with. A release that trained nothing (it quantizes its base, or adds a drafter)
+need not gain on its base.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from typing import Any, Literal
 from model_ops.evaluation import Measurement, find, in_a_server, measurement, measurements_of
 from resources.releases import ERASED_ROWS, GateResult, Gates, missed
 from resources.releasing.champion import Champion
+from resources.releasing.worth import gains, reaches
 
 MEND_SERVER = (
     "server.log in the evaluation report's folder has what the server wrote; change quantize or evaluation.server, "
     "and run the recipe again"
 )
 NOT_IN_REPORT = "the evaluation report does not hold it"
+TRAINED = {"sft", "second_sft", "preference", "rft", "merged"}
+"""Roles of models that learnt something. A student alone is a smaller form of its teacher."""
+MEND_GAIN = (
+    "no other measure shows a gain either: train longer or on more rows, or measure what the training is for (evals); "
+    "release.gates.gain_over_base: null releases it as it is"
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class GateInputs:
 
     suites: evaluation suites that were to be asked. champion: the release that was served before; None if none was.
     student, preference, rft: whether the served model went through distillation, and training on preferences and on rewards.
+    trained, taught: whether it learnt anything beside its base, and whether that was a teacher's answers.
     drafter: architecture of the release's drafter; None for none. temperature: of acceptance in reports without `as logged`.
     erased_rows: rows that the models learnt and that were erased since. costliest: which block's quantization costs most, in
     words. in_server: the report's account of the server that was asked for; empty if none was. served_form: the form in it that
@@ -44,6 +53,8 @@ class GateInputs:
     student: bool = False
     preference: bool = False
     rft: bool = False
+    trained: bool = False
+    taught: bool = False
     drafter: str | None = None
     temperature: float = 1.0
     erased_rows: int = 0
@@ -54,17 +65,22 @@ class GateInputs:
     @classmethod
     def of(cls, report: Mapping[str, Any], **known: Any) -> GateInputs:
         """From the content of a report.json."""
-        blocks = report.get("against_reference", {}).get("blocks", [])
+        blocks, roles = report.get("against_reference", {}).get("blocks", []), report.get("same_directory", {})
         return cls(
             measurements_of(report),
             report.get("not_measured", {}),
             tuple(report.get("tasks", {})),
             costliest=_costliest(blocks),
             in_server=report.get("in_server", {}),
-            preference="preference" in report.get("same_directory", {}),
-            rft="rft" in report.get("same_directory", {}),
-            **known,
+            preference="preference" in roles,
+            rft="rft" in roles,
+            **{"trained": not TRAINED.isdisjoint(roles), **known},
         )
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the release must gain on its base: one that quantizes it, or adds a drafter, learnt nothing."""
+        return self.trained or self.taught
 
     @property
     def quantized(self) -> bool:
@@ -87,6 +103,7 @@ def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
     return [
         _judged(gate)
         for gate in (
+            *_gain(gates, compared),
             *_recovery(gates, compared),
             *_losses(gates, compared),
             *_accuracies(gates, compared),
@@ -97,6 +114,20 @@ def check_gates(gates: Gates, compared: GateInputs) -> list[GateResult]:
             *_erased(gates, compared.erased_rows),
         )
     ]
+
+
+def _gain(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
+    """By the first measure that shows a gain over the base, else by the first one that there is."""
+    name, bound = "gain_over_base", gates.gain_over_base
+    if bound is None or not compared.learnt:
+        return
+    found = [each.gain for each in gains(compared.measurements, "base")]
+    shown = next((each for each in found if reaches(each, bound)), None)
+    if compared.taught and not shown and all(each.what == "loss_increase" for each in found):
+        yield _nothing(name, bound, "a teacher's answers were learnt, held-out answers are the log's, and no suite was asked")
+    else:
+        first = shown or next(iter(found), None)
+        yield _gate(name, bound, first, compared, "loss of base", "loss of target", judged_by="low", remark=MEND_GAIN)
 
 
 def _recovery(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
@@ -200,9 +231,11 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         ("divergence_from_parent", gates.divergence_from_parent, found.get("divergence_from_parent"), "most", "high"),
     ):
         why = without or (compared.not_measured.get(name, "") if name == "win_rate" else "")
-        if bound is not None and measured is None and why:
+        if bound is None or (measured is None and why == measurement.NO_JUDGE):
+            continue
+        if measured is None and why:
             yield _nothing(name, bound, why)
-        elif bound is not None:
+        else:
             reasons = name.partition("/")[0], "preference_accuracy"
             yield _gate(name, bound, measured, compared, *reasons, bound=way, judged_by=judged_by)
 
@@ -321,7 +354,7 @@ def _gate(name: str, wanted: float, found: Measurement | None, compared: GateInp
             name=name,
             wanted=wanted,
             measured=found.value,
-            passed=False,
+            passed=(how.get("bound", "least"), how["judged_by"]) == ("least", "high"),
             reason=f"one {'row' if found.n < 2 else 'session'} has no interval",
             rows=found.n,
             of=found.of,

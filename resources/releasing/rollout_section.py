@@ -2,6 +2,7 @@
 
 rollout_series(directory, passing=1.0)     # {"Reward by part": {"all": [(1, 0.2), (2, 0.3)], "brief": [...]}, ...}
 rollout_section(lake, manifest)            # a ReportSection with charts, without text
+    passed_section(report)                     # passed answers that say least about their prompts; [] without such a training
     rollout_samples(lake, manifest)            # worst and best answers with their prompts: for pages that show texts only
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,6 +34,7 @@ SHOWN = {
 }
 """Held-out numbers of the section's table."""
 TITLE = "Learning from rewards"
+PASSED = "Passed answers that say least about their prompts"
 
 
 def rollout_series(directory: Path, passing: float) -> dict[str, dict[str, Points]]:
@@ -76,6 +79,25 @@ def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
         "pleases its grader. Difficulty is the pass rate of a prompt when it was first asked."
     )
     return ReportSection(TITLE, ["held out", "before", "after"], table, note, charts=charts)
+
+
+def passed_section(report: Mapping[str, Any]) -> list[ReportSection]:
+    """report: report.json of the evaluation."""
+    found = report.get("passed_answers")
+    if not found:
+        return []
+    note = (
+        f"{found['scored']:,} of {found['passed']:,} held-out answers that passed were scored: by how many nats per token the "
+        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit any "
+        "prompt: read these on the approval page."
+    )
+    if found["is_trained_on"]:
+        note += (
+            " The training was rewarded by the same verifier, so rft_gain cannot see an answer that only pleases it: add a "
+            "suite (evals) or another part of rft.grader."
+        )
+    rows = [[row_id, f"{gain:+z.3f}"] for row_id, gain in found["least"]]
+    return [ReportSection(PASSED, ["row", "gain of the prompt (nats/token)"], rows, note, shows_rows=True)]
 
 
 def rollout_samples(lake: LakeLayout, manifest: Manifest) -> list[dict[str, Any]]:

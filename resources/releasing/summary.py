@@ -25,12 +25,12 @@ from resources.artefacts import Registry
 from resources.curating import RecordCounts
 from resources.lake import LakeLayout
 from resources.manifests import Manifest, ManifestError
-from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections, missed
+from resources.releases import GateResult, GateVerdict, ReportSection, drafting_sections
 from resources.releasing.charts import ACCEPTANCE, LOSSES, report_charts
 from resources.releasing.model_card import write_card
 from resources.releasing.page import render
 from resources.releasing.release_facts import ReleaseFacts
-from resources.releasing.rollout_section import rollout_section
+from resources.releasing.rollout_section import passed_section, rollout_section
 from resources.releasing.server_sections import server_sections
 from resources.stages import model_chain, stage
 
@@ -72,6 +72,8 @@ class Summary:
     """What the release drafts with."""
     learning: Sequence[ReportSection] = ()
     """What training on rewards did."""
+    worth: str = ""
+    """Whether the release is better than its base and than what is served."""
 
     @property
     def verdict(self) -> GateVerdict:
@@ -140,19 +142,17 @@ class Summary:
     def _gates(self) -> ReportSection:
         rows = []
         for gate in self.gates:
-            problem = missed(gate)
-            state = "missed" if problem else "nothing to compare" if gate.nothing_to_compare else "holds"
             measured = "not measured" if gate.measured is None else f"{gate.measured:z.4f}"
             measured = NOTHING if gate.nothing_to_compare else measured
             about = gate.reason if gate.measured is None else gate.compared_text + self._drafted(gate)
-            rows.append([gate.name.replace("_", " "), state, measured, gate.interval_text, gate.wanted_text, about])
+            rows.append([gate.name.replace("_", " "), gate.state, measured, gate.interval_text, gate.wanted_text, about])
         return ReportSection(
             "Gates",
             ["gate", "state", "measured", "95 % interval", "wanted", "of"],
             rows,
             "A loss or a score must meet its bound at the unfavourable end of the interval, a kept score at the favourable "
             "one. Losses are in nats per answer token; scores and gains are shares. A gate whose measurement failed is missed; "
-            "one that has nothing to compare with yet is neither held nor missed.",
+            "one that has too few items to tell, or nothing to compare with yet, is neither held nor missed.",
         )
 
     def _drafted(self, gate: GateResult) -> str:
@@ -367,9 +367,10 @@ def summarise(
     release: str = "",
     facts: ReleaseFacts | None = None,
     choice: DraftingChoice | None = None,
+    worth: str = "",
 ) -> Summary:
-    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice: of the
-    release that the summary is about.
+    """The summary of a workload's current artefacts. serving: how the drafter is served. gates, release, facts, choice, worth:
+    of the release that the summary is about.
 
     Raises ManifestError where an artefact does not exist yet.
     """
@@ -398,10 +399,11 @@ def summarise(
         has_drafter="speculator" in used,
         serving=serving,
         gates=gates,
+        worth=worth,
         release=release,
         measured_at=evaluation.created_at,
         facts=facts,
-        learning=[rollout_section(lake, models["rft_model"])] if "rft_model" in models else [],
+        learning=[*([rollout_section(lake, models["rft_model"])] if "rft_model" in models else []), *passed_section(report)],
     )
 
 

@@ -109,7 +109,7 @@ def tiles(facts: Facts) -> list[dict[str, str]]:
             _number(champion.measured(ACCEPTANCE) if champion else None),
             "tokens a forward, by its report" if champion and champion.measured(ACCEPTANCE) is not None else "not measured",
         ),
-        _tile("Candidate", (facts.aliases.candidate or "none")[:SHORT], _waits(facts), facts.aliases.candidate is not None),
+        _newest(facts),
         _tile(
             "Drift",
             counted(len(alarms), "day") if alarms else "no alarm" if compared else NONE,
@@ -314,11 +314,14 @@ def _of(facts: Facts, version: str | None) -> ReleaseRow | None:
     return next((each for each in facts.releases if each.version == version), None)
 
 
-def _waits(facts: Facts) -> str:
-    candidate = _of(facts, facts.aliases.candidate)
-    if candidate is None:
-        return "nothing waits"
-    return f"missed {counted(len(candidate.problems), 'gate')}" if candidate.problems else "waits for a person"
+def _newest(facts: Facts) -> dict[str, str]:
+    """The tile of the release that the endpoint names besides the champion: a candidate, unless it missed a gate."""
+    found = _of(facts, facts.aliases.candidate)
+    if found is None:
+        return _tile("Candidate", "none", "nothing waits")
+    if found.problems:
+        return _tile("Not offered", found.version[:SHORT], f"missed {counted(len(found.problems), 'gate')}", True)
+    return _tile("Candidate", found.version[:SHORT], "waits for a person", True)
 
 
 def _tile(label: str, value: str, about: str, look: bool = False) -> dict[str, str]:

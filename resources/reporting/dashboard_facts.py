@@ -45,7 +45,9 @@ class ReleaseRow:
     standing: str
     """approved, withdrawn, or none."""
     aliases: list[str]
+    """`not offered` in place of `candidate` for one that missed a gate."""
     report: Path
+    worth: str = ""
 
     def measured(self, gate: str) -> float | None:
         found = self.gates.get(gate)
@@ -156,8 +158,13 @@ def _releases(lake: LakeLayout, facts: Facts) -> Iterator[ReleaseRow]:
             {gate.name: gate for gate in release.gates},
             [problem for gate in release.gates if (problem := missed(gate))],
             decided,
-            [alias for alias, version in facts.aliases.all().items() if version == manifest.version],
+            [
+                "not offered" if alias == "candidate" and not release.passed else alias
+                for alias, version in facts.aliases.all().items()
+                if version == manifest.version
+            ],
             directory / "report.html",
+            release.worth,
         )
 
 

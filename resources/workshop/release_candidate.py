@@ -36,6 +36,7 @@ from resources.releasing import (
     facts_of,
     read_evaluation,
     summarise,
+    worth_of,
     write_approval_page,
     write_attestations,
 )
@@ -52,7 +53,7 @@ RELEASE_SOURCES = (
     "resources/releases/drafting_decision.py",
     "resources/releasing/approval_page.py",
     "resources/releasing/attestations.py",
-    "resources/releasing/attestations.py",
+    "resources/releasing/worth.py",
 )
 
 
@@ -95,6 +96,7 @@ class ReleaseCandidate:
     choice: DraftingChoice
     bounds: Gates
     gates: list[GateResult]
+    worth: str
 
     @classmethod
     def of(
@@ -111,19 +113,18 @@ class ReleaseCandidate:
         report, speed = read_evaluation(workshop.directory(evaluation))
         architecture = serving.architecture if drafter else None
         choice = decide_drafting(settings.drafting, report, speed, architecture, k)
-        gates = check_gates(
-            bounds,
-            GateInputs.of(
-                report,
-                served_form=form_of(choice.drafting, k),
-                champion=champion,
-                student="student_model" in policy.stages,
-                drafter=architecture,
-                temperature=drafter_settings.answers.measured_at,
-                erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None]),
-            ),
+        compared = GateInputs.of(
+            report,
+            served_form=form_of(choice.drafting, k),
+            champion=champion,
+            student="student_model" in policy.stages,
+            taught=any(policy.rows_of(name) == "teacher_answers" for name in policy.stages) and not policy.taught_by_itself,
+            drafter=architecture,
+            temperature=drafter_settings.answers.measured_at,
+            erased_rows=rows_erased_from(workshop.lake, [item for item in (target, drafter) if item is not None]),
         )
-        return cls(workshop, settings, target, drafter, base, evaluation, champion, serving, k, choice, bounds, gates)
+        gates, said = check_gates(bounds, compared), worth_of(report, compared.learnt, champion, bounds.gain_over_base)
+        return cls(workshop, settings, target, drafter, base, evaluation, champion, serving, k, choice, bounds, gates, said)
 
     @property
     def served(self) -> list[Manifest]:
@@ -158,11 +159,12 @@ class ReleaseCandidate:
             self.workshop.directory(self.target),
             self.choice,
             self.base,
+            self.worth,
         )
         write_attestations(
             output, lake, release, [*self.served, *([self.base] if self.base else [])], self.workshop.registry.run_id
         )
         facts = facts_of(lake, release, output.name, self.served, self.champion.release if self.champion else None)
-        summary = summarise(lake, workload, self.serving, self.gates, output.name, facts, self.choice)
+        summary = summarise(lake, workload, self.serving, self.gates, output.name, facts, self.choice, self.worth)
         write_approval_page(output, lake, summary, release, self.workshop.directory(self.evaluation), self.champion)
         return summary.write(output) | {"gates": {gate.name: gate.model_dump(exclude={"name"}) for gate in self.gates}}

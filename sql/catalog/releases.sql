@@ -79,7 +79,8 @@ decided as (
 named as (
     select
         split_part(artefacts.path, '/', 2) as workload, split_part(artefacts.path, '/', 3) as version, artefacts.digest,
-        artefacts.created_at, artefacts.is_current, content, artefacts.path
+        artefacts.created_at, artefacts.is_current, content, artefacts.path,
+        (select bool_and(cast(gate ->> '$.passed' as boolean)) from unnest(cast(content -> '$.gates' as json[])) as of(gate)) as passed
     from artefacts
     join contents using (path)
 )
@@ -89,8 +90,8 @@ select
     named.digest,
     named.created_at,
     named.is_current,
-    (select bool_and(cast(gate ->> '$.passed' as boolean)) from unnest(cast(content -> '$.gates' as json[])) as of(gate)) as passed,
-    coalesce(named.version = aliases.candidate, false) as is_candidate,
+    named.passed,
+    coalesce(named.version = aliases.candidate and coalesce(named.passed, true), false) as is_candidate,
     coalesce(named.version = aliases.champion, false) as is_champion,
     coalesce(named.version = aliases.previous, false) as is_previous,
     list_transform(

@@ -27,6 +27,7 @@ VARLEN, DRAFTS = "model_ops/models/test_varlen_attention.py", "model_ops/specula
 DISPATCH, ROWS, LAYERS = (f"model_ops/cuda/test_cuda_{name}.py" for name in ("dispatch", "rows", "layers"))
 NEWER = "model_ops/cuda/test_newer_attention.py"
 ACCEPTANCE, GATES = "model_ops/decoding/test_acceptance.py", "resources/releasing/test_gates.py"
+WORTH = "resources/releasing/test_worth.py"
 REWARD_LOSS, SCORED_PAIRS = "model_ops/test_reward_loss.py", "model_ops/test_scored_pairs.py"
 PREFERENCE_LOSSES, PREFERENCE = "model_ops/test_preference_losses.py", "model_ops/test_preference.py"
 PAIRS, PAIR_RULES = "resources/composing/test_preferences.py", "resources/composing/test_preference_rules.py"
@@ -1138,6 +1139,24 @@ CHANGES = {
         '{"value": self.measured, "low": self.low, "high": self.high}[self.judged_by]',
         "self.measured",
         (GATES,),
+    ),
+    "a gate holds on an interval that tells nothing": Change(
+        "resources/releases/gate_result.py",
+        "self.low < self.wanted - TELLS and",
+        "self.low < self.wanted - 9 * TELLS and",
+        (GATES,),
+    ),
+    "a training that did nothing gained on its base": Change(
+        "resources/releasing/worth.py", "gain.low is not None and gain.low >= least", "gain.value > 0", (GATES, WORTH)
+    ),
+    "a lower loss is no gain": Change(
+        "resources/releasing/worth.py", "_shifted(loss, -1, 0.0)", "_shifted(loss, 1, 0.0)", (GATES, WORTH)
+    ),
+    "pairs show a gain of a model that did not move": Change(
+        "resources/releasing/worth.py", "moved.value < LEAST_GAIN", "moved.value < 0", (WORTH,)
+    ),
+    "an answer is compared with no other one": Change(
+        "model_ops/evaluation/passed_answers.py", "own - fmean(others)", "own", ("model_ops/test_passed_answers.py",)
     ),
     "a gate whose bound is met exactly is missed": Change(
         "resources/releases/gate_result.py", "gate.judged >= gate.wanted if", "gate.judged > gate.wanted if", (GATES,)

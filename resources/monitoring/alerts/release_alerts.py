@@ -24,7 +24,7 @@ from resources.endpoints import Aliases, Endpoint, EndpointError, EndpointLogEnt
 from resources.lake import SCHEMAS, LakeLayout, Tables, attach_slice, rows, workbench
 from resources.manifests import APPROVAL_PAGE, ManifestError, read_manifest
 from resources.monitoring.alerts.alert import Alert
-from resources.releases import ReleaseError, missed, read_release
+from resources.releases import GateVerdict, ReleaseError, missed, read_release
 
 WATCH = "millrace watch"
 """Who the watch after a promotion says that it is, in the endpoint's log."""
@@ -74,7 +74,8 @@ def _of_the_candidate(lake: LakeLayout, workload: str, entries: list[EndpointLog
             at=at,
             facts=facts | {"gates": len(release.gates), "missing_approvals": approvals.missing},
             title=f"{workload}: release {aliases.candidate} waits for {approvals.needed}",
-            text=f"All {counted(len(release.gates), 'gate')} hold. {_measured(release.gates)}{had}",
+            text=f"{f'{release.worth} ' if release.worth else ''}{GateVerdict.of(release.gates).sentence}. "
+            f"{_measured(release.gates)}{had}",
             todo=f"Read {_report(directory)}, then decide: millrace approve {aliases.candidate} {lake.option}, or the "
             "job approve or reject in the Dagster UI.",
         )

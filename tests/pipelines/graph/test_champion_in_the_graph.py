@@ -165,7 +165,8 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
     Endpoint(lake, "tutor").promote(ReleaseRef(release=folder.name, digest="d"), Actor("ana", "test", ""))
     for name in ("base_model", "sft_model"):
         model(registry, name, "new")
-    dataset(registry, "sft_dataset")
+    for name in ("sft_dataset", "served_answers"):
+        dataset(registry, name)
     launcher = Launcher(worse)
     resources = {
         "workshop": Workshop(registry, launcher, threads=1),
@@ -179,6 +180,7 @@ def test_a_better_champion_refuses_the_release(tmp_path, monkeypatch, worse, ref
         [evaluation_report.evaluation_report, release_candidate.release_candidate], resources=resources
     ).success
     assert launcher.inputs["champion"] == ("sft_model", served_now.version) and launcher.inputs["target"][0] == "sft_model"
+    assert launcher.inputs["served"][0] == "served_answers", "the logged temperature counts without a drafter too"
     assert [item.version for item in registry.current("dataset", "evaluation_report").inputs if item.pinned] == [
         served_now.version
     ]

@@ -11,6 +11,7 @@ from resources.endpoints.approvals import approve, withdraw
 from resources.endpoints.endpoints import Endpoint
 from resources.endpoints.rollback import roll_back
 from resources.lake.lake import LakeLayout
+from resources.releases.gate_result import GateResult
 from resources.releases.release import ReleaseError, ReleaseSettings
 from resources.workshop.workshop import Workshop
 
@@ -52,6 +53,14 @@ def test_automatic_approval_serves_what_nobody_decided_on_and_nothing_that_was_t
     assert run(lake, "automatic") == first.name
     found = query(lake, "select who, identity_from from approvals where action = 'approved'").to_pylist()
     assert found == [{"who": "recipe: approval automatic", "identity_from": "recipe"}] * 2
+
+
+def test_automatic_approval_leaves_to_a_person_what_too_few_items_cannot_tell(lake, make_release):
+    gate = GateResult(name="accuracy_kept", wanted=0.99, measured=0.76, low=0.48, high=1.04, passed=True, judged_by="high")
+    release = make_release(lake, 1, gates=[gate])
+    assert run(lake, "automatic") is None
+    approve(lake, release, ANA)
+    assert run(lake, "automatic") == release.name
 
 
 def test_an_approved_release_whose_file_was_changed_is_not_served(lake, make_release):

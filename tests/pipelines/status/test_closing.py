@@ -14,6 +14,8 @@ from pipelines.running.outcome import INTERRUPTED, Outcome
 from pipelines.status import closing
 from pipelines.status.closing import print_closing
 from resources.artefacts.registry import Registry
+from resources.endpoints.actor import Actor
+from resources.endpoints.approvals import withdraw
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.releases.gate_result import GateResult, GateVerdict
@@ -88,8 +90,8 @@ def said(tmp_path, make_release):
 def test_a_release_that_waits_names_its_page_and_both_commands(said):
     text = said()
     told = " ".join(text.split())
-    assert "-0.1100 (95 %: -0.1300 to -0.0900) nats per token against the base model (better; 24 rows)" in told
-    assert "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens per forward pass" in told and "refunds: score +0.100" in told
+    assert "held-out loss -0.110 nats per token (95 %: -0.130 to -0.090; 24 rows), against the base model" in told
+    assert "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens per forward pass" in told and "score on refunds +0.100" in told
     assert "gates The gate holds" in told and "waits for" in told
     assert "millrace approve " in told and "millrace serve tutor --lake" in told and "--alias candidate" in told
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
@@ -100,7 +102,31 @@ def test_a_missed_gate_is_named_with_its_page_and_no_approval_is_offered(said):
     assert "✗ missed recovery: 0.5" in told and "where at least 0.99 is wanted" in told
     assert 'report.html, "Served model against its unquantized form"' in told
     assert "it is not offered, because 1 gate is missed; nothing is served yet" in told
-    assert "millrace approve" not in told and "run the recipe again" in told
+    assert "millrace approve" not in told and "change its bound (release.gates.recovery)" in told
+    assert "run the recipe again, which makes what changed: millrace run " in told and "tutor.yaml --lake" in told
+
+
+def test_a_withdrawn_release_offers_no_approval(tmp_path, said):
+    said()
+    lake = LakeLayout.open(tmp_path / "lake")
+    directory = next(lake.artefacts("release").glob("tutor/*/manifest.json")).parent
+    withdraw(lake, directory, Actor("ana", "test"))
+    told = " ".join(said(offered=False).split())
+    assert "it was withdrawn, so it is not offered" in told and "millrace approve" not in told
+
+
+def test_what_quantization_costs_is_said():
+    kept = Measurement(what="accuracy_kept", of=TARGET, against="reference", on="all suites", value=0.76, low=0.48, high=1.04,
+                       n=60, counted="items", unit="ratio")  # fmt: skip
+    recovery = Measurement(what="recovery", of=TARGET, against="reference", value=0.998, low=0.997, high=0.999, n=30,
+                           counted="rows", unit="ratio")  # fmt: skip
+    divergence = recovery.model_copy(update={"what": "divergence", "value": 0.01})
+    said = dict(quality_sentences([kept, recovery, divergence]))
+    assert said["quantized"] == (
+        "keeps 0.9980 (95 %: 0.9970 to 0.9990) of the unquantized model's likelihood of answers, "
+        "and 0.760 (95 %: 0.480 to 1.040) of the suites' score on 60 items"
+    )
+    assert "quantized" not in dict(quality_sentences([recovery]))
 
 
 def test_gates_are_counted_as_on_pages_and_nothing_is_minus_zero():

@@ -156,6 +156,7 @@ def test_who_is_waited_for(lake):
     directory = nominate(lake, made)
     found = one(lake).endpoint
     assert (found.waiting_for, found.command) == ("a person's approval", f"millrace approve {made.version} --lake {lake.root}")
+    assert one(lake).next.endswith(found.command) and f"next: {one(lake).next}" in text(lake, width=400)
     approve(lake, directory, ANA)
     assert one(lake).endpoint.waiting_for == "the next run of endpoint"
     Endpoint(lake, "helper").promote(ReleaseRef.of(directory), ANA)
@@ -165,7 +166,7 @@ def test_who_is_waited_for(lake):
 
 
 def test_the_payback_of_a_release_is_a_sentence_and_keys(lake):
-    assert one(lake).payback is None and "payback" not in text(lake)
+    assert one(lake).payback is None and "payback of" not in text(lake)
     nominate(lake, release(lake))
     said = json.loads(status_of(lake).as_json())["workloads"][0]["payback"]
     assert said["says"] == "it has no drafter, so there is nothing to pay back" and said["break_even_requests"] is None
@@ -188,7 +189,9 @@ def test_a_candidate_of_yesterday_waits_for_a_newer_release(lake):
 
 def test_a_gate_that_was_missed(lake):
     nominate(lake, release(lake, passed=False))
-    assert one(lake).endpoint.waiting_for == "a gate"
+    found = one(lake).endpoint
+    assert found.waiting_for == "a gate" and found.candidate == "" and found.not_offered and not found.command
+    assert "candidate" not in text(lake).replace(str(lake.root), "") and "release.gates.recovery" in one(lake).next
     assert "missed its gates: recovery: 0.9 where at least 0.99 is wanted" in text(lake)
 
 
@@ -305,9 +308,9 @@ def test_what_to_do_about_the_last_run_depends_on_its_job(job, said):
 
 
 def test_a_gate_that_has_nothing_to_compare_with_is_none_that_holds():
-    gates = [
-        {"name": name, "passed": True, "nothing_to_compare": name != "recovery"} for name in ("recovery", "loss_above_champion")
-    ]
+    states = {"recovery": "holds", "loss_above_champion": "nothing to compare", "accuracy_kept": "too few to tell"}
+    gates = [{"name": name, "passed": True, "state": state} for name, state in states.items()]
     text = io.StringIO()
     status_text._print_endpoint(EndpointStatus(candidate="abc", gates=gates), Console(file=text, width=200))
     assert "  gates of abc that hold: recovery\n" in text.getvalue()
+    assert "  gates of abc that have too few items to tell: accuracy_kept\n" in text.getvalue()

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from model_ops.evaluation.measurement import Measurement
+from model_ops.evaluation.measurement import NO_JUDGE, Measurement
 from resources.endpoints.release_checks import recheck
 from resources.lake.lake import LakeLayout
-from resources.releases.gate_result import GateResult, missed
+from resources.releases.gate_result import GateResult, GateVerdict, missed
 from resources.releases.settings import Gates, served_bits
 from resources.releasing.champion import Champion
 from resources.releasing.gates import GateInputs, check_gates
@@ -85,6 +85,49 @@ def test_a_served_model_that_is_worse_than_its_base_is_refused():
 )
 def test_the_upper_end_of_a_loss_must_be_within_the_margin(value, low, high, passed):
     assert gate(only(loss_above_base=0.02), measured(value=value, low=low, high=high)).passed == passed
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "passed"),
+    [(-0.1, -0.12, -0.08, True), (-0.0003, -0.0005, -0.0001, False), (-0.05, -0.11, 0.01, False), (0.2, 0.1, 0.3, False)],
+)
+def test_a_training_that_shows_no_gain_misses_its_gate(value, low, high, passed):
+    """29 rows a hair better and 1 worse is what a training that did nothing looks like."""
+    found = measured(value=value, low=low, high=high)
+    result = gate(only(gain_over_base=0.01), found, trained=True)
+    assert result.passed == passed and result.measured == -value and (result.low, result.high) == (-high, -low)
+    assert passed or "the lower end of its interval must be at least 0.01" in missed(result)
+    assert check_gates(only(gain_over_base=0.01), GateInputs([found])) == [], "nothing was trained"
+    assert check_gates(only(), GateInputs([found], trained=True)) == []
+
+
+def test_any_measure_may_show_the_gain():
+    loss = measured(value=0.3, low=0.2, high=0.4)
+    score = measured("accuracy_gain", value=0.2, low=0.1, high=0.3, n=100, on="maths", sampling="greedy", unit="share")
+    by_score = gate(only(gain_over_base=0.01), loss, score, trained=True)
+    assert by_score.passed and (by_score.on, by_score.low) == ("maths", 0.1)
+    worse = score.model_copy(update={"value": -0.2, "low": -0.3, "high": -0.1})
+    assert not gate(only(gain_over_base=0.01), loss, worse, trained=True).passed
+    reward = measured("rft_gain", against="sft", value=0.2, low=0.05, high=0.3, on="held-out prompts", unit="share")
+    assert gate(only(gain_over_base=0.01), loss, reward, trained=True).of == "target"
+    wins = measured("win_rate", against="sft", value=0.7, low=0.6, high=0.8, unit="share")
+    assert gate(only(gain_over_base=0.05), wins, trained=True).low == pytest.approx(0.1)
+    assert gate(only(gain_over_base=0.01), loss, worse, taught=True).state == "missed", "a suite measures what was taught"
+
+
+def test_a_taught_model_without_a_suite_is_not_judged_by_the_log():
+    worse = measured(value=0.3, low=0.2, high=0.4)
+    assert gate(only(gain_over_base=0.01), worse, taught=True).nothing_to_compare
+    assert gate(only(gain_over_base=0.01), measured(value=-0.3, low=-0.4, high=-0.2), taught=True).state == "holds"
+    assert not gate(only(gain_over_base=0.01), trained=True, not_measured={"loss of base": "no template"}).passed
+
+
+def test_a_report_says_whether_a_model_was_trained():
+    def inputs(*roles):
+        return GateInputs.of({"measurements": [], "same_directory": dict.fromkeys(roles, "target")})
+
+    assert inputs("base", "sft", "target").learnt and inputs("base", "rft", "target").learnt
+    assert not inputs("base", "quantized", "target", "reference").learnt and not inputs("base", "student", "target").learnt
 
 
 def test_a_champion_that_is_better_refuses_the_release_and_no_champion_does_not():
@@ -307,6 +350,34 @@ def test_a_score_that_quantization_costs():
     }
     assert "0.8400 to 0.9400" in given["accuracy_kept_each/maths"].why
     assert "the upper end of its interval must be at least 0.95" in given["accuracy_kept_each/maths"].why
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "state"),
+    [
+        (0.76, 0.48, 1.04, "too few to tell"),
+        (1.0, 0.7, 1.3, "too few to tell"),
+        (0.9, 0.85, 0.94, "missed"),
+        (0.99, 0.96, 1.02, "holds"),
+        (1.0, None, None, "too few to tell"),
+    ],
+)
+def test_few_items_can_hardly_miss_a_gate(value, low, high, state):
+    found = kept("all suites", value, low, high)
+    result = gate(only(accuracy_kept=0.99), QUANTIZED, found, suites=("calls",))
+    assert result.state == state
+    verdict = GateVerdict.of([result, GateResult(name="recovery", wanted=0.9, measured=0.95, passed=True)])
+    assert ("too few items to tell: accuracy kept" in verdict.sentence) == (state == "too few to tell")
+    assert verdict.holds == (state != "missed") and ("All 2 gates hold" in verdict.sentence) == (state == "holds")
+    if value == 0.76:
+        assert result.why.endswith("too few items to tell whether it is at least 0.99; about 1,250 would")
+
+
+def test_no_judge_leaves_no_gate_on_its_wins():
+    pairs = {"preference": True, "not_measured": {"win_rate": NO_JUDGE}}
+    assert check_gates(only(win_rate=0.5), GateInputs([], **pairs)) == []
+    failed = gate(only(win_rate=0.5), preference=True, not_measured={"win_rate": "the judge does not answer"})
+    assert failed.nothing_to_compare
 
 
 def test_sampled_scores_are_read_before_greedy_ones():

@@ -389,7 +389,10 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     ]
     places = [text.index(each) for each in order]
     assert places == sorted(places)
-    assert "On the last 7 days of held-out traffic (40 rows), the candidate predicts 1 better and 1 worse." in text
+    assert (
+        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse by at least 0.01 nats"
+        in text
+    )
     assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
     assert (
         "2.3000 (2.1000 to 2.5000)" in text and "latency p99 (s), served, 8 at a time" in text and "2.50" in text
@@ -434,7 +437,7 @@ def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(
     text = approval(page, lake, [], report=report, no_target="the champion has the same target")
     cells = re.findall(r"<td[^>]*>(.*?)</td>", text[text.index("<h2>Scores") : text.index("<h2>Cost, size")])
     assert cells == [
-        "acceptance length, as logged, both drafters on the candidate&#39;s target (tokens per forward; share)",
+        "acceptance length, as logged, both drafters on this release&#39;s target (tokens per forward; share)",
         "1.710",
         "1.920",
         "0.1228 (0.0800 to 0.1700)",
@@ -478,7 +481,7 @@ def test_a_first_release_has_answers_beside_its_bases(page, lake):
     )
     assert (
         "than its base does (above 0: worse)" in text
-        and "better and 1 worse than its base." in text
+        and "better and 1 worse than its base by at least 0.01 nats per token." in text
         and "last week" not in text
     )
     assert text.count("&lt;i&gt;base&lt;/i&gt;") == 20 and "<i>base" not in text and text.count("repeats itself</b>") == 20

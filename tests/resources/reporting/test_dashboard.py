@@ -153,7 +153,8 @@ def test_a_candidate_that_missed_a_gate_says_so(tmp_path, make_release):
     Endpoint(lake, "tutor").nominate(ReleaseRef.of(make_release(lake, 1, recovery=0.5)))
     page = write_dashboard(lake, "tutor", tmp_path / "t.html").read_text()
     assert "missed 1 gate" in page and "gate recovery: 0.5" in section(page, "releases")
-    assert "No release is served yet: a candidate waits" in page
+    assert "No release is served yet: none is offered for approval" in page
+    assert "<span>Not offered</span>" in page and ">candidate<" not in page and "<span>Candidate</span>" not in page
 
 
 def test_an_empty_lake_says_in_words_what_there_is_not(tmp_path):
