@@ -66,7 +66,8 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
             if all(server.is_running for server in servers):
                 console.print(
                     f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it\n"
-                    f"Its graph, unfolded: {graph_address(host, port)}",
+                    f"Its graph: http://{host}:{port}/asset-groups, where a click unfolds a group; the models alone: "
+                    f"http://{host}:{port}/locations/{location_name(shown[0])}/asset-groups/{MODELS}/lineage",
                     soft_wrap=True,
                 )
             while all(server.is_running for server in servers):
@@ -76,12 +77,6 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         finally:
             _end(servers)
         raise ServerEnded("a server of the UI ended by itself; its last lines above say why")
-
-
-def graph_address(host: str, port: int) -> str:
-    """Of the graph with its groups unfolded: a group that is folded shows no asset."""
-    groups = ",".join(f"global@global:{group}" for group in (TRAFFIC, DATASETS, MODELS, DRAFTER, RELEASE))
-    return f"http://{host}:{port}/asset-groups?expanded={groups}"
 
 
 def _answers(host: str, port: int) -> bool:
