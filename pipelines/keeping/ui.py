@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from assets.ownership import DATASETS, DRAFTER, MODELS, RELEASE, TRAFFIC
+from assets.ownership import MODELS
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.dagster_servers import (
     ServerEnded,
@@ -35,7 +35,7 @@ from pipelines.keeping.dagster_servers import (
 )
 from pipelines.keeping.kept_process import ManagedProcess
 from pipelines.keeping.launched_runs import end_launched_runs
-from pipelines.storage import lake_location
+from pipelines.storage import lake_location, location_name
 from resources.lake import LakeError, LakeLayout
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
