@@ -195,7 +195,7 @@ def _at_least(name: str, value: float, bound: float, why: str, unit: str = "f", 
 
 
 def _at_most(name: str, share: float, bound: float, why: str) -> ThresholdCheck:
-    return ThresholdCheck(name, _apart(share, bound, "%"), f"at most {bound:.0%}", share <= bound, why)
+    return ThresholdCheck(name, _apart(share, bound, "%"), f"at most {bound:z.0%}", share <= bound, why)
 
 
 def _apart(value: float, bound: float, unit: str) -> str:
