@@ -167,12 +167,12 @@ group by kind
 order by found desc, kind
 
 -- name: languages
--- Healthy rows by language.
-select language, count(*) as rows
+-- Healthy rows by language, and their share of all of them; null where it is unknown.
+select language, count(*) as rows, count(*) / sum(count(*)) over () as share
 from cleaned_interactions
-where language is not null and status = 'ok'
+where status = 'ok'
 group by language
-order by rows desc, language
+order by language is null, rows desc, language
 
 -- name: shapes
 -- Prompt shapes of healthy rows, most frequent first.

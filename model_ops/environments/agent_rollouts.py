@@ -81,7 +81,7 @@ class AgentRollouts:
                 while not running.done():
                     self._progress.stop_if_requested()
                     if turns := self._sessions.waiting(max(1, len(left))):
-                        self._progress.report("attempts of agents", len(attempts) - len(left), len(attempts), "attempts")
+                        self._progress.part("rollouts", len(attempts) - len(left), len(attempts), "attempts")
                         self._answer(turns, forks, engine, seed)
             except BaseException:
                 left.clear()  # agents that end now have not failed

@@ -118,7 +118,7 @@ class EnvironmentRollouts:
             if not active:
                 return
             self._progress.stop_if_requested()
-            self._progress.report("turns of the model", turn, self._max_turns, "turns")
+            self._progress.part("rollouts", turn, self._max_turns, "turns")
             contexts = [np.array(attempt.talk.context, np.int32) for attempt in active]
             self._turn(active, engine.sample(contexts, [f"{attempt.name}:{turn}" for attempt in active], seed))
             active = self._going_on(active)

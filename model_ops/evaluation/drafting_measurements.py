@@ -30,16 +30,16 @@ def measured_draftings(forms: Mapping[str, Mapping[str, Any]]) -> list[MeasuredD
 
 
 def replayed_draftings(report: Mapping[str, Any], drafter: str | None) -> list[ReplayResult]:
-    """Acceptance lengths by K, without a server, from the content of a report.json.
+    """Acceptance lengths by K, without a server, from the content of a report.json: those over test prompts, sampled as the
+    traffic is, which every page shows.
 
-    Lookups are replayed over answers to validation prompts. The drafter's come from one measurement on test prompts, sampled as
-    the traffic is: what it accepts at the first K positions a round does not depend on whether it drafts more.
+    Lookups have the K that was best on validation answers. What a drafter accepts at the first K positions a round does not
+    depend on whether it drafts more.
     """
     found = [
-        ReplayResult(method=name, num_speculative_tokens=int(length), tau=tau)
-        for name, each in report.get("lookups", {}).items()
-        if name in LOOKUPS
-        for length, tau in each.get("taus", {}).items()
+        ReplayResult(method=name, num_speculative_tokens=each["num_speculative_tokens"], tau=each["tau"])
+        for name in LOOKUPS
+        if (each := _as_logged(report, name)) is not None
     ]
     summary = _as_logged(report, drafter)
     if summary is not None:

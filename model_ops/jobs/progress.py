@@ -2,6 +2,7 @@
 
     progress = Progress(sys.stdout)
     progress.report("train", done=120, total=800, unit="steps", loss=2.1)   # one JSON line, at most two a second
+    progress.part("rollouts", 3, 8, "prompts", reward=0.4)                  # of a step that takes long
     if progress.stop_requested: ...                                         # set by SIGTERM or SIGINT
 
 Each line holds the event, phase, done, total, unit, rate (units per second since the phase began), eta_s and the numbers
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class Stopped(Exception):
@@ -31,6 +32,8 @@ class Progress:
         self._began_s = 0.0
         self._began_at = 0.0
         self._written_s = 0.0
+        self._part_s = -interval_s
+        self._last: dict[str, Any] = {}
 
     def report(self, phase: str, done: float, total: float, unit: str, **numbers: float) -> None:
         """Reports that `done` of `total` units of a phase are finished."""
@@ -44,7 +47,17 @@ class Progress:
         elapsed_s = now_s - self._began_s
         rate = (done - self._began_at) / elapsed_s if elapsed_s > 0 else 0.0
         eta_s = round((total - done) / rate, 1) if rate > 0 else None
-        self.event("progress", phase=phase, done=done, total=total, unit=unit, rate=round(rate, 3), eta_s=eta_s, **numbers)
+        self._last = {"phase": phase, "done": done, "total": total, "unit": unit, "rate": round(rate, 3), "eta_s": eta_s}
+        self.event("progress", **self._last, **numbers)
+
+    def part(self, name: str, done: int, total: int, unit: str, **numbers: float) -> None:
+        """Reports how far the present unit of the phase is: `done` of `total` of its own. Before any phase, one itself."""
+        now_s = time.monotonic()
+        if not self._last:
+            self.report(name, done, total, unit, **numbers)
+        elif not done or now_s - self._part_s >= self.interval_s:
+            self._part_s = now_s
+            self.event("progress", **self._last, part=f"{name} {done:,} of {total:,} {unit}", **numbers)
 
     def event(self, name: str, **fields: object) -> None:
         """Writes one JSON line `{"event": name, ...}` at once. A broken pipe requests a stop, because the process that started

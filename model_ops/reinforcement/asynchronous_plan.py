@@ -47,7 +47,7 @@ class AsynchronousPlan(RolloutPlan):
         **named: Any,
     ):
         super().__init__(prompts, makers[0], engines, *rest, **named)
-        self._makers, self._engines = makers, engines
+        self._makers, self._engines, self._lanes_at_once = makers, engines, len(makers)
         self._news = threading.Condition()
         """Of all that follows."""
         self._ready: defaultdict[int, list[Group]] = defaultdict(list)
@@ -98,7 +98,8 @@ class AsynchronousPlan(RolloutPlan):
                 done, running = len(self._ready[number]), self._running[number]
                 if done > reported:
                     left = running + self._missing(number, self._ready[number], running)
-                    self._progress.report("rollouts", reported := done, done + left, "prompts")
+                    self._report(number, self._ready[number], left)
+                    reported = done
                 self._news.wait(WAIT_S)
             self._open += 1
             return self._ready.pop(number), self._engines.gap

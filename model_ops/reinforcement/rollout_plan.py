@@ -21,6 +21,7 @@ share of the micro-batches.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -123,6 +124,7 @@ class RolloutPlan:
         self._seen = 0  # chunks whose grades the pool knows
         self._held: tuple[int, list[LearntGroup], Numbers] = (-1, [], {})
         self._pending: list[int] = []
+        self._lanes_at_once, self._sampled_per_second = 1, 0.0
         self._watch, self._compared = RolloutWatch(progress, settings.overlong == "mask"), Canary()
 
     def __len__(self) -> int:
@@ -272,13 +274,22 @@ class RolloutPlan:
         groups, gap = [group for chunk in self.log.of_round(number) for group in self._groups(chunk)], None
         while missing := self._missing(number, groups):
             self._progress.stop_if_requested()
-            self._progress.report("rollouts", len(groups), len(groups) + missing, "prompts")
+            self._report(number, groups, missing)
             is_synced = gap is not None
             if not is_synced:
                 self._engine.sync(number * self.settings.sync_steps)
             asked_groups, found = self._asked(number, min(missing, self._at_once), reads_canary=not is_synced)
             groups, gap = groups + asked_groups, gap if is_synced else found
         return groups, gap
+
+    def _report(self, number: int, groups: Sequence[Group], missing: int) -> None:
+        """Reports a step that waits for its round, with the grades of the round so far and the speed of the last chunk."""
+        self._progress.report("rft", number * self.settings.sync_steps, self._steps, "steps")
+        graded = {name: part / of for name, (part, of) in self._numbers(groups, None).items() if of}
+        shown = {name: graded[name] for name in ("pass_rate", "reward") if name in graded}
+        if self._sampled_per_second:
+            shown["sampled_per_second"] = self._sampled_per_second
+        self._progress.part("rollouts", len(groups), len(groups) + missing, "prompts", **shown)
 
     def _asked(self, number: int, count: int, reads_canary: bool) -> tuple[list[Group], float]:
         """(the groups of the round's next chunk, the canary's gap or NaN). The draw knows the grades of all chunks before. The
@@ -302,7 +313,11 @@ class RolloutPlan:
 
     def _made(self, maker: RolloutMaker, place: int, chosen: Sequence[int]) -> list[list[Rollout]]:
         names = [f"{place}:{prompt}" for prompt in chosen]
-        return maker.rollouts([self.prompts[prompt] for prompt in chosen], names, self._engine, self.settings.seed)
+        began_s = time.monotonic()
+        made = maker.rollouts([self.prompts[prompt] for prompt in chosen], names, self._engine, self.settings.seed)
+        tokens = sum(int(each.sampled.sum()) for group in made for each in group)
+        self._sampled_per_second = self._lanes_at_once * tokens / max(time.monotonic() - began_s, 1e-9)
+        return made
 
     def _groups(self, chunk: RolloutChunk) -> list[Group]:
         found, first = [], chunk.first

@@ -4,14 +4,15 @@
 
 The code is the last fenced block of the answer that defines the function, else its last block, else the whole answer. If it
 defines the function itself it stands alone, else it continues the item's prompt. HumanEval's tests define `check`, which is
-called with the function; other tests are assert statements, or functions `test_...` as pytest has them. sandbox.py runs tests
-and answer, in two processes.
+called with the function; other tests are assert statements, or functions `test_...` that need nothing of pytest. sandbox.py
+runs tests and answer, in two processes, with Python's own library alone.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from typing import Literal
 
 from model_ops.tasks.code_fences import code_blocks
@@ -21,6 +22,8 @@ from model_ops.tasks.sandbox import SandboxResult, run_tests
 PYTHON = re.compile(r"(?:(?:python|py)[\d.]*)?")
 RUNNING = ast.Expr | ast.Assert | ast.For | ast.While | ast.If | ast.With | ast.Try
 """Statements that may run a test. None stands in an assignment."""
+OF_PYTEST = {f"{name}{what}" for name in ("setup", "teardown") for what in ("", "_module", "_function", "_method", "_class")}
+"""Functions that only pytest calls."""
 
 
 class UnitTestsItem(Item):
@@ -53,11 +56,16 @@ def run_unit_tests(item: UnitTestsItem, text: str, seconds: float, memory_mb: in
 
 def running_tests(test: str, entry_point: str) -> str:
     """The tests, with calls of functions `test_...` that nothing calls. Raises ValueError for tests that are not Python, or
-    that would pass whatever the answer is, because nothing runs them."""
+    that could not tell a right answer from a wrong one, because nothing runs them, or gives them what they need."""
     try:
         body = ast.parse(test).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"has tests that are not Python (line {getattr(error, 'lineno', None) or 1})") from error
+    if absent := sorted({name for each in body for name in _imported(each)} - sys.stdlib_module_names):
+        raise ValueError(
+            f"has tests that import {', '.join(absent)}, which the sandbox does not have: it holds Python's own library and "
+            "the answer, whose names need no import"
+        )
     functions = {each.name: each for each in body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     if (check := functions.get("check")) is not None and entry_point:
         if isinstance(check, ast.AsyncFunctionDef):
@@ -67,15 +75,35 @@ def running_tests(test: str, entry_point: str) -> str:
     called = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
     names = [name for name in functions if name.startswith("test") and name not in called]
     for name in names:
-        needed = len(functions[name].args.args) - len(functions[name].args.defaults)
+        given = functions[name].args
+        needed = len(given.posonlyargs + given.args) - len(given.defaults) + given.kw_defaults.count(None)
         if needed or isinstance(functions[name], ast.AsyncFunctionDef):
-            raise ValueError(f"has a test {name} that is async or takes parameters, which nothing gives")
+            raise ValueError(f"has a test {name} that is async or takes parameters (as of fixtures), which nothing gives")
+    classes = {each.name for each in body if isinstance(each, ast.ClassDef) and _holds_tests(each)}
+    if unused := sorted((classes | OF_PYTEST & functions.keys()) - called):
+        raise ValueError(f"has {unused[0]}, which only pytest or unittest runs: write functions test_... that stand alone")
     if not names and not statements:
         raise ValueError(
             "has tests that nothing runs: write assert statements, functions test_... without parameters, or `check` with an "
             "`entry_point`"
         )
     return "\n".join([test, "", *(f"{name}()" for name in names)]) if names else test
+
+
+def _imported(statement: ast.stmt) -> set[str]:
+    """Modules that a statement imports; none where it tries to."""
+    if isinstance(statement, ast.Try):
+        return set()
+    nodes = list(ast.walk(statement))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in plain | named}
+
+
+def _holds_tests(statement: ast.ClassDef) -> bool:
+    return any(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name.startswith("test") for each in statement.body
+    )
 
 
 def _is_guarded(statement: ast.stmt) -> bool:

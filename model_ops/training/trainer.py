@@ -53,6 +53,8 @@ from model_ops.training.tied_embedding import sparse_lookup_gradients
 
 MAY_CHANGE = {*SAME_RESULTS, "on_bad_step"}
 """Settings that may differ when a run continues. on_bad_step is safe: a run that stopped at a bad step has not skipped any."""
+SHOWN = ("loss", "pass_rate", "reward")
+"""Numbers of a step that its progress shows."""
 DRAWS_APART = 2_654_435_761
 """Distance between the seeds of processes with different tokens; its multiples spread over the 32 bits that generators use."""
 
@@ -176,7 +178,7 @@ def train(
                 losses.append(numbers["loss"])
                 if learning is not None:
                     learning.after_step(numbers)
-                shown = {"loss": numbers["loss"]}
+                shown = {name: numbers[name] for name in SHOWN if math.isfinite(numbers.get(name, math.nan))}
             done, evaluated = index + 1, None
             if validate is not None and (done % validate_every == 0 or done == schedule.last):
                 validation = evaluated = _evaluate(model, validate, world)

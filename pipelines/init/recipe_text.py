@@ -347,9 +347,9 @@ def _curation(contents: Contents, text: _Text) -> None:
     else:
         text.note("No personal data was found; in later logs it is still replaced by placeholders.", 2)
     text.put("pii", "redact", 2)
-    languages = [item for item in seen.languages if item["rows"] * 100 >= seen.sample_rows]
+    languages = [item for item in seen.languages if item["language"] and item["share"] >= 0.01]
     if len(languages) > 1:
-        told = ", ".join(f"{item['language']} {item['rows'] / seen.sample_rows:z.0%}" for item in languages[:6])
+        told = ", ".join(f"{item['language']} {item['share']:z.0%}" for item in languages[:6])
         text.note(f"Languages: {told}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
     known = FeedbackRules().least

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from assets.ownership import DATASETS, DRAFTER, MODELS, RELEASE, TRAFFIC
+from assets.ownership import MODELS
 from pipelines.keeping.daemon_lock import DaemonLock
 from pipelines.keeping.dagster_servers import (
     ServerEnded,
@@ -35,7 +35,7 @@ from pipelines.keeping.dagster_servers import (
 )
 from pipelines.keeping.kept_process import ManagedProcess
 from pipelines.keeping.launched_runs import end_launched_runs
-from pipelines.storage import lake_location
+from pipelines.storage import lake_location, location_name
 from resources.lake import LakeError, LakeLayout
 
 LAKES_HERE = ("lake", "demo/lake", "demo/quick/lake")
@@ -66,7 +66,8 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
             if all(server.is_running for server in servers):
                 console.print(
                     f"Dagster UI on [bold]http://{host}:{port}[/] for the lake {place.place}; Ctrl-C ends it\n"
-                    f"Its graph, unfolded: {graph_address(host, port)}",
+                    f"Its graph: http://{host}:{port}/asset-groups, where a click unfolds a group; the models alone: "
+                    f"http://{host}:{port}/locations/{location_name(shown[0])}/asset-groups/{MODELS}/lineage",
                     soft_wrap=True,
                 )
             while all(server.is_running for server in servers):
@@ -76,12 +77,6 @@ def serve(recipes: Sequence[Path], lake: str | Path | None, host: str, port: int
         finally:
             _end(servers)
         raise ServerEnded("a server of the UI ended by itself; its last lines above say why")
-
-
-def graph_address(host: str, port: int) -> str:
-    """Of the graph with its groups unfolded: a group that is folded shows no asset."""
-    groups = ",".join(f"global@global:{group}" for group in (TRAFFIC, DATASETS, MODELS, DRAFTER, RELEASE))
-    return f"http://{host}:{port}/asset-groups?expanded={groups}"
 
 
 def _answers(host: str, port: int) -> bool:

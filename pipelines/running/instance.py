@@ -29,6 +29,7 @@ from resources.launching import (
     devices,
     has_run_since,
     is_copied,
+    is_launched,
     is_same_process,
     postgres,
 )
@@ -110,7 +111,7 @@ def fail_dead_runs(instance: dg.DagsterInstance, launched: bool = False) -> list
     """
     dead = []
     for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
-        was_launched = run.remote_job_origin is not None
+        was_launched = is_launched(run)
         if was_launched and not (launched and _is_dead(instance, run)):
             continue
         process = run.tags.get(PROCESS_TAG)

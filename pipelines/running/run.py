@@ -16,10 +16,12 @@ import sys
 import uuid
 from contextlib import suppress
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import dagster as dg
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.files import write_json
@@ -34,7 +36,7 @@ from pipelines.storage import StorageError, location_name, remember, require_wri
 from resources.artefacts import kept_seconds
 from resources.erasing import complete_unfinished, is_learnt, keep_counts_only, rows_with_text
 from resources.lake import LakeError, LakeInUse, LakeLayout, Tables, at_work
-from resources.launching import HOST_TAG, LOCATION_TAG, PROCESS_TAG, RUN_TAG, relay, this_process
+from resources.launching import HOST_TAG, PROCESS_TAG, RUN_TAG, relay, this_process
 from resources.reading import moved_note, observe, with_chats
 from resources.sources import SourceError
 from resources.stages import daily_stages, logs_stages
@@ -237,9 +239,9 @@ def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterIn
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
-def location_tags(recipe: Path) -> dict[str, str]:
-    """Tags by which the UI shows a run under the code location of its recipe."""
-    return {LOCATION_TAG: location_name(recipe), ".dagster/repository": f"__repository__@{location_name(recipe)}"}
+def origin(recipe: Path, job: str) -> RemoteJobOrigin:
+    """The recipe's code location, under which the UI shows a run of the command line; Dagster tags the run after it."""
+    return RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location_name(recipe)), "__repository__").get_job_origin(job)
 
 
 def _range_tags(days: list[date]) -> dict[str, str]:
@@ -258,14 +260,10 @@ def _execute(
     run_id = str(uuid.uuid4())
     listener = _Listener({key.path[-1] for key in keys}, lake, runs_of(lake) / request.id)
     instance.add_event_listener(run_id, listener)
-    all_tags = {
-        **tags,
-        PROCESS_TAG: this_process(),
-        HOST_TAG: socket.gethostname(),
-        RUN_TAG: request.id,
-        **location_tags(request.recipe),
-        **NOT_RETRIED,
-    }
+    # execute_in_process hands no origin on; without one the UI's overview leaves the run out
+    create: Any = partial(instance.create_run_for_job, remote_job_origin=origin(request.recipe, job))
+    instance.create_run_for_job = create  # type: ignore[method-assign]
+    all_tags = {**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: request.id, **NOT_RETRIED}
     with failing_dead_runs(instance, _tell_dead):
         result = graph.resolve_job_def(job).execute_in_process(
             instance=instance, run_id=run_id, asset_selection=keys, tags=all_tags, raise_on_error=False

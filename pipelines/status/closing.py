@@ -85,11 +85,13 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
 
 def _rows(registry: Registry) -> ClosingLine:
     records = RecordCounts.of(registry.current("dataset", "curated_interactions"))
-    said = f"{counted(records.read, 'record')} read, {records.kept:,} kept"
+    said = f"{records.read_text}, {records.kept:,} kept"
     with suppress(ManifestError):
-        rows = registry.current("dataset", "sft_dataset").metrics["rows"]
+        metrics = registry.current("dataset", "sft_dataset").metrics
+        rows = metrics["rows"]
         held_out = sum(count for split, count in rows.items() if split != "train")
         said += f"; dataset: {rows.get('train', 0):,} in training, {held_out:,} held out"
+        said += "".join(f"; {note}" for note in metrics.get("split_notes", ()))
     return ClosingLine("rows", said)
 
 

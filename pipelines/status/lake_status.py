@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # importing the schema takes a second
 
 COMPARED_ROWS = 50_000
 LISTED_OBJECTS = 5_000
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 SOURCE_SECONDS = 10.0
 TABLES = ("interactions", "cleaned_interactions")
 STEPS = {found.artefact_name: found.name for found in artefact_stages()}
@@ -150,7 +151,7 @@ class Status:
     workloads: list[WorkloadStatus]
     running: list[RunStatus]
     last_run: RunStatus | None = None
-    """The newest run that has ended."""
+    """The run that ended last."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), default=str, ensure_ascii=False)
@@ -164,8 +165,20 @@ def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
         lake.place,
         datetime.now(UTC).replace(microsecond=0),
         [_workload(lake, name, recipe, seen) for name in names],
-        [_run(run, steps_underway(lake, run.run_id)) for run in seen if run.is_in_progress],
-        next((_run(run, []) for run in seen if not run.is_in_progress), None),
+        [
+            _run(run, steps_underway(lake, run.run_id))
+            for run in seen
+            if run.is_in_progress and not (run.is_alive is False and _is_redone(run, seen))
+        ],
+        max((_run(run, []) for run in seen if not run.is_in_progress), key=lambda run: run.ended_at or LONG_AGO, default=None),
+    )
+
+
+def _is_redone(run: RunRecord, seen: list[RunRecord]) -> bool:
+    """Whether a later run of the same job and workload ended well, so that nothing is left of this one's work."""
+    began, of = run.started_at or LONG_AGO, (run.workload, run.job)
+    return any(
+        (each.workload, each.job) == of and each.status == "SUCCESS" and (each.ended_at or LONG_AGO) > began for each in seen
     )
 
 

@@ -58,12 +58,15 @@ def count_records(lake: LakeLayout, workload: str, curate_version: str) -> Recor
     """Counts a workload's records at one version of its curation. Raises CountsError unless they add up."""
     parameters = {"workload": workload, "curate_version": curate_version}
     rows = query(lake, sql_text("curating/record_counts/by_decision"), parameters).to_pylist()
-    read = query(lake, sql_text("curating/record_counts/records_read"), {"workload": workload}).to_pylist()[0]["records"]
+    read, elsewhere = (
+        query(lake, sql_text(f"curating/record_counts/records_{which}"), {"workload": workload}).to_pylist()[0]["records"]
+        for which in ("read", "elsewhere")
+    )
 
     def by_rule(outcome: str) -> dict[str, int]:
         return {f"{row['stage']}: {row['rule']}": row["records"] for row in rows if row["outcome"] == outcome}
 
-    counts = RecordCounts(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"))
+    counts = RecordCounts(read, sum(by_rule("kept").values()), by_rule("dropped"), by_rule("quarantined"), elsewhere)
     counts.check()
     return counts
 

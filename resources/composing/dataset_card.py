@@ -85,6 +85,7 @@ def write_card(directory: Path, metrics: Mapping[str, Any], settings: Mapping[st
                 for each in found["mixture"]
             ],
         ),
+        *([f"{note[:1].upper()}{note[1:]}." for note in metrics["split_notes"]] + [""] if metrics["split_notes"] else []),
         *(["Asked for and not there: " + "; ".join(metrics["notes"]) + ".", ""] if metrics["notes"] else []),
         "## Languages",
         "",

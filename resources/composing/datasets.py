@@ -87,6 +87,8 @@ class SftReport:
     """Tokens of each split, by tokenizer; see token_counts.py."""
     notes: list[str] = field(default_factory=list)
     """What the settings ask for and the rows do not give."""
+    split_notes: list[str] = field(default_factory=list)
+    """Splits whose share of the rows is far from the one that was asked for, and why."""
     lent: dict[str, list[str]] = field(default_factory=dict)
     decisions: pa.Table | None = None
 
@@ -128,7 +130,7 @@ def build_sft_dataset(
                 stream(connection, "composing/datasets/split_rows", split=split), output / f"{split}.parquet", SFT_ROWS
             )
             report.sessions[split] = 0
-        _count(connection, report)
+        _count(connection, report, settings)
         report.decisions = rows(connection, "composing/datasets/decisions", version=output.name).cast(SCHEMAS["decisions"])
         connection.register("decisions", report.decisions)
         report.by_rule = dict(run(connection, "composing/datasets/decision_counts").fetchall())
@@ -251,6 +253,8 @@ def _sample(connection: duckdb.DuckDBPyConnection, settings: DatasetSettings, re
     return available
 
 
+FAR_FROM_ASKED = 1.5
+"""Factor between a split's share of the rows and the one asked for from which the report says why."""
 _BOUNDS = {
     "before_first_day": "first_day",
     "after_last_day": "last_day",
@@ -296,8 +300,8 @@ def _written(bound: Any) -> str:
     return ", ".join(bound) if isinstance(bound, list) else f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
-def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:
-    """Fills the report's counts by source."""
+def _count(connection: duckdb.DuckDBPyConnection, report: SftReport, settings: DatasetSettings) -> None:
+    """Fills the report's counts by source and split."""
     for part in rows(connection, "composing/datasets/report").to_pylist():
         source, placed = part["source"], part["rows"] + part["repeats"]
         report.sessions[part["split"]] += part["sessions"] if part["origin"] == "interaction" else 0
@@ -310,6 +314,15 @@ def _count(connection: duckdb.DuckDBPyConnection, report: SftReport) -> None:
             report.synthetic += placed if part["synthetic"] else 0
     for split, drawn in run(connection, "composing/splits/lent").fetchall():
         report.lent.setdefault(split, []).append(drawn)
+    everyone = run(connection, "composing/splits/count_split_groups").fetchall()[0][0]
+    for split, share, held in run(connection, "composing/splits/held_out_shares").fetchall():
+        asked, lent = getattr(settings, f"{split}_share"), len(report.lent.get(split, []))
+        if max(share, asked) > FAR_FROM_ASKED * min(share, asked):
+            strata = f", {lent:,} of them so that every stratum is measured (stratify_by)" if lent else ""
+            report.split_notes.append(
+                f"{split} has {share:z.0%} of the rows where {split}_share asks for {asked:z.0%}, because each "
+                f"{settings.split_by} is held out whole: {held:,} of {everyone:,}{strata}"
+            )
 
 
 def _quota_table(clusters: dict[Pool, dict[str, int]], quotas: dict[Pool, int], balance: str) -> pa.Table:

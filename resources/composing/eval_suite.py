@@ -43,6 +43,10 @@ NO_COLUMNS = {"messages", "prompt", "tools", "function", "chosen", "rejected", "
 IDS = ("item_id", "id", "task_id", "question_id")
 
 
+MOST_NAMED = 5
+"""Records that an error names, of those with the same fault."""
+
+
 class EvalSuiteError(Exception):
     """An evaluation file cannot be read in its format; the message names file and record."""
 
@@ -88,6 +92,7 @@ def build_eval_suite(
         kind: str = settings.format
         accepted = _accepted_calls(settings.answers) if settings.answers else {}
         unread: Counter[str] = Counter()
+        misfits: dict[str, list[str]] = {}
         for number, (place, record) in enumerate(records(settings.uri), start=1):
             if kind == "auto":
                 kind = _guess(record)
@@ -96,8 +101,14 @@ def build_eval_suite(
             unread.update(unread_keys(record) if kind in ("jsonl", "gsm8k") and settings.task != "record" else ())
             if len(of_record) == 1:  # the later turns of a question need the model's earlier answers
                 keys = {"keys": {key: value for key, value in record.items() if key not in NO_COLUMNS}} if keep_keys else {}
-                asked = _tasks(suite, settings.task, kind, record, of_record[0], place, accepted)
+                try:
+                    asked = _tasks(suite, settings.task, kind, record, of_record[0], place, accepted)
+                except EvalTaskError as error:
+                    misfits.setdefault(str(error).removeprefix(f"{place}: "), []).append(place)
+                    continue
                 tasks.extend({**task.model_dump(mode="json"), **keys} for task in asked)
+        if misfits:
+            raise EvalSuiteError(f"{suite}: {'; '.join(_misfit(why, places, number) for why, places in misfits.items())}")
         counts[suite] = len(items) - before
         if notes is not None:
             notes.extend(notes_on_keys(suite, unread))
@@ -154,21 +165,20 @@ def _records_of(text: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def _tasks(
     suite: str, task: Task, kind: str, record: dict[str, Any], item: dict[str, str | None], place: str, accepted: dict[str, Any]
 ) -> list[Item]:
-    try:
-        found = task_item(
-            suite,
-            task,
-            kind,
-            json.loads(json_text(record)),
-            item["item_id"],
-            item["prompt"],
-            item["answer"],
-            place,
-            accepted.get(item["item_id"]),
-        )
-    except EvalTaskError as error:
-        raise EvalSuiteError(f"{suite}: {error}") from error
+    given = item["item_id"], item["prompt"], item["answer"]
+    found = task_item(suite, task, kind, json.loads(json_text(record)), *given, place, accepted.get(item["item_id"]))
     return [] if found is None else [found]
+
+
+def _misfit(why: str, places: list[str], records: int) -> str:
+    """Why records do not fit their task, with their number and the first of them."""
+    if len(places) == 1:
+        return f"{places[0]}: {why}"
+    more = f" and {len(places) - MOST_NAMED:,} more" if len(places) > MOST_NAMED else ""
+    return (
+        f"{why}, which {len(places):,} of {records:,} records do not have ({', '.join(places[:MOST_NAMED])}{more}): leave them "
+        "out, or put them into a file with a task of its own"
+    )
 
 
 def _accepted_calls(uri: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from model_ops.jobs import counted
 from resources.manifests import Manifest
 
 
@@ -26,6 +27,14 @@ class RecordCounts:
     kept: int
     dropped: dict[str, int]
     quarantined: dict[str, int]
+    elsewhere: int = 0
+    """Records of the same logs that belong to other workloads; not among those read."""
+
+    @property
+    def read_text(self) -> str:
+        """How many were read, and how many more the logs hold."""
+        elsewhere = f" ({self.elsewhere:,} more are of other workloads)" if self.elsewhere else ""
+        return f"{counted(self.read, 'record')} read{elsewhere}"
 
     @classmethod
     def of(cls, curated: Manifest) -> RecordCounts:

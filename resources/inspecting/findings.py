@@ -107,19 +107,17 @@ def verdicts_of(found: Inspection) -> list[Verdict]:
     about = "at most about " if found.sampled else ""
     days = max(found.totals["days"], 1)
     a_day = found.totals["tokens_out"] / days
-    volume = ThresholdCheck(
+    volume = _at_least(
         VOLUME,
-        f"{a_day:,.0f}",
-        f"{TOKENS_A_DAY:,}",
-        a_day >= TOKENS_A_DAY,
+        a_day,
+        TOKENS_A_DAY,
         "below it a GPU is mostly idle: faster or smaller weights save little money, though they may still save time",
     )
-    healthy = 1 - found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 0.0
-    health = ThresholdCheck(
+    failed = found.dropped("error", "unreadable", "empty", "prompt_only") if found.sample_rows else 1.0
+    health = _at_most(
         "requests that failed or hold no answer",
-        f"{1 - healthy:z.1%}",
-        f"at most {MOST_FAILED:z.0%}",
-        1 - healthy <= MOST_FAILED,
+        failed,
+        MOST_FAILED,
         "more than that is an error of the producer: fix it before training on the rest",
     )
     return [_drafter(found, usable, about, volume, health), _student(found, usable, about, volume, health)]
@@ -129,18 +127,17 @@ def _drafter(found: Inspection, usable: int, about: str, volume: ThresholdCheck,
     mean = found.totals["tokens_out"] / found.totals["rows"]
     tau = found.acceptance.get("K3")
     checks = [
-        ThresholdCheck(
+        _at_least(
             "rows left after cleaning and duplicates",
-            f"{about}{usable:,}",
-            f"{DRAFTER_ROWS:,}",
-            usable >= DRAFTER_ROWS,
+            usable,
+            DRAFTER_ROWS,
             "a one-layer drafter needs some thousand answers to follow its target",
+            about=about,
         ),
-        ThresholdCheck(
+        _at_least(
             "tokens in an answer, on average",
-            f"{mean:,.0f}",
-            str(ANSWER_TOKENS),
-            mean >= ANSWER_TOKENS,
+            mean,
+            ANSWER_TOKENS,
             "drafting saves decoding steps; a short answer spends its time on the prompt",
         ),
         volume,
@@ -166,31 +163,45 @@ def _student(found: Inspection, usable: int, about: str, volume: ThresholdCheck,
     spread = math.exp(-sum(shape["share"] * math.log(shape["share"]) for shape in found.shapes)) if found.shapes else 0.0
     copies = max(1 - found.totals["different_rows"] / found.totals["rows"], found.dropped("exact_duplicate", "near_duplicate"))
     checks = [
-        ThresholdCheck(
+        _at_least(
             "rows left after cleaning and duplicates",
-            f"{about}{usable:,}",
-            f"{STUDENT_ROWS:,}",
-            usable >= STUDENT_ROWS,
+            usable,
+            STUDENT_ROWS,
             "a smaller model must see most kinds of requests in training",
+            about=about,
         ),
-        ThresholdCheck(
+        _at_least(
             f"traffic in the {NARROW_SHAPES} most frequent prompt shapes",
-            f"{top:z.0%}",
-            f"{NARROW_SHARE:z.0%}",
-            top >= NARROW_SHARE,
+            top,
+            NARROW_SHARE,
             f"narrow traffic is what a student can take over; this one is spread like {counted(round(spread), 'equal shape')}",
+            "%",
         ),
-        ThresholdCheck(
+        _at_most(
             "copies of other rows",
-            f"{copies:z.1%}",
-            f"at most {MOST_DUPLICATES:z.0%}",
-            copies <= MOST_DUPLICATES,
+            copies,
+            MOST_DUPLICATES,
             "when most requests repeat, a cache in front of the model is the cheaper first step",
         ),
         volume,
         health,
     ]
     return Verdict("a student", *_answer(checks, usable), checks)
+
+
+def _at_least(name: str, value: float, bound: float, why: str, unit: str = "f", about: str = "") -> ThresholdCheck:
+    wanted = f"at least {bound:,.0{unit}}"
+    return ThresholdCheck(name, about + _apart(value, bound, unit), wanted, value >= bound, why)
+
+
+def _at_most(name: str, share: float, bound: float, why: str) -> ThresholdCheck:
+    return ThresholdCheck(name, _apart(share, bound, "%"), f"at most {bound:z.0%}", share <= bound, why)
+
+
+def _apart(value: float, bound: float, unit: str) -> str:
+    """A number with as few decimals as tell it from the bound that it is compared with."""
+    written = (f"{value:z,.{digits}{unit}}" for digits in range(17) if f"{value:.{digits}{unit}}" != f"{bound:.{digits}{unit}}")
+    return next(written, f"{bound:,.0{unit}}")
 
 
 def _answer(checks: list[ThresholdCheck], usable: int) -> tuple[str, str]:

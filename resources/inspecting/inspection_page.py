@@ -259,9 +259,10 @@ def _pii(found: Inspection) -> InspectionTable:
 
 
 def _languages(found: Inspection) -> InspectionTable:
-    total = sum(item["rows"] for item in found.languages)
-    rows = [(item["language"], f"{item['rows']:,}", _share(item["rows"], total)) for item in found.languages[:MOST_NAMED]]
-    return InspectionTable("Languages", ("language", "rows", "share"), rows, "", frozenset({1, 2}))
+    rows = [
+        (item["language"] or "(unknown)", f"{item['rows']:,}", f"{item['share']:z.1%}") for item in found.languages[:MOST_NAMED]
+    ]
+    return InspectionTable("Languages", ("language", "rows", "share"), rows, "Of answers that did not fail.", frozenset({1, 2}))
 
 
 def _shapes(found: Inspection) -> InspectionTable:

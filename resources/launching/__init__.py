@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from resources.launching.device_groups import devices
     from resources.launching.killed import killed_sentence, memory_sentence
     from resources.launching.launcher import Launcher, WorkerError
-    from resources.launching.local_launcher import LocalLauncher
+    from resources.launching.local_launcher import LocalLauncher, is_launched
     from resources.launching.processes import (
         child_environment,
         has_run_since,

@@ -29,6 +29,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
 from model_ops.files import write_text
@@ -272,7 +273,13 @@ def accelerators() -> int:
 ONCE = {"dagster/retry_on_asset_or_op_failure": "true", "dagster/max_retries": "1"}
 
 
+def is_launched(run: dg.DagsterRun) -> bool:
+    """Whether the daemon launched a run, from a code location that it has loaded; one of `millrace run` only names its own."""
+    origin = run.remote_job_origin
+    return origin is not None and not isinstance(origin.repository_origin.code_location_origin, RegisteredCodeLocationOrigin)
+
+
 def ask_for_another_try(context: dg.AssetExecutionContext | None) -> None:
     """Marks the run for one retry, if the daemon launched it. A run of `millrace run` is continued by the next one."""
-    if context is not None and context.run.remote_job_origin is not None:
+    if context is not None and is_launched(context.run):
         context.instance.add_run_tags(context.run_id, ONCE)

@@ -6,7 +6,8 @@
     pace.sentence()             # "sft: 120 of 800 steps, 14 min left, loss 2.100, 3,100 tokens/s"
     relay({"event": "note", "message": "..."})     # one JSON object per line, into the file that MILLRACE_PROGRESS names
 
-A phase is `starting` until enough was measured after its first report: at least 2 s, and three reports or 2 % of the work.
+A phase is `starting` until enough was measured after its first report: at least 2 s, and three reports, 2 % of the work or a
+minute.
 Measuring begins with the first report, since the time before it (compilation, a dry run) does not recur. Rates are over the
 last minute, so a slow beginning does not distort the remaining time.
 """
@@ -25,6 +26,8 @@ from model_ops.jobs import duration, singular
 LEAST_SECONDS = 2.0
 LEAST_REPORTS = 3
 LEAST_SHARE = 0.02
+LONG_SECONDS = 60.0
+"""A unit that took longer is enough for a rate."""
 WINDOW_SECONDS = 60.0
 LEAST_IN_WINDOW = 5
 """Fewest reports in the window, whatever their age: with steps of minutes, a minute has none."""
@@ -47,10 +50,12 @@ class PhasePace:
         if not self._event or event["phase"] != self.phase or done < self._reports[-1][1]:
             self.phase, self._first, self._count = event["phase"], (at, done), 0
             self._reports.clear()
+            self._event = {}
         elif done > self._reports[-1][1]:
             self._count += 1
-        self._event = event
-        self._reports.append((at, done))
+        self._event = {**self._event, "part": None, **event}  # figures of the last step stand while the next one begins
+        if not self._reports or done > self._reports[-1][1]:
+            self._reports.append((at, done))
         while len(self._reports) > LEAST_IN_WINDOW and at - self._reports[0][0] > WINDOW_SECONDS:
             self._reports.popleft()
 
@@ -61,7 +66,7 @@ class PhasePace:
             return True
         seconds, done = self._reports[-1][0] - self._first[0], self._reports[-1][1] - self._first[1]
         total = self._event.get("total") or 0
-        enough = self._count >= LEAST_REPORTS or (total > 0 and done >= LEAST_SHARE * total)
+        enough = self._count >= LEAST_REPORTS or (total > 0 and done >= LEAST_SHARE * total) or seconds >= LONG_SECONDS
         return done <= 0 or seconds < LEAST_SECONDS or not enough
 
     @property
@@ -84,13 +89,14 @@ class PhasePace:
         return None if not total or rate is None or self.finished else (total - self._event["done"]) / rate
 
     def how_far(self) -> str:
-        """`120 of 800 steps`, or `120 steps` if the total is unknown."""
+        """`120 of 800 steps`, or `120 steps` if the total is unknown, and how far the present one is."""
         done, total, unit = self._event["done"], self._event.get("total"), self._event.get("unit", "")
         unit = singular(unit) if (total or done) == 1 else unit
-        return f"{done:,} of {total:,} {unit}".rstrip() if total else f"{done:,} {unit}".rstrip()
+        far = f"{done:,} of {total:,} {unit}".rstrip() if total else f"{done:,} {unit}".rstrip()
+        return f"{far}, {self._event['part']}" if self._event.get("part") else far
 
     def how_fast(self) -> list[str]:
-        """The other figures, most important first: time left, loss, speed, utilisation."""
+        """The other figures, most important first: time left, loss or grades, speed, utilisation."""
         event, said = self._event, []
         if self.finished:
             said.append("finishing")
@@ -100,6 +106,12 @@ class PhasePace:
             said.append("starting")
         if event.get("loss") is not None:
             said.append(f"loss {event['loss']:.3f}")
+        if event.get("pass_rate") is not None:
+            said.append(f"pass rate {event['pass_rate']:z.0%}")
+        if event.get("reward") is not None:
+            said.append(f"mean grade {event['reward']:z.2f}")
+        if event.get("sampled_per_second"):
+            said.append(f"{event['sampled_per_second']:,.0f} sampled tokens/s")
         if self.starting:
             return said
         if event.get("tokens_per_second"):

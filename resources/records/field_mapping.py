@@ -397,7 +397,10 @@ def _objects(value: Any) -> bool:
 
 _ASKED, _SAID = (
     re.compile(rf"((raw|full|llm|openai|chat|api|model|http)_)*({names})(_(body|json|payload|data|raw))*")
-    for names in ("req|requests?|inputs?|prompt|query|question", "res|resp|responses?|outputs?|completion|reply|answer|result")
+    for names in (
+        "req|requests?|messages|inputs?|prompt|query|question",
+        "res|resp|responses?|outputs?|completion|reply|answer|result",
+    )
 )
 
 

@@ -7,7 +7,7 @@ drafting_sections(choice)                       # tables for the release's repor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,11 @@ def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
                 str(each.num_speculative_tokens),
                 f"{each.tau:z.3f}",
             ]
-            for each in _shown(choice.replayed)
+            for each in choice.replayed
         ]
         note = (
-            f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass; lookups on validation answers, at "
-            "their best K."
+            f"{_sentence(choice.reason)} tau: tokens emitted per target forward pass, as in the table of acceptance lengths; "
+            "lookups at their best K on validation answers, the drafter also at fewer drafts than it was measured with."
         )
     missing = " ".join(f"Not measured: {name}: {why}." for name, why in choice.not_measured.items())
     return [
@@ -134,12 +134,6 @@ def drafting_sections(choice: DraftingChoice) -> list[ReportSection]:
             f"{note} {missing}".strip(),
         )
     ]
-
-
-def _shown(replayed: Sequence[ReplayResult]) -> list[ReplayResult]:
-    """Each lookup at its best K, the drafter at every K."""
-    best = {each.method: each for each in sorted(replayed, key=lambda each: (each.tau, -each.num_speculative_tokens))}
-    return [each for each in replayed if each.method == "drafter" or each is best[each.method]]
 
 
 def _is(drafting: Drafting, each: ReplayResult) -> bool:

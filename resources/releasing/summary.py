@@ -194,7 +194,8 @@ class Summary:
             "Rows",
             ["stage", "rule", "records"],
             rows,
-            "read = kept + dropped + quarantined. The tables decisions and quarantine give each record's reason.",
+            f"{self.records.read_text}. read = kept + dropped + quarantined. The tables decisions and quarantine give each "
+            "record's reason.",
         )
 
     def _teachers(self) -> list[ReportSection]:

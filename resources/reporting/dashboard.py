@@ -166,7 +166,7 @@ def _drops(facts: Facts) -> list[Markup]:
     if records is None:
         return []
     decided = {"kept": records.kept, "dropped": sum(records.dropped.values()), "quarantined": sum(records.quarantined.values())}
-    found = [bars("Records", [Bar(name, count) for name, count in decided.items()], f"{records.read:,} were read", 0)]
+    found = [bars("Records", [Bar(name, count) for name, count in decided.items()], records.read_text, 0)]
     left = [Bar(row["stage and rule"], row["records"]) for row in records.as_rows()[:RULES_SHOWN]]
     return [*found, bars("Why they were dropped", left, "records by stage and rule", 0, whole_labels=True)] if left else found
 

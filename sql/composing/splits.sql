@@ -80,6 +80,17 @@ join decided using (split_group)
 -- Number of users (or sessions without a user), and of sessions.
 select count(distinct drawn) as split_groups, count(*) as sessions from split_groups
 
+-- name: held_out_shares
+-- Share of each held-out split in the rows of traffic, and its users (or sessions without a user).
+select
+    split,
+    count(*) / (select count(*) from clustered where origin = 'interaction') as share,
+    (select count(distinct drawn) from split_groups as held where held.split = clustered.split) as split_groups
+from clustered
+where origin = 'interaction' and split <> 'train'
+group by split
+order by split
+
 -- name: assigned_splits
 -- All rows with their split: conversations as their user or session, seeds for training.
 create or replace temp table assigned_splits as

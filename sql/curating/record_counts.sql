@@ -47,6 +47,12 @@ in_quarantine as (
 select
     (select records from in_table) + (select records from dropped) + (select records from in_quarantine) as records
 
+-- name: records_elsewhere
+-- Number of records in a workload's logs that belong to other workloads.
+select count(*) as records
+from interactions
+where workload <> $workload and source_uri in (select uri from objects where workload = $workload)
+
 -- name: lost_sources
 -- Sources all of whose records are in quarantine, or whose objects could not be read. What retention took is no loss.
 with sized as (

@@ -45,14 +45,14 @@ from feedback
 where starts_with(request_id, 'answer:') or answer_id is not null
 
 -- name: conversations_by_text
--- The view conversations, with an id of each answer by its text (resources/records/edits.py).
+-- The view conversations, with an id of each answer by its text (resources/records/edits.py): the spaces of Python's str.split.
 create or replace temp view conversations as
 select workload, interaction_id, request_id, alias_id, trace_id, session_id
 from interactions
 union all
 select
     workload, interaction_id, null,
-    'answer:' || sha256(trim(regexp_replace(completion ->> '$.content', '\s+', ' ', 'g'), ' ')),
+    'answer:' || sha256(trim(regexp_replace(completion ->> '$.content', '[\x09-\x0d\x1c-\x20\x{85}\p{Z}]+', ' ', 'g'), ' ')),
     null, null
 from interactions
 where json_type(completion, '$.content') = 'VARCHAR'

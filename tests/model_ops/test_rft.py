@@ -3,6 +3,7 @@ weights. The model is random, and is rewarded for answers with a digit."""
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -81,6 +82,20 @@ class Told(Progress):
 
     def report(self, phase, done, total, unit, **numbers):
         self.stop_requested = phase == "rft" and done == self.stop_at
+
+
+def test_a_training_says_steps_prompts_and_grades(start, tmp_path):
+    stream = io.StringIO()
+    run(start, tmp_path / "out", Progress(stream, interval_s=0), steps=3, batch_size=16)
+    of_rft = [event for line in stream.getvalue().splitlines() if (event := json.loads(line)).get("phase") == "rft"]
+    assert {event["event"] for event in of_rft} == {"progress"} and {event["total"] for event in of_rft} == {3}
+    parts = [event["part"] for event in of_rft if event.get("part")]
+    assert parts == 3 * ["rollouts 0 of 4 prompts", "rollouts 2 of 4 prompts"]
+    last = [event for event in of_rft if event.get("part")][-1]
+    assert last["done"] == 2 and 0 <= last["pass_rate"] == last["reward"] <= 1 and last["sampled_per_second"] > 0
+    step = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()][-1]
+    ended = [event for event in of_rft if "tokens_per_second" in event][-1]
+    assert (ended["done"], ended["pass_rate"], ended["reward"]) == (3, step["pass_rate"], step["reward"])
 
 
 ADAPTER = {"learning_rate": 3e-2, "kl": 0.01, "loss": "cispo"}

@@ -143,6 +143,33 @@ def test_functions_of_pytest_run():
         assert running_tests(same, "f") == same
 
 
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("import pytest\n@pytest.mark.parametrize('x', [1])\ndef test_f(x):\n    assert f(x)", "import pytest"),
+        ("import pytest\n@pytest.fixture(autouse=True)\ndef g():\n    yield\ndef test_f():\n    assert f(1)", "import pytest"),
+        ("from solution import f\nassert f(1) == 2", "import solution"),
+        ("def test_f():\n    import numpy.testing as t\n    t.assert_equal(f(1), 2)", "import numpy"),
+        ("def check(f):\n    import numpy\n    assert f(1)", "import numpy"),
+        ("def test_f(tmp_path):\n    assert f(1) == 2", "parameters"),
+        ("def test_f(tmp_path, /):\n    assert f(1) == 2", "parameters"),
+        ("def test_f(*, tmp_path):\n    assert f(1) == 2", "parameters"),
+        ("class TestF:\n    def test_f(self):\n        assert f(1) == 3\ndef test_g():\n    assert f(1) == 2", "TestF"),
+        ("import unittest\nclass F(unittest.TestCase):\n    def test_f(self):\n        pass\nunittest.main()", "has F,"),
+        ("def setup_module():\n    global x\n    x = 1\ndef test_f():\n    assert f(x) == 2", "setup_module"),
+    ],
+)
+def test_tests_that_need_pytest_are_refused_by_name(test, said):
+    with pytest.raises(ValueError, match=said):
+        running_tests(test, "f")
+
+
+def test_tests_that_bring_what_they_need_run():
+    test = "try:\n    from solution import f\nexcept ImportError:\n    pass\nclass TestF:\n    def test_f(self):\n        assert f(1) == 2\n"
+    item = UnitTestsItem(**SHARED, test=running_tests(f"{test}TestF().test_f()", "f"), entry_point="f")
+    assert run_unit_tests(item, "def f(x):\n    return x + 1", 20, 512).passed
+
+
 def test_intervals_of_scores():
     assert mean_interval([0.5], 0, 1) is None
     assert mean_interval([0.0] * 30, -1, 1) == (-0.1, 0.1) and mean_interval([1.0] * 2, 0, 1) == (0.0, 1.0)

@@ -1374,6 +1374,66 @@ CHANGES = {
         "for value in doubled)) % 10 >= 0",
         ("resources/curating/test_pii.py",),
     ),
+    "the UI leaves out runs of the command line": Change(
+        "pipelines/running/run.py",
+        "remote_job_origin=origin(request.recipe, job)",
+        "remote_job_origin=None",
+        ("pipelines/running/test_follow.py",),
+    ),
+    "a killed run is said although a later one ended well": Change(
+        "pipelines/status/lake_status.py",
+        'each.status == "SUCCESS" and (each.ended_at or LONG_AGO) > began',
+        'each.status == "SUCCESS" and (each.ended_at or LONG_AGO) < began',
+        ("pipelines/status/test_status.py",),
+    ),
+    "reports of one step push its beginning out of the window": Change(
+        "resources/launching/progress.py",
+        "        if not self._reports or done > self._reports[-1][1]:\n",
+        "        if True:\n",
+        ("resources/launching/test_pace.py",),
+    ),
+    "answers with other spaces have another id": Change(
+        "sql/reading/ties.sql", r"[\x09-\x0d\x1c-\x20\x{85}\p{Z}]+", r"\s+", ("resources/records/test_edits.py",)
+    ),
+    "messages beside a response are a prompt": Change(
+        "resources/records/formats/messages.py",
+        "return not answered_beside(record)",
+        "return True",
+        ("resources/records/test_example_formats.py",),
+    ),
+    "tests that import pytest grade 0": Change(
+        "model_ops/tasks/unit_tests.py",
+        "for name in _imported(each)} - sys.stdlib_module_names",
+        "for name in _imported(each)} & sys.stdlib_module_names & set()",
+        ("model_ops/test_task_scorers.py",),
+    ),
+    "records that do not fit a task are left out in silence": Change(
+        "resources/composing/eval_suite.py", "        if misfits:\n", "        if not misfits and asked is None:\n", (SUITES,)
+    ),
+    "languages are shares of the known ones": Change(
+        "sql/inspecting.sql",
+        "where status = 'ok'\ngroup by language",
+        "where status = 'ok' and language is not null\ngroup by language",
+        ("resources/inspecting/test_inspection.py",),
+    ),
+    "a measure that misses its bound is shown as the bound": Change(
+        "resources/inspecting/findings.py",
+        "for digits in range(17)",
+        "for digits in range(0)",
+        ("resources/inspecting/test_inspection.py",),
+    ),
+    "records of other workloads are not counted": Change(
+        "sql/curating/record_counts.sql",
+        "where workload <> $workload and source_uri",
+        "where workload = 'nobody' and source_uri",
+        ("resources/catalog/test_catalog.py",),
+    ),
+    "no split is far from its share": Change(
+        "resources/composing/datasets.py",
+        "max(share, asked) > FAR_FROM_ASKED * min(share, asked)",
+        "max(share, asked) > 100 * FAR_FROM_ASKED",
+        ("resources/composing/test_datasets.py",),
+    ),
     "ids leave out the choice of an answer": Change(
         "sql/reading/extraction.sql",
         "epoch_us(read_ts))),\n        choice_index\n",

@@ -11,10 +11,13 @@ params.item.
 from __future__ import annotations
 
 from resources.records.formats.format import Format
+from resources.records.formats.stored_completions import answered_beside
 
 
 def recognises(record: dict) -> bool:
-    return isinstance(record.get("messages"), list) and "call_type" not in record and "request" not in record
+    if not isinstance(record.get("messages"), list) or "call_type" in record or "request" in record:
+        return False
+    return not answered_beside(record)
 
 
 FORMAT = Format("messages", recognises, turns=True)

@@ -9,13 +9,13 @@ from urllib.parse import unquote
 import dagster as dg
 import pytest
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
-from dagster._core.storage.tags import CODE_LOCATION_TAG, REPOSITORY_LABEL_TAG
+from dagster._core.storage.tags import CODE_LOCATION_TAG
 
 from assets.release_candidate import _form
 from pipelines.graph.form_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
 from pipelines.keeping.dagster_servers import code_locations
-from pipelines.running.run import location_tags
+from pipelines.running.run import origin
 from resources.catalog.catalog import query
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
@@ -151,7 +151,7 @@ def test_the_forms_offer_the_release_that_waits(lake, make_release, tmp_path):
 
 
 def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
-    context = SimpleNamespace(run=SimpleNamespace(tags=location_tags(Path("my-bot.yaml"))))
+    context = SimpleNamespace(run=SimpleNamespace(tags={CODE_LOCATION_TAG: "my_bot"}))
     link = _form(context, "approve", SimpleNamespace(version="0a1b2c", digest="d" * 64))
     place, _, asked = link.partition("?config=")
     assert place == "/locations/my_bot/jobs/approve/playground/setup"
@@ -160,9 +160,8 @@ def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
     assert _form(SimpleNamespace(run=SimpleNamespace(tags={})), "approve", SimpleNamespace()) == "/jobs"
 
 
-def test_a_run_of_the_command_line_is_tagged_as_dagster_tags_its_own():
-    assert location_tags(Path("my-bot.yaml")) == {
-        CODE_LOCATION_TAG: "my_bot",
-        REPOSITORY_LABEL_TAG: f"{SINGLETON_REPOSITORY_NAME}@my_bot",
-    }
+def test_a_run_of_the_command_line_has_the_code_location_that_the_ui_loads():
+    repository = origin(Path("my-bot.yaml"), "train").repository_origin
+    assert repository.repository_name == SINGLETON_REPOSITORY_NAME
+    assert repository.code_location_origin.location_name == "my_bot"
     assert code_locations([Path("my-bot.yaml")])[0]["python_module"]["location_name"] == "my_bot"

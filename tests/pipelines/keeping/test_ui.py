@@ -147,9 +147,8 @@ def test_the_graph_is_drawn_in_a_browser(webserver, toy, tmp_path):
     PICTURES.mkdir(parents=True, exist_ok=True)
     picture = PICTURES / "asset-graph.png"
     picture.unlink(missing_ok=True)
-    groups = ",".join(f"global@global:{name}" for name in ("traffic", "datasets", "models", "drafter", "release"))
-    page = f"{webserver}/asset-groups?expanded={groups}"
-    flags = [*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path}", "--window-size=1800,1100", "--virtual-time-budget=25000"]
+    page = f"{webserver}/locations/toy/asset-groups/models/lineage"
+    flags = [*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path}", "--window-size=1280,900", "--virtual-time-budget=25000"]
     subprocess.run([chromium(), *flags, f"--screenshot={picture}", page], capture_output=True, timeout=180, check=True)
     dom = subprocess.run([chromium(), *flags, "--dump-dom", page], capture_output=True, timeout=180, text=True, check=True)
     assert "sft_model" in dom.stdout

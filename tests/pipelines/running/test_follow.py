@@ -171,6 +171,7 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
     import pipelines.running.run as module
     from resources.lake.lake import LakeLayout
     from resources.launching.launcher import WorkerStopped
+    from resources.launching.local_launcher import is_launched
 
     @dg.asset
     def sft_model():
@@ -184,3 +185,6 @@ def test_a_run_that_was_stopped_in_a_worker_is_not_a_failed_one(monkeypatch, tmp
             module._execute(graph, "train", [sft_model.key], instance, LakeLayout.open(tmp_path / "lake"), {}, request)
         [run] = instance.get_runs()
         assert run.status == dg.DagsterRunStatus.CANCELED
+        repository = run.remote_job_origin.repository_origin
+        assert repository.get_label() == run.tags_for_storage()[".dagster/repository"] == "__repository__@shop"
+        assert run.tags["dagster/code_location"] == "shop" and not is_launched(run)

@@ -91,10 +91,11 @@ class LaunchedRun:
     process."""
 
     def __init__(self, instance, status=dg.DagsterRunStatus.STARTED):
-        from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+        from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
         from dagster._core.test_utils import create_run_for_test
 
-        origin = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("shop"), "__repository__"), "work")
+        place = GrpcServerCodeLocationOrigin(host="localhost", port=4266, location_name="shop")
+        origin = RemoteRepositoryOrigin(place, "__repository__").get_job_origin("work")
         self.instance = instance
         self.run = create_run_for_test(instance, job_name="work", status=status, remote_job_origin=origin)
 

@@ -217,6 +217,24 @@ def test_a_killed_run_is_said(lake):
     assert "run abcdef01 (train) ended without a word: its process 999999 is gone" in " ".join(text(lake).split())
 
 
+def test_a_stopped_or_killed_run_is_not_said_once_a_later_one_ended_well(lake):
+    folder = lake.dagster_home / "history"
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / "runs.db") as history:
+        history.execute(
+            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        )
+        history.execute("create table run_tags (run_id text, key text, value text)")
+        history.execute("insert into runs values (1, 'aaaaaaaa01', 'train', 'SUCCESS', 1000.0, 5000.0)")
+        history.execute("insert into runs values (2, 'bbbbbbbb02', 'train', 'CANCELED', 1100.0, 1200.0)")
+        for id, run in ((3, "cccccccc03"), (4, "dddddddd04")):
+            history.execute("insert into runs values (?, ?, 'train', 'STARTED', 1500.0, null)", (id, run))
+            history.execute("insert into run_tags values (?, 'millrace/process', '999999@5.00')", (run,))
+        history.execute("insert into run_tags values ('dddddddd04', 'millrace/job', 'other/train')")
+    said = " ".join(text(lake).split())
+    assert "bbbbbbbb" not in said and "cccccccc" not in said and "run dddddddd (train) ended without a word" in said
+
+
 def test_json_has_the_keys_that_monitors_read(lake):
     said = json.loads(status_of(lake).as_json())
     assert set(said) == {"lake", "at", "workloads", "running", "last_run"}

@@ -32,6 +32,8 @@ from resources.digests.slices import slice_digest
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
 from resources.manifests.manifest import Code, Input, Manifest, describe_files, files_digest
+from resources.reading.ingestion import ingest
+from resources.sources.sources import SourceSettings
 
 
 def finish(lake, kind, name, version, inputs, current=True):
@@ -606,6 +608,25 @@ def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
     assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
     counts = count_records(lake, "tutor", "v1")
     assert (counts.read, counts.kept, counts.dropped) == (3, 3, {})
+    assert counts.read_text == "3 records read"
+
+
+def test_records_of_other_workloads_in_the_same_logs_are_counted_apart(tmp_path):
+    lake = LakeLayout.open(tmp_path / "lake")
+    logs = tmp_path / "log.jsonl"
+    records = [
+        {"workload_id": name, "messages": [{"role": "user", "content": f"q {n}"}, {"role": "assistant", "content": "a number"}]}
+        for n, name in enumerate(["tutor", "tutor", "billing", "billing", "billing"])
+    ]
+    logs.write_text("".join(json.dumps(record) + "\n" for record in records))
+    source = SourceSettings(uri=str(logs), workloads={"billing": "billing"})
+    report = ingest(Tables(lake), "tutor", {"app": source})
+    clean(Tables(lake), "tutor", list(report.days), CurationSettings())
+    curate(Tables(lake), "tutor", lake.artefacts("dataset") / "tutor" / "curated_interactions" / "v1", CurationSettings(), None)
+    rebuild(lake)
+    counts = count_records(lake, "tutor", "v1")
+    assert (counts.read, counts.elsewhere, counts.adds_up) == (2, 3, True)
+    assert counts.read_text == "2 records read (3 more are of other workloads)"
 
 
 def test_every_relation_and_column_has_a_comment(lake):

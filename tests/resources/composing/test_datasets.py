@@ -180,6 +180,18 @@ def test_splits_hold_whole_sessions_and_stay_when_days_arrive(tables, tmp_path):
     assert {row["session_id"]: name for name, found in other.items() for row in found} != sides
 
 
+def test_a_split_far_from_its_share_says_why(tables, tmp_path):
+    few = [row for n in range(4) for row in conversation(f"s{n}", [f"answer {n}"], n)]
+    report, _ = built(curated(tables, few, tmp_path / "c"), tmp_path / "d", DatasetSettings(test_share=0.1, validation_share=0))
+    assert report.split_notes == [
+        "test has 25% of the rows where test_share asks for 10%, because each user is held out whole: 1 of 4"
+        + (", 1 of them so that every stratum is measured (stratify_by)" if report.lent else "")
+    ]
+    assert f"T{report.split_notes[0][1:]}." in (tmp_path / "d" / "README.md").read_text()
+    whole, _ = built(tmp_path / "c" / "curated.parquet", tmp_path / "d2", DatasetSettings(test_share=0.25, validation_share=0))
+    assert whole.rows["test"] != 1 or whole.split_notes == []
+
+
 @pytest.mark.parametrize("groups", [3, 4, 6])
 def test_small_traffic_still_has_held_out_sides(tables, tmp_path, groups):
     rows = [row for n in range(groups) for row in conversation(f"s{n}", [f"answer {n}"])]

@@ -249,3 +249,14 @@ def test_a_right_answer_that_is_not_a_number_is_refused(tmp_path, answer):
     uri = lines(tmp_path / "t.jsonl", {"question": "?", "answer": answer})
     with pytest.raises(EvalSuiteError, match="line 1: task number needs an answer that is a number: alone"):
         build_eval_suite({"t": EvalSettings(uri=uri, task="number")}, tmp_path / "out")
+
+
+def test_all_records_that_do_not_fit_their_task_are_named_once(tmp_path):
+    file = tmp_path / "math.jsonl"
+    answers = ["\\boxed{4}", *(f"\\boxed{{{n}x + 1}}" for n in range(8)), "\\boxed{\\frac{1}{2}}"]
+    file.write_text("".join(json.dumps({"problem": "p", "solution": answer}) + "\n" for answer in answers))
+    with pytest.raises(EvalSuiteError) as refused:
+        build_eval_suite({"math": EvalSettings(uri=str(file), task="number")}, tmp_path / "out")
+    said = str(refused.value)
+    assert said.startswith("math: task number needs an answer that is a number") and said.count("needs an answer") == 1
+    assert "which 8 of 10 records do not have" in said and "math.jsonl line 6 and 3 more" in said and "line 7" not in said

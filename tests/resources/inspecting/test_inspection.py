@@ -108,6 +108,26 @@ def test_some_objects_only(traffic):
     assert any("Only 3 objects" in section.note for section in sections(some))
 
 
+def test_shares_of_languages_are_of_all_answers_also_of_unknown_ones(found):
+    healthy = sum(item["rows"] for item in found.languages)
+    assert None in {item["language"] for item in found.languages}
+    assert [item["share"] for item in found.languages] == [item["rows"] / healthy for item in found.languages]
+    [table] = [section for section in sections(found) if section.title == "Languages"]
+    assert table.rows[-1][0] == "(unknown)" and sum(float(row[2].rstrip("%")) for row in table.rows) == pytest.approx(
+        100, abs=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens_out", "said", "passed"),
+    [(3160, "31.6", False), (3199.9, "31.999", False), (3200, "32", True), (3204, "32.04", True)],
+)
+def test_a_measure_never_looks_like_the_bound_that_it_misses(found, tokens_out, said, passed):
+    short = replace(found, totals={**found.totals, "rows": 100, "tokens_out": tokens_out})
+    [check] = [check for check in verdicts_of(short)[0].checks if check.name.startswith("tokens in an answer")]
+    assert (check.found, check.wanted, check.passed) == (said, "at least 32", passed)
+
+
 def test_verdicts_follow_their_thresholds(found):
     plenty = replace(
         found, totals=found.totals | {"rows": 50_000, "different_rows": 49_000, "tokens_out": 50_000_000, "days": 2}

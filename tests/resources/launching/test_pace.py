@@ -47,6 +47,23 @@ def test_a_few_large_pieces_are_enough_where_each_is_a_good_part():
     assert pace.how_fast()[0] == "2 min left"
 
 
+def test_a_long_step_says_how_far_it_is_and_keeps_the_figures_of_the_step_before():
+    grades = {"pass_rate": 0.25, "reward": 0.5}
+    pace = heard(event(0, 0.0, 8, "rft"), event(0, 1.0, 8, "rft", part="rollouts 0 of 8 prompts"))
+    assert pace.sentence() == "rft: 0 of 8 steps, rollouts 0 of 8 prompts, starting"
+    pace.hear(event(0, 300.0, 8, "rft", part="rollouts 4 of 8 prompts", sampled_per_second=40.2, **grades))
+    assert pace.sentence() == (
+        "rft: 0 of 8 steps, rollouts 4 of 8 prompts, starting, pass rate 25%, mean grade 0.50, 40 sampled tokens/s"
+    )
+    pace.hear(event(1, 600.0, 8, "rft", loss=0.1, tokens_per_second=30, **grades))
+    for at in range(601, 900):  # many reports of one step
+        pace.hear(event(1, float(at), 8, "rft", part="rollouts 2 of 8 prompts"))
+    assert pace.sentence() == (
+        "rft: 1 of 8 steps, rollouts 2 of 8 prompts, 70 min left, loss 0.100, pass rate 25%, mean grade 0.50, "
+        "40 sampled tokens/s, 30 tokens/s"
+    )
+
+
 def test_a_resumed_phase_counts_from_where_it_begins():
     pace = heard(*(event(500 + done, float(done)) for done in range(1, 6)))
     assert pace.left_s == pytest.approx(295)

@@ -185,3 +185,23 @@ def test_texts_that_share_their_words_are_proposed_as_an_edit():
     assert proposed_fields(edits).items() >= {"original": "bot", "correction": "we"}.items()
     chats = [{"one": text, "two": f"{text[::-1]} {number}"} for number, text in enumerate(said)]
     assert proposed_fields(chats) == {"prompt": "one", "answer": "two"}
+
+
+def test_an_answer_has_one_id_whatever_its_spaces_are():
+    import sys
+
+    import duckdb
+
+    from resources.lake import run
+
+    spaces = [chr(code) for code in range(sys.maxunicode) if chr(code).isspace()]
+    texts = [f"{space}The capital{space}{space}is\u200bBern.{space}" for space in spaces]
+    connection = duckdb.connect()
+    connection.execute(
+        "create table interactions as select 'w' as workload, unnest(range(?)) as interaction_id, null as request_id, null as alias_id, "
+        "null as trace_id, null as session_id, to_json({content: unnest(?)}) as completion",
+        [len(texts), texts],
+    )
+    run(connection, "reading/ties/conversations_by_text")
+    named = {name for (name,) in connection.execute("select alias_id from conversations where alias_id is not null").fetchall()}
+    assert named == {answer_id(text) for text in texts} == {answer_id("The capital is\u200bBern.")} and len(texts) == 29

@@ -340,3 +340,33 @@ def test_labels_of_any_spelling_are_read_in_each_form_of_a_data_set_and_only_tho
     assert read_as == [*wrong, *none * 3, *wrong, *two, ("preference", 1), ("preference", -1)]
     unread = {key.path: key.records for key in report.unread_keys["gateway"]}
     assert unread == {"n": 9 * 4, "label": 2 * 4}  # what is no label, and only that
+
+
+SAID = {"role": "assistant", "content": "Bern."}
+CHOICES = [{"index": 0, "message": SAID, "finish_reason": "stop"}, {"index": 1, "message": {**SAID, "content": "It is Bern."}}]
+
+
+@pytest.mark.parametrize(
+    ("beside", "answers"),
+    [
+        ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
+        ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
+        ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
+        ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
+    ],
+)
+def test_messages_beside_a_response_are_asked_and_answered(tmp_path, beside, answers):
+    asked = [{"role": "user", "content": "The capital?"}]
+    rows, bad, _, _ = read(tmp_path, [{"messages": asked, **beside}])
+    assert [json.loads(row["completion"])["content"] for row in rows] == answers and not bad
+    assert all(json.loads(row["messages"]) == asked and row["status"] == "success" for row in rows)
+
+
+def test_choices_of_a_question_or_of_an_answer_that_is_among_the_messages_are_no_response(tmp_path):
+    asked = {"role": "user", "content": "The capital?"}
+    records = [{"messages": [asked], "choices": ["Bern", "Rome"]}, {"messages": [asked, SAID], "choices": CHOICES[:1]}]
+    rows, _, _, _ = read(tmp_path, records)
+    assert sorted((row["status"], row["completion"] and json.loads(row["completion"])["content"]) for row in rows) == [
+        ("prompt", None),
+        ("success", "Bern."),
+    ]
