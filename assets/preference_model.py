@@ -7,7 +7,6 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations import PreferenceTuningSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
@@ -27,7 +26,6 @@ def preference_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     preference_settings: dg.ResourceParam[PreferenceTuningSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The fine-tuned model, trained so that answers which users chose become likelier than those which they rejected.
 
@@ -44,7 +42,7 @@ def preference_model(
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(preference_settings)
     outside = settings.on_policy.grader.files if settings.on_policy else ()
-    manifest = workshop.train("preference_model", "preference", settings, inputs, context, outside=outside, facts=facts)
+    manifest = workshop.train("preference_model", "preference", settings, inputs, context, outside=outside)
     return shown(manifest, workshop)
 
 

@@ -7,7 +7,6 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations import RewardModelSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
@@ -27,7 +26,6 @@ def reward_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     reward_model_settings: dg.ResourceParam[RewardModelSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """A model that scores answers, trained on pairs of a better and a worse answer. No other model starts from it.
 
@@ -40,7 +38,7 @@ def reward_model(
         "dataset": workshop.current("dataset", policy.rows_of("reward_model")),
     }
     settings = config.applied_to(reward_model_settings)
-    manifest = workshop.train("reward_model", "reward_model", settings, inputs, context, facts=facts)
+    manifest = workshop.train("reward_model", "reward_model", settings, inputs, context)
     return shown(manifest, workshop)
 
 

@@ -10,7 +10,6 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import embedded, shown
 from model_ops.reinforcement import RftSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.releasing import rollout_series
 from resources.stages import ModelPolicy, parent_of
@@ -31,7 +30,6 @@ def rft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     rft_settings: dg.ResourceParam[RftSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The model before it, trained so that its own answers with a high grade become likelier (reinforcement fine-tuning).
 
@@ -46,7 +44,7 @@ def rft_model(
     if "rft_model" in policy.graded_by_reward_model:
         inputs["reward_model"] = workshop.current("model", "reward_model")
     settings = config.applied_to(rft_settings)
-    manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files, facts=facts)
+    manifest = workshop.train("rft_model", "rft", settings, inputs, context, outside=settings.files)
     series = rollout_series(workshop.directory(manifest), settings.passing_grade)
     return shown(manifest, workshop, rollout_curves=embedded(rollout_curves(series), "rollouts"))
 

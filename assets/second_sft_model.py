@@ -7,7 +7,6 @@ from assets.overrides import TrainingOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations import SecondSftSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
@@ -27,7 +26,6 @@ def second_sft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     second_sft_settings: dg.ResourceParam[SecondSftSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The fine-tuned model, fine-tuned once more on the dataset that `second_sft.dataset` names, with a schedule of its own.
 
@@ -40,7 +38,7 @@ def second_sft_model(
         "dataset": workshop.current("dataset", policy.rows_of("second_sft_model")),
         "served": workshop.current("dataset", "served_answers"),
     }
-    manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context, facts=facts)
+    manifest = workshop.train("second_sft_model", "sft", config.applied_to(second_sft_settings), inputs, context)
     return shown(manifest, workshop)
 
 

@@ -7,7 +7,6 @@ from assets.overrides import SftOverrides
 from assets.ownership import MODELS, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.operations import SftSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.stages import ModelPolicy, parent_of
 from resources.workshop import Workshop
@@ -27,7 +26,6 @@ def sft_model(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     sft_settings: dg.ResourceParam[SftSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The base model fine-tuned on the assistant's turns of `sft_dataset`.
 
@@ -52,7 +50,6 @@ def sft_model(
         context,
         continue_from="last" if continues else None,
         pinned={"learnt": learnt} if continues and learnt is not None else None,
-        facts=facts,
     )
     return shown(manifest, workshop)
 

@@ -7,7 +7,6 @@ from assets.overrides import DrafterOverrides
 from assets.ownership import DRAFTER, OWNERS, WORKER_POOL
 from assets.presentation import shown
 from model_ops.speculators import ARCHITECTURES, SpeculatorSettings
-from resources.deciding import RecipeFacts
 from resources.digests import source_digest
 from resources.stages import ModelPolicy, last_model, stage
 from resources.workshop import Workshop
@@ -27,7 +26,6 @@ def speculator(
     workshop: dg.ResourceParam[Workshop],
     policy: dg.ResourceParam[ModelPolicy],
     speculator_settings: dg.ResourceParam[SpeculatorSettings],
-    facts: dg.ResourceParam[RecipeFacts],
 ) -> dg.MaterializeResult:
     """The draft model: proposes tokens that the served model verifies, so that answers come faster and stay the same.
 
@@ -43,14 +41,7 @@ def speculator(
     elif start is not None:
         outside = [place] if (place := getattr(settings, start.key)) else []
     manifest = workshop.train(
-        "speculator",
-        "speculator",
-        settings,
-        inputs,
-        context,
-        outside=outside,
-        continue_from=settings.continue_from,
-        facts=facts,
+        "speculator", "speculator", settings, inputs, context, outside=outside, continue_from=settings.continue_from
     )
     return shown(manifest, workshop)
 

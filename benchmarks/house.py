@@ -147,9 +147,9 @@ class House:
             some, seen = list(held_out), self.states(held_out, model.capture)
             checked = {
                 "validate": lambda: measure_alpha(model, teacher, some, seen, settings.num_speculative_tokens),
-                "validate_every": plan_validation(len(plan), settings, settings.early_end).every,
+                "validate_every": plan_validation(len(plan), settings).every,
             }
-        result = train(model, plan, loss, settings, work, Progress(), "speculator", early_end=settings.early_end, **checked)
+        result = train(model, plan, loss, settings, work, Progress(), "speculator", **checked)
         shutil.rmtree(work, ignore_errors=True)
         return model.ready_to_draft(self.runner.dtype), result
 

@@ -93,7 +93,7 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     if "kto" in settings.losses:
         source = MismatchedPlan(plan, model, world, settings)
         note_balance(learnt, settings, progress)
-    checks = plan_validation(len(plan), settings if sampling else plan.settings, settings.early_end)
+    checks = plan_validation(len(plan), settings if sampling else plan.settings)
     validate = None
     if held_out and len(held_out.documents):
         validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)
@@ -113,7 +113,6 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
             validate=validate,
             validate_every=checks.every,
             world=world,
-            early_end=settings.early_end,
             validate_first=True,
         )
     add_end_of_text(model, end_of_turn_ids(tokenizer))

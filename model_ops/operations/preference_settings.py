@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from model_ops.preferences import SampledPairSettings
-from model_ops.training import EarlyEndOfModel, RowsOf, TrainingSettings, TuningSettings
+from model_ops.training import RowsOf, TrainingSettings, TuningSettings
 
 OF_PAIRS = (
     "dpo", "dpo_norm", "ipo", "robust_dpo", "ld_dpo", "wpo", "rpo", "apo_zero", "apo_down", "cpo", "simpo", "orpo"
@@ -95,11 +95,6 @@ class PreferenceTuningSettings(TuningSettings):
         "learns the dataset's rows",
     )
     overflow: Literal["drop"] = Field("drop", description="What happens to a pair longer than `max_length`: it is left out")
-    early_end: EarlyEndOfModel = Field(
-        default_factory=EarlyEndOfModel,
-        description="Whether the training ends when a further interval lowers the held-out loss by less than its device "
-        "time has to bring",
-    )
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         **{

@@ -78,7 +78,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     model, numbers = load_to_tune(base, settings, world.loading_device, headed)
     world.place(model, settings.precision)
     plan = PackedPlan(pairs.documents, settings, pairs.streams)
-    checks = plan_validation(len(plan), plan.settings, settings.early_end)
+    checks = plan_validation(len(plan), plan.settings)
     held = [validation.document(index) for index in range(len(validation.documents))] if validation else []
     held_out = first_documents(held, checks.tokens)
     validate = validation_of_pairs(model, to_batches(held_out, kind=RewardBatch), settings.precision, world)
@@ -94,7 +94,6 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
             validate=validate,
             validate_every=checks.every,
             world=world,
-            early_end=settings.early_end,
             validate_first=True,
         )
     numbers |= save_tuned(model, scorers_tokenizer(tokenizer, model.config.vocab_size), base, settings, job.output, headed)

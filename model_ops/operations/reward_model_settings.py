@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from model_ops.jobs import Settings
-from model_ops.training import EarlyEndOfPairs, TuningSettings
+from model_ops.training import TuningSettings
 
 
 class RewardGate(Settings):
@@ -43,11 +43,6 @@ class RewardModelSettings(TuningSettings):
         "for smaller differences. Rows without grades have no margin; 0 switches it off",
     )
     overflow: Literal["drop"] = Field("drop", description="What happens to a pair longer than `max_length`: it is left out")
-    early_end: EarlyEndOfPairs = Field(
-        default_factory=EarlyEndOfPairs,
-        description="Whether the training ends when a further interval lowers the held-out loss by less than its device time "
-        "has to bring",
-    )
     gate: RewardGate = Field(default_factory=RewardGate, description="What it must reach before it may grade")
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {

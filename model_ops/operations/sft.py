@@ -34,7 +34,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
     world.place(model, settings.precision)
     loss = partial(next_token_loss, z_loss=settings.z_loss)
     plan = PackedPlan(chats.documents, settings)
-    checks = plan_validation(len(plan), plan.settings, settings.early_end)
+    checks = plan_validation(len(plan), plan.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(model, held_out, settings.precision, world)
     result = train(
@@ -48,7 +48,6 @@ def run(job: Job, progress: Progress) -> dict[str, float | int | str]:
         validate=validate,
         validate_every=checks.every,
         world=world,
-        early_end=settings.early_end,
         validate_first=True,
     )
     add_end_of_text(model, end_of_turn_ids(chats.tokenizer))

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from model_ops.training import EarlyEndOfModel, TuningSettings
+from model_ops.training import TuningSettings
 
 
 class SftSettings(TuningSettings):
@@ -34,11 +34,6 @@ class SftSettings(TuningSettings):
         description="Tokens after which reasoning ends. Longer reasoning is cut there and closed, and only the closing mark "
         "and the end of turn are learnt; every other answer is left out. Left out: answers are learnt whole",
     )
-    early_end: EarlyEndOfModel = Field(
-        default_factory=EarlyEndOfModel,
-        description="Whether the training ends when a further interval lowers the held-out "
-        "loss by less than its device time has to bring",
-    )
     z_loss: float = Field(
         0.0,
         ge=0,
@@ -57,11 +52,6 @@ class SftSettings(TuningSettings):
     def _budget_can_be_learnt(self):
         if self.reasoning_budget is None:
             return self
-        if self.early_end.enabled:
-            raise ValueError(
-                "early_end ends a training by the held-out loss of whole answers, which reasoning_budget does not lower: leave "
-                "one of them out"
-            )
         longest = self.resolved().max_length
         if self.reasoning_budget >= longest:
             raise ValueError(

@@ -90,21 +90,9 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         if measured and held_out:  # the first measurement is of the previous drafter alone
             continued["previous_expected_tau"] = measured[0]
     world.place_single_unit(model)
-    plan, stop = SpeculatorPlan(rows, states, settings), settings.early_end
-    if measured and held_out and stop.decode_hours_at_tau is None:  # the first measurement is of the drafter that serves
-        stop = stop.model_copy(update={"decode_hours_at_tau": measured[0]})
+    plan = SpeculatorPlan(rows, states, settings)
     result = train(
-        model,
-        plan,
-        loss,
-        settings,
-        work,
-        progress,
-        "speculator",
-        validate if held_out else None,
-        checks.every,
-        world=world,
-        early_end=stop,
+        model, plan, loss, settings, work, progress, "speculator", validate if held_out else None, checks.every, world=world
     )
     gather_parameters(model, keep=world.leads)
     if world.leads:
@@ -120,7 +108,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         "seconds": result.seconds,
         "peak_memory_mb": result.peak_memory_mb,
         "draft_vocab_size": len(model.target_ids),
-        **({"early_end": result.early_end} if result.early_end else {}),
         **coverage,
         "rows": len(rows),
         **left_out,
@@ -133,7 +120,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 def _plan_of_validation(rows: list[AnswerRow], settings: SpeculatorSettings) -> ValidationPlan:
     """How often the training validates, before its batches are planned: these need the hidden states."""
     passes = (settings.epochs or 0) * sum(len(row.ids) for row in rows) / settings.tokens_per_step
-    return plan_validation(settings.steps or max(1, math.ceil(passes)), settings, settings.early_end)
+    return plan_validation(settings.steps or max(1, math.ceil(passes)), settings)
 
 
 def _save(model: DraftModel, job: Job, settings: SpeculatorSettings) -> None:

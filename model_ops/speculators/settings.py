@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from model_ops.answering import GenerateSettings
 from model_ops.parallel import MeshSettings
-from model_ops.training import EarlyEndOfDrafter, OptimizerName, TrainingSettings
+from model_ops.training import OptimizerName, TrainingSettings
 
 
 def _no_model_parallelism(mesh: MeshSettings) -> MeshSettings:
@@ -84,10 +84,6 @@ class SpeculatorSettings(TrainingSettings):
         "`continue_from`. Left out: 0.25, 0.5, 0.75 or 1, chosen by acceptance",
     )
     overflow: Literal["truncate"] = Field("truncate", description="An answer longer than `max_length` is cut, and counted")
-    early_end: EarlyEndOfDrafter = Field(
-        default_factory=EarlyEndOfDrafter,
-        description="Whether the training ends when a further interval costs more device time than its gain saves in decoding",
-    )
     answers: GenerateSettings = Field(
         default_factory=GenerateSettings, description="The target's answers that the drafter learns from"
     )

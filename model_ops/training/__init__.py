@@ -13,7 +13,6 @@ from model_ops.door import door
 if TYPE_CHECKING:
     from model_ops.training.activations import checkpoint_activations
     from model_ops.training.dropout import without_dropout
-    from model_ops.training.early_end_settings import EarlyEndOfDrafter, EarlyEndOfModel, EarlyEndOfPairs, EarlyEndSettings
     from model_ops.training.flops import MatrixWork, attention_widths, matrix_work, needed_flops
     from model_ops.training.learning_curve import Point, Rise, rise_a_doubling, upper_quantile
     from model_ops.training.settings import (

@@ -1,8 +1,6 @@
 """The steps of a run and their learning rates: a pure function of the step, so that checkpoints need not store them.
 
-    schedule = RunSchedule(settings, steps)     # with a rule (early_end.py), the run may end before its last step
-    for index in schedule.steps_from(first):
-        rate = schedule.learning_rate(index)    # step 0 is the first, schedule.last - 1 the last
+    rate = learning_rate_at(index, steps, settings)    # step 0 is the first, steps - 1 the last
 
 All schedules begin with a linear warm-up over `warmup_share` of the steps. The floor is final_learning_rate_share:
 
@@ -16,59 +14,8 @@ All schedules begin with a linear warm-up over `warmup_share` of the steps. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count, takewhile
-from typing import Any
 
-from model_ops.training.early_end import EarlyEnd
 from model_ops.training.settings import TrainingSettings
-
-
-@dataclass(frozen=True)
-class RunSchedule:
-    """How many steps a run has, and the learning rate of each. `settings` are resolved."""
-
-    settings: TrainingSettings
-    steps: int
-    rule: EarlyEnd | None = None
-
-    @property
-    def last(self) -> int:
-        """Steps that the run has: `steps`, or fewer once the rule has ended it."""
-        ended = self.rule.ended if self.rule else None
-        return self.steps if ended is None else ended + self._fall(ended)
-
-    @property
-    def says(self) -> str:
-        """Why the run ended early, or did not; "" without a rule."""
-        return self.rule.says if self.rule else ""
-
-    def steps_from(self, first: int) -> Iterator[int]:
-        """Indices of the steps that are left."""
-        return takewhile(lambda index: index < self.last, count(first))
-
-    def learning_rate(self, index: int) -> float:
-        """The learning rate of a step: the schedule's, or that of the fall before an early end."""
-        ended = self.rule.ended if self.rule else None
-        if ended is None:
-            return learning_rate_at(index, self.steps, self.settings)
-        return cooled_learning_rate(index, ended, self.last, self.steps, self.settings)
-
-    def after_step(self, done: int, tokens: float, validation: Mapping[str, float] | None) -> dict[str, float]:
-        """Lets the rule weigh whether the run goes on after `done` steps. Returns its numbers for the log."""
-        return self.rule.after_step(done, self.steps, self._fall(done), tokens, validation) if self.rule else {}
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint remembers: the rule's state."""
-        return {"early_end": self.rule.state()} if self.rule else {}
-
-    def _fall(self, done: int) -> int:
-        """Steps of the fall of the learning rate after `done` steps: `decay_share` of both together."""
-        share = self.settings.decay_share
-        if self.settings.schedule == "constant":
-            return 0
-        return math.ceil(round(done * share / (1 - share), 6)) if share < 1 else self.steps
 
 
 def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float:
@@ -89,14 +36,6 @@ def learning_rate_at(step: int, steps: int, settings: TrainingSettings) -> float
         case "constant":
             factor = 1.0
     return settings.learning_rate * factor
-
-
-def cooled_learning_rate(step: int, falls_from: int, last: int, steps: int, settings: TrainingSettings) -> float:
-    """The learning rate of step `step` of a run that ends after `last` of `steps` steps: from that of the schedule in the step
-    before `falls_from` to its floor in step last - 1, as that of wsd does. `settings` are resolved."""
-    begins = learning_rate_at(falls_from - 1, steps, settings)
-    floor = min(begins, settings.final_learning_rate_share * settings.learning_rate)
-    return floor + (begins - floor) * (1 - math.sqrt(_share(step, falls_from - 1, last)))
 
 
 def _share(step: int, begins: int, steps: int) -> float:

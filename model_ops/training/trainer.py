@@ -39,12 +39,10 @@ from model_ops.tensors import BatchSource, LearningLoss, Loss, StatefulSource, u
 from model_ops.training.activations import checkpoint_activations
 from model_ops.training.checkpoint import Checkpoints
 from model_ops.training.dry_run import dry_run
-from model_ops.training.early_end import EarlyEnd
-from model_ops.training.early_end_settings import EarlyEndSettings
 from model_ops.training.optimizers import build_optimizer, reserve_state
 from model_ops.training.qk_clip import QkClip
 from model_ops.training.recovery import Recovery
-from model_ops.training.schedules import RunSchedule
+from model_ops.training.schedules import learning_rate_at
 from model_ops.training.settings import SAME_RESULTS, TrainingSettings
 from model_ops.training.step import optimizer_step
 from model_ops.training.step_batches import StepBatches
@@ -76,16 +74,12 @@ class TrainingResult:
     before: dict[str, float] = field(default_factory=dict)
     """Validation before the first step, where that was asked."""
     skipped_steps: int = 0
-    early_end: str = ""
-    """Why the run ended early, or did not; "" where nothing asked for it."""
 
     def metrics(self, counts: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
         """Metrics of a training operation: the run's numbers, validation, and the operation's own `counts`.
 
         Raises ValueError if two of them share a name."""
         numbers = asdict(self)
-        if not self.early_end:
-            numbers.pop("early_end")
         numbers.update(numbers.pop("validation"))
         numbers.update({f"before_{name}": value for name, value in numbers.pop("before").items()})
         taken = numbers.keys() & counts.keys()
@@ -105,17 +99,15 @@ def train(
     validate: Callable[[], dict[str, float]] | None = None,
     validate_every: int | None = None,
     world: World | None = None,
-    early_end: EarlyEndSettings | None = None,
     validate_first: bool = False,
 ) -> TrainingResult:
     """Trains `model` in place through every step of `batches`, continuing from the newest checkpoint under `work`.
 
     In a `world` of several processes, each calls this with its part of the model and takes its share of the rows.
     settings: resolved. validate: runs after every `validate_every` steps (None: never) and after the last step; its
-    numbers are logged and the last ones returned. validate_first: also before the first step. early_end: may end the run
-    before its last step. A new run tries its heaviest micro-batch first (model_ops.training.dry_run), unless settings say
-    otherwise. Raises Stopped after saving if a stop was requested, and ModelError if a step's numbers are not finite and
-    `on_bad_step` is not skip.
+    numbers are logged and the last ones returned. validate_first: also before the first step. A new run tries its heaviest
+    micro-batch first (model_ops.training.dry_run), unless settings say otherwise. Raises Stopped after saving if a stop was
+    requested, and ModelError if a step's numbers are not finite and `on_bad_step` is not skip.
     """
     steps = len(batches)
     if steps == 0:
@@ -129,7 +121,7 @@ def train(
         if said is not None:
             progress.event("note", message=f"{phase}: {said}")
     optimizer, qk_clip = build_optimizer(model, settings), QkClip(model, settings, world)
-    run = {"phase": phase, "settings": _fixed(settings, early_end), "steps": steps}
+    run = {"phase": phase, "settings": _fixed(settings), "steps": steps}
     checkpoints = Checkpoints(work, model, optimizer, run, settings, world, progress)
     first, state = checkpoints.load()
     if first == 0 and settings.dry_run:
@@ -147,10 +139,6 @@ def train(
         stateful.resume(state["source"])
     log = MetricsLog(work.parent / "metrics.jsonl" if world.leads else None, phase, first)
     validate_every = validate_every or steps
-    rule = None
-    if early_end is not None and early_end.enabled:
-        rule = EarlyEnd(early_end, validate_every, world.size, state.get("early_end"), held_out=validate is not None)
-    schedule = RunSchedule(settings, steps, rule)
     validation: dict[str, float] = {}
     before: dict[str, float] = state.get("before", {})
     losses, tokens, started_s = [], 0, time.monotonic()
@@ -159,11 +147,11 @@ def train(
         before = _evaluate(model, validate, world)
     model.train()
     with checkpoints, deterministic_kernels(settings.deterministic, device):
-        for index in schedule.steps_from(first):
+        for index in range(first, steps):
             step_started_s = time.monotonic()
             _seed_all(settings.seed * 1_000_003 + index + world.rng_stream * DRAWS_APART)
             data = steps_data.take(index)
-            learning_rate = schedule.learning_rate(index)
+            learning_rate = learning_rate_at(index, steps, settings)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
             with sparse_lookup_gradients(model, world):
@@ -179,32 +167,28 @@ def train(
                 if learning is not None:
                     learning.after_step(numbers)
                 shown = {name: numbers[name] for name in SHOWN if math.isfinite(numbers.get(name, math.nan))}
-            done, evaluated = index + 1, None
-            if validate is not None and (done % validate_every == 0 or done == schedule.last):
-                validation = evaluated = _evaluate(model, validate, world)
+            done = index + 1
+            if validate is not None and (done % validate_every == 0 or done == steps):
+                validation = _evaluate(model, validate, world)
                 numbers.update(validation)
-            numbers.update(schedule.after_step(done, measured["tokens"], evaluated))
             log.write({"phase": phase, "step": done, **numbers, "learning_rate": learning_rate, **measured})
-            progress.report(phase, done, schedule.last, "steps", **shown, **measured)
+            progress.report(phase, done, steps, "steps", **shown, **measured)
             remembered = {
                 **recovery.state(),
                 **({} if learning is None else {"learned": learning.state()}),
-                **schedule.state(),
                 **({"before": before} if before else {}),
                 **({} if stateful is None else {"source": stateful.state()}),
             }
             if checkpoints.after_step(done, remembered, stop=progress.stop_requested):
                 raise Stopped
-    if first == schedule.last and validate is not None:
+    if first == steps and validate is not None:
         validation = _evaluate(model, validate, world)
-    if schedule.says:
-        progress.event("note", message=f"{phase}: {schedule.says}")
     model.eval()
     seconds = time.monotonic() - started_s
     losses = log.losses() or losses
     tail = losses[-max(1, len(losses) // 10) :]
     return TrainingResult(
-        steps=schedule.last,
+        steps=steps,
         resumed_from=first,
         loss=sum(tail) / len(tail) if tail else math.nan,
         tokens=tokens,
@@ -215,17 +199,12 @@ def train(
         before=before,
         precision=settings.precision,
         skipped_steps=recovery.skipped,
-        early_end=schedule.says,
     )
 
 
-def _fixed(settings: TrainingSettings, early_end: EarlyEndSettings | None) -> dict[str, Any]:
-    """The settings that a continued run must share with the one that it continues. Where a training may end early, its
-    validation changes its result; the numbers that it looked up are in its checkpoint."""
-    fixed = settings.model_dump(mode="json", exclude={*MAY_CHANGE, "early_end"})
-    if early_end is not None and early_end.enabled:
-        fixed |= {"early_end": early_end.declared(), "validation_tokens": settings.validation_tokens}
-    return fixed
+def _fixed(settings: TrainingSettings) -> dict[str, Any]:
+    """The settings that a continued run must share with the one that it continues."""
+    return settings.model_dump(mode="json", exclude=MAY_CHANGE)
 
 
 def _seed_all(seed: int) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from model_ops.training.early_end_settings import EarlyEndSettings
 from model_ops.training.settings import MOST_VALIDATION_TOKENS, TrainingSettings
 
 AnyDocument = TypeVar("AnyDocument")
@@ -38,14 +37,13 @@ class ValidationPlan:
     """Optimizer steps between validations; the last step is always followed by one."""
 
 
-def plan_validation(steps: int, settings: TrainingSettings, early_end: EarlyEndSettings | None = None) -> ValidationPlan:
+def plan_validation(steps: int, settings: TrainingSettings) -> ValidationPlan:
     """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times. early_end:
     where it is enabled, its number of evaluations counts instead."""
-    asked = early_end.evaluations if early_end is not None and early_end.enabled else None
     if settings.validation_tokens is not None:
-        return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / (asked or TIMES))))
+        return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / TIMES)))
     budget = int(SHARE * steps * settings.tokens_per_step)
-    times = asked or max(1, min(TIMES, budget // ENOUGH_TOKENS))
+    times = max(1, min(TIMES, budget // ENOUGH_TOKENS))
     return ValidationPlan(max(1, min(MOST_VALIDATION_TOKENS, budget // times)), max(1, math.ceil(steps / times)))
 
 

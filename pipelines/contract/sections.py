@@ -243,15 +243,6 @@ sft:
     ),
     Chapter("sft.lora", "sft.lora", ""),
     Chapter(
-        "sft.early_end",
-        "sft.early_end",
-        "Off by default; `second_sft` takes the same keys. [training.md](training.md#ending-early) has the rule.",
-        """\
-sft:
-  early_end: {enabled: true, nats_per_device_hour: 0.01}
-""",
-    ),
-    Chapter(
         "second_sft",
         "second_sft",
         "Leave the key out for one stage. It takes the [training keys](#training-keys) as "
@@ -296,16 +287,6 @@ preference:
 """,
     ),
     Chapter("preference.on_policy.grader.parts.*.judge", "preference.on_policy.grader.parts.judge", ""),
-    Chapter(
-        "preference.early_end",
-        "preference.early_end",
-        "Off by default. [training.md](training.md#ending-early) has the rule.",
-        """\
-datasets: {preference: {}}
-preference:
-  early_end: {enabled: true, nats_per_device_hour: 0.01}
-""",
-    ),
     Chapter(
         "rft",
         "rft",
@@ -353,16 +334,6 @@ reward_model: {method: lora, gate: {accuracy: 0.6}}
 """,
     ),
     Chapter("reward_model.gate", "reward_model.gate", ""),
-    Chapter(
-        "reward_model.early_end",
-        "reward_model.early_end",
-        "Off by default. [training.md](training.md#ending-early) has the rule.",
-        """\
-datasets: {preference: {}}
-reward_model:
-  early_end: {enabled: true, nats_per_device_hour: 0.01}
-""",
-    ),
     Chapter(
         "teacher",
         "teacher",
@@ -438,16 +409,6 @@ speculator:
   architecture: eagle3
   num_speculative_tokens: 3
   answers: {prompts: 20000, temperature: 1.0, max_new_tokens: 256}
-""",
-    ),
-    Chapter(
-        "speculator.early_end",
-        "speculator.early_end",
-        "Off by default. [training.md](training.md#ending-early) has the "
-        "rule, and says where each number comes from that is left out.",
-        """\
-speculator:
-  early_end: {enabled: true, serves_days: 14}
 """,
     ),
     Chapter("speculator.answers", "speculator.answers", ""),

@@ -119,7 +119,6 @@ def recipe_parts(recipe: Recipe) -> dict[str, tuple[Any, str]]:
         "base_name": (recipe.base_model, "The recipe's `base_model`: a Hugging Face id, a directory, or `tiny`."),
         "base_revision": (recipe.base_revision or "", "The recipe's `base_revision`: of a Hugging Face id."),
         "tokenizers": (_tokenizers(recipe), "Directories with the tokenizers of the recipe's base, teacher and student."),
-        "facts": (recipe.facts, "What a training that may end early is worth, by the recipe's `automation`."),
         "trained_settings": (recipe.trained, "The recipe's sections whose stages train, and their settings."),
         "evaluate_settings": (recipe.evaluate_settings, "The recipe's `evaluation`: rows, prompts, temperatures."),
     }

@@ -204,15 +204,14 @@ def sweep(
 
 
 def trial_settings(settings: TrainingSettings, rate: float, steps: int) -> TrainingSettings:
-    """The settings of one training: none ends early, because trainings of different lengths cannot be compared."""
+    """The settings of one training: all of the same length, so that they can be compared."""
     changed: dict[str, Any] = {
         "learning_rate": rate,
         "steps": steps,
         "epochs": None,
         "validation_tokens": settings.validation_tokens or MOST_VALIDATION_TOKENS,
     }  # it is what a sweep compares
-    stop = getattr(settings, "early_end", None)
-    return settings.model_copy(update=changed | ({} if stop is None else {"early_end": type(stop)()}))
+    return settings.model_copy(update=changed)
 
 
 def _try(launcher: LocalLauncher, lake: LakeLayout, job: Job, rate: float) -> RateResult:

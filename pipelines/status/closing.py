@@ -103,7 +103,7 @@ def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator
             with suppress(ManifestError, KeyError):
                 made = registry.current("model", stages[section].artefact_name)
                 steps, settings = int(made.metrics["steps"]), recipe.trained[section].resolved()
-                if (remedy := settings.more_steps(steps, section)) and not made.metrics.get("early_end"):
+                if remedy := settings.more_steps(steps, section):
                     yield ClosingLine(
                         "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"
                     )

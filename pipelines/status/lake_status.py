@@ -71,8 +71,6 @@ class StageStatus:
     """Outdated inputs."""
     erased: str = ""
     """What was erased: from a dataset since it was made, or from what weights learnt."""
-    early_end: str = ""
-    """Why its training ended early, or did not; "" where no rule could end it."""
 
 
 @dataclass
@@ -241,7 +239,6 @@ def _workload(lake: LakeLayout, workload: str, recipe: Recipe | None, seen: list
                 [] if is_off else reasons,
                 stale.get(name, []),
                 _erased(lake, manifest, taints),
-                str(manifest.metrics.get("early_end", "")),
             )
         )
     if recipe is not None:

@@ -83,9 +83,6 @@ def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> N
             console.print(
                 Text.assemble(("! ", "yellow"), (stage.stage, "bold"), f": {stage.erased}"), soft_wrap=not console.is_terminal
             )
-    for stage in found.stages:
-        if stage.early_end and stage.state != "off":
-            say(console, f"  {stage.stage}: {stage.early_end}")
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(found.endpoint, console)

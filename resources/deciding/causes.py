@@ -5,7 +5,6 @@
     due("0 3 * * 1", "UTC", now)        # whether the recipe's cron schedule was due lately: "2026-06-01 03:00", or ""
     last_time("0 3 * * 1", "UTC", now)          # the same, however long ago
     next_time("0 3 * * 1", "UTC", now)          # a datetime
-    days_between("0 3 * * 1", "UTC", now)       # 7.0
 
 Holds: a candidate that waits, a run at work, a cool-down, quiet hours. A held cause is written to the table once for each kind
 of hold, and decided when the hold ends.
@@ -121,8 +120,6 @@ def _drift(seen: Evidence) -> Iterator[RetrainingCause]:
 
 CAUGHT_UP = timedelta(days=1)
 """How long after its time a schedule still counts: a daemon that was away for a week does not make up for it."""
-TIMES = 8
-"""Times of a schedule whose distance is averaged: the weekdays of a week, and its weekend."""
 
 
 def due(cron: str, timezone: str, now: datetime) -> str:
@@ -147,15 +144,6 @@ def _last(cron: str, timezone: str, now: datetime) -> datetime:
 
 def _text(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
-
-
-def days_between(cron: str, timezone: str, now: datetime) -> float:
-    """Mean days from one of the next times of the schedule to the one after it."""
-    times = croniter(cron, now.astimezone(ZoneInfo(timezone)))
-    first = times.get_next(float)
-    for _ in range(TIMES - 1):
-        last = times.get_next(float)
-    return (last - first) / (TIMES - 1) / 86_400
 
 
 LEAST_BACK_OFF = timedelta(hours=1)

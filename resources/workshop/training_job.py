@@ -30,11 +30,10 @@ def counted_settings(settings: Settings) -> dict[str, Any]:
 
 
 def _counted(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings without those that change no result, also of a training within an operation (quantize.distil). Where a
-    training may end early, its validation and its number of devices decide when."""
-    ends_early = (config.get("early_end") or {}).get("enabled", False)
-    left_out = SAME_RESULTS - {"validation_tokens", "mesh"} if ends_early else SAME_RESULTS | {"early_end"}
-    return {key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in left_out}
+    """The settings without those that change no result, also of a training within an operation (quantize.distil)."""
+    return {
+        key: _counted(value) if isinstance(value, dict) else value for key, value in config.items() if key not in SAME_RESULTS
+    }
 
 
 def length_limits(

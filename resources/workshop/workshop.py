@@ -22,7 +22,6 @@ from model_ops.files import hub
 from model_ops.jobs import Job, Settings
 from resources.artefacts import Registry, step_of, up_to_date, warm_start_parent
 from resources.catalog import publish
-from resources.deciding import RecipeFacts, looked_up
 from resources.digests import counts_alone, slice_digest
 from resources.lake import LakeLayout, Tables, naming_damage
 from resources.launching import Launcher, relay
@@ -149,13 +148,11 @@ class Workshop:
         outside: Sequence[str] = (),
         continue_from: str | None = None,
         pinned: Mapping[str, Manifest] | None = None,
-        facts: RecipeFacts | None = None,
     ) -> Manifest:
         """Makes an artefact with a worker. outside: models that are not artefacts of the lake. continue_from: the warm
         start's parent: `last` for the lake's last version if there is one, or an external directory. pinned: further inputs
-        that stay what they are when a newer version becomes current. facts: of the recipe, for a training that may end early;
-        what is looked up then counts for no version. Keys that the settings leave out are filled here, for the job and its
-        version alike."""
+        that stay what they are when a newer version becomes current.
+        Keys that the settings leave out are filled here, for the job and its version alike."""
         settings = settings.resolved()
         previous = warm_start_parent(self.registry, kind, name, inputs.values()) if continue_from == "last" else None
         if previous:
@@ -164,9 +161,12 @@ class Workshop:
 
         def work(output: Path) -> dict[str, Any]:
             places = {role: self.directory(manifest) for role, manifest in {**inputs, **(pinned or {})}.items()}
-            known = settings if facts is None else looked_up(settings, self.lake, name, facts)
             job = Job(
-                operation=operation, output=output, inputs=places, settings=known.model_dump(mode="json"), threads=self.threads
+                operation=operation,
+                output=output,
+                inputs=places,
+                settings=settings.model_dump(mode="json"),
+                threads=self.threads,
             )
             tracked_as = f"{self.workload}/{name}/{output.name}"
             with tracked(output / "metrics.jsonl", self.tracking, self.lake.root / "tracking", tracked_as):

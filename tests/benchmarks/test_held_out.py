@@ -40,7 +40,7 @@ def of_house_prompts(_):
 
 
 def of_house_answers(folder):
-    """early_end, drafter_peers: answers that no drafter is trained on."""
+    """drafter_peers: answers that no drafter is trained on."""
     house = House(SHARED, folder)
     return [[tuple(row.ids[: -row.window]) for row in rows] for rows in (house.rows(), house.held_out_rows(10_000))]
 

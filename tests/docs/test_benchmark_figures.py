@@ -595,18 +595,6 @@ CLAIMS: list[Claim] = [
     ),
     (
         PAGE,
-        "A drafter's training ends early",
-        "early_end",
-        lambda r: [
-            *(percent(share, 0, False) for share in r("seconds_saved_share").values()),
-            *(decimals(run["validation_tau_lost"], 3) for run in r("trained").values()),
-            *(hundredth(r("whole", "tau", "tau") - run["tau"]["tau"]) for run in r("trained").values()),
-            *(percent(share, 1, False) for share in r("regret_share").values()),
-            percent(r("worst_regret_share"), 1, False),
-        ],
-    ),
-    (
-        PAGE,
         "How much less does a scheme for each layer",
         "auto_scheme",
         lambda r: [percent(value, 0, False) for size in ("w4a16_g64", "w4a16_g32") for value in r("at", size, "gain")],

@@ -114,24 +114,6 @@ def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_a_drafter_ends_early_where_its_gain_saves_less_than_it_costs(place, tmp_path):
-    """Decoding takes a second a day, and the drafter serves a day: nothing of it is worth ten seconds of training."""
-    rule = {
-        "enabled": True,
-        "evaluations": 6,
-        "decode_hours_per_day": 1 / 3600,
-        "serves_days": 1.0,
-        "trained_tokens_per_second": 50.0,
-    }
-    metrics = speculator.run(job(place, tmp_path, steps=18, schedule="wsd", early_end=rule), Progress())
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert len(lines) == metrics["steps"] == 15 and lines[11]["further_saves_s"] < lines[11]["further_costs_s"]
-    assert metrics["early_end"].startswith("ended after 15 of 18 steps, 3 of them while the learning rate falls: ")
-    assert lines[-1]["validation_expected_tau"] == metrics["validation_expected_tau"]
-    assert lines[-1]["learning_rate"] < lines[11]["learning_rate"]
-    assert verify(tmp_path, place / "target") == []
-
-
 def test_reloading_gives_the_same_logits_in_both_layouts(place, tmp_path):
     speculator.run(job(place, tmp_path, steps=2), Progress())
     model = load_draft_model(tmp_path, torch.bfloat16)

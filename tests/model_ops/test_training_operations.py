@@ -59,21 +59,6 @@ def test_a_continued_training_starts_from_the_earlier_model_and_learns_what_it_l
     assert metrics["validation_loss"] < before["validation_loss"] + 0.3  # of the base it is more than 1 higher
 
 
-def test_a_model_ends_early_where_its_loss_falls_by_less_than_a_device_hour_has_to_bring(tiny_model, chats, tmp_path):
-    rule = {"enabled": True, "evaluations": 12, "nats_per_device_hour": 1e6, "trained_tokens_per_second": 100.0}
-    job = Job(
-        operation="sft",
-        output=tmp_path,
-        inputs={"model": tiny_model, "dataset": chats},
-        settings={**SETTINGS, "steps": 12, "schedule": "constant", "early_end": rule},
-    )
-    metrics = sft.run(job, Progress())
-    assert metrics["steps"] == 4 and metrics["early_end"].startswith("ended after 4 of 12 steps: 1 further step would cost ")
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert len(lines) == 4 and lines[-1]["validation_loss"] == metrics["validation_loss"]
-    assert load_model(tmp_path) is not None
-
-
 def test_held_out_loss_is_each_rows_own(tuned, chats):
     model = load_model(tuned[0])
     documents, _ = read_documents(chats, "validation", load_tokenizer(tuned[0]), 128)

@@ -12,7 +12,6 @@ from loopback import loopback
 from assets import evaluation_report, sft_model, student_model, teacher_answers
 from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
-from pipelines.graph.recipe_graph import recipe_parts
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeLayout
 from resources.releasing.summary import Summary
@@ -132,7 +131,6 @@ def test_from_the_endpoint_to_the_models_that_learn_its_answers(tmp_path):
             "teacher_settings": recipe.teacher,
             "student_settings": recipe.student,
             "curation_settings": recipe.curation,
-            "facts": recipe_parts(recipe)["facts"][0],
         }
         assets = [teacher_answers.teacher_answers, sft_model.sft_model, student_model.student_model]
         assert dg.materialize(

@@ -1,7 +1,6 @@
 """What a stage that continues hands to its worker: the previous model, what it has learnt, fewer steps; else what the recipe
 says."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -70,7 +69,6 @@ def handed(asset, lake, config, kept=(), **more):
         "sft_settings": SftSettings(),
         "evaluate_settings": EvaluateSettings(),
         "evals": {},
-        "facts": FACTS,
         **more,
     }
     work = asset.op.compute_fn.decorated_fn
@@ -147,23 +145,6 @@ def test_an_evaluation_of_a_drafter_takes_less(lake):
     job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5, only_the_drafter=True), kept=MODELS)
     assert job.settings["prompts"] == 100 and job.settings["student_drafts"]["prompts"] == 0
     assert job.inputs["target"].name == version(lake, "model", "quantized_model")
-
-
-def test_a_training_that_may_end_early_gets_what_the_lake_knows_and_keeps_its_version(lake):
-    kept_dataset(lake)
-    rule = {"early_end": {"enabled": True}}
-    job = handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule))
-    assert job.settings["early_end"]["serves_days"] == 30.0 and job.settings["early_end"]["decode_hours_per_day"] is None
-    weekly = replace(FACTS, cron="0 3 * * 1")
-    again = handed(
-        speculator, lake, DrafterOverrides(), kept=MODELS, facts=weekly, speculator_settings=Eagle3Settings(steps=100, **rule)
-    )
-    assert again.settings["early_end"]["serves_days"] == 7.0 and again.output == job.output
-    rule["early_end"]["serves_days"] = 7.0
-    assert (
-        handed(speculator, lake, DrafterOverrides(), kept=MODELS, speculator_settings=Eagle3Settings(steps=100, **rule)).output
-        != job.output
-    )
 
 
 def test_an_artefact_of_a_worker_has_its_seconds_unless_the_worker_says_them(lake):

@@ -62,7 +62,6 @@ def materialized(tmp_path):
                 "quantize_settings": QuantizeSettings(),
                 "evaluate_settings": EvaluateSettings(),
                 "evals": {},
-                "facts": None,
             },
         )
         assert done.success

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from model_ops.training.early_end_settings import EarlyEndOfModel
 from pipelines.contract.recipe import load_recipe
 from pipelines.planning.rate_sweep import RateResult, Report, SweepError, rates_around, read_rates, sweep, trial_settings
 from resources.artefacts.registry import Registry
@@ -50,11 +49,9 @@ def lake(tmp_path):
     return LakeLayout.open(tmp_path / "lake")
 
 
-def test_no_training_of_a_sweep_ends_early(recipe):
-    settings = recipe.sft.model_copy(update={"early_end": EarlyEndOfModel(enabled=True, nats_per_device_hour=1.0)}).resolved()
-    tried = trial_settings(settings, 1e-4, 20)
-    assert settings.early_end.enabled and not tried.early_end.enabled and (tried.steps, tried.learning_rate) == (20, 1e-4)
-    assert not hasattr(trial_settings(recipe.student.resolved(), 1e-4, 20), "early_end")
+def test_a_trial_of_a_sweep_has_its_steps_and_its_rate(recipe):
+    tried = trial_settings(recipe.sft.resolved(), 1e-4, 20)
+    assert (tried.steps, tried.epochs, tried.learning_rate) == (20, None, 1e-4)
 
 
 @pytest.mark.slow
