@@ -87,9 +87,6 @@ class EvaluationOverrides(dg.Config):
     """For this run only: how much is measured."""
 
     share: float = Field(default=1.0, gt=0, le=100, description="Times the recipe's rows, prompts and items")
-    only_the_drafter: bool = Field(
-        default=False, description="Leave out how the student drafts for its teacher: neither has changed"
-    )
 
     def applied_to(self, settings: EvaluateSettings) -> EvaluateSettings:
         found = settings
@@ -97,8 +94,6 @@ class EvaluationOverrides(dg.Config):
             rows = self._times(found.rows) if found.rows is not None else None
             tasks = _with(found.tasks, items=self._times(found.tasks.items) if found.tasks.items else 0)
             found = found.model_copy(update={"rows": rows, "prompts": self._times(found.prompts), "tasks": tasks})
-        if self.only_the_drafter:
-            found = found.model_copy(update={"student_drafts": _with(found.student_drafts, prompts=0)})
         return found
 
     def _times(self, count: int) -> int:

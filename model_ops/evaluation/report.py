@@ -11,8 +11,7 @@ Only dataset and target are required. A directory with two names is measured onc
 also loaded in a real server (model_ops.evaluation.in_server), which writes to server.log. Reads dataset/test.parquet. Writes
 report.json (typed measurements, what was not measured and why, details), speed.json (tokens/s, which depend on the machine),
 likelihood.parquet (one line per row and model), acceptance.parquet (one line per prompt, drafter and sampling),
-task_scores.parquet (one line per item and model), student_acceptance.parquet (as acceptance.parquet, of the student as its
-teacher's draft model), side_by_side.jsonl, preference_pairs.jsonl, and passed_answers.jsonl.
+task_scores.parquet (one line per item and model), side_by_side.jsonl, preference_pairs.jsonl, and passed_answers.jsonl.
 Acceptance is measured with this project's decoder and chain drafts. Finished parts are saved under output/.work, so a killed
 run measures nothing twice.
 """
@@ -33,8 +32,6 @@ from model_ops.evaluation.preference_change import PreferenceChange, preference_
 from model_ops.evaluation.reward_change import RewardChange, reward_change
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import SideBySideSummary, side_by_side
-from model_ops.evaluation.student_drafts import StudentDrafts, student_drafts
-from model_ops.evaluation.student_drafts import headline as headline_of_student_drafts
 from model_ops.evaluation.task_scores import TaskScores, task_scores
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
@@ -52,31 +49,21 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     losses = likelihoods(job, settings, progress)
     changed = against_reference(job, settings, progress)
     drafts = acceptances(job, settings, progress)
-    student = student_drafts(job, settings, progress)
     scores = task_scores(job, settings, progress)
     beside = side_by_side(job, settings, losses.same_directory, progress)
     preferred, rewarded = preference_change(job, settings, progress), reward_change(job, settings, progress)
     lengths = {name: each.num_speculative_tokens for name, each in drafts.lookups.items()}
     served = in_server(job, settings, progress, lengths)
-    report = _report(settings, losses, changed, drafts, student, scores, served, beside, preferred, rewarded)
+    report = _report(settings, losses, changed, drafts, scores, served, beside, preferred, rewarded)
     for name, why in report["not_measured"].items():
         progress.event("note", message=f"evaluate: {name} was not measured: {why}")
     (job.output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
-    speed = {
-        "tokens_per_second": drafts.tokens_per_second,
-        **({"student_drafts": student.speed} if student.speed else {}),
-        **({"in_server": served.speed} if served.speed else {}),
-    }
+    speed = {"tokens_per_second": drafts.tokens_per_second, **({"in_server": served.speed} if served.speed else {})}
     (job.output / "speed.json").write_text(json.dumps(speed, indent=2) + "\n")
     without = {
         f"tokens_per_second_{name}": value for name, value in drafts.tokens_per_second.items() if name.startswith("none_")
     }
-    alone = {
-        f"tokens_per_second_{role}_alone": student.speed[f"{role}_tokens_per_second"]
-        for role in ("student", "teacher")
-        if student.speed
-    }
-    return headline(report) | without | alone | headline_of_server(report.get("in_server", {}), served.speed)
+    return headline(report) | without | headline_of_server(report.get("in_server", {}), served.speed)
 
 
 def refuse_drafters_that_do_not_fit(job: Job, settings: EvaluateSettings) -> None:
@@ -99,7 +86,6 @@ def _report(
     losses: Likelihoods,
     changed: AgainstReference,
     drafts: Acceptances,
-    student: StudentDrafts,
     scores: TaskScores,
     served: InServer,
     beside: SideBySideSummary,
@@ -111,7 +97,6 @@ def _report(
         *losses.measurements,
         *changed.measurements,
         *drafts.measurements,
-        *student.measurements,
         *scores.measurements,
         *served.measurements,
         *preferred.measurements,
@@ -140,7 +125,6 @@ def _report(
         "lookups": {name: asdict(each) for name, each in drafts.lookups.items()},
         "parameters_left_out": drafts.left_out,
         "tasks": scores.suites,
-        **({"student_drafts": student.summary} if student.summary else {}),
         **({"in_server": served.summary} if served.summary else {}),
         **({"passed_answers": rewarded.summary} if rewarded.summary else {}),
         **({"side_by_side": beside.summary} if beside.summary else {}),
@@ -182,7 +166,6 @@ def headline(report: dict[str, Any]) -> dict[str, Any]:
             )
     for name, share in report["greedy_identical_share"].items():
         numbers[f"greedy_identical_{name}"] = share
-    numbers |= headline_of_student_drafts(report.get("student_drafts", {}))
     return {**numbers, "prompts": report["prompts"], "test_rows": report["test_rows"]}
 
 

@@ -55,4 +55,4 @@ ACCEPTANCE_ROWS = pa.schema(
         column("sampling", pa.string(), description="how answers were sampled: greedy, temperature 1, as logged"),
     ]
 )
-"""acceptance.parquet and student_acceptance.parquet: a row for each prompt, drafter and way of sampling."""
+"""acceptance.parquet: a row for each prompt, drafter and way of sampling."""

@@ -31,18 +31,6 @@ class TaskSettings(Settings):
     )
 
 
-class StudentDraftsSettings(Settings):
-    """How the student is measured as a draft model for its teacher. Only where a recipe has both, and the student is not
-    the drafter already."""
-
-    prompts: int = Field(
-        32, ge=0, le=100_000, description="Held-out prompts that the teacher answers with the student's drafts. 0: not measured"
-    )
-    num_speculative_tokens: int = Field(
-        8, ge=1, le=64, description="Tokens that the student drafts at a time; the report names the best number up to this one"
-    )
-
-
 class ServerDraftingSettings(Settings):
     """What the server drafts with while tokens/s and latency are measured, so that the release serves what is fastest. Each
     method and number of tokens is one more start of the server."""
@@ -114,9 +102,6 @@ class EvaluationSettings(Settings):
     batch_size: int = Field(64, ge=1, le=65_536, description="Answers decoded together")
     max_length: int = Field(4_096, ge=16, le=2**24, description="Tokens of the longest held-out row; a longer one is cut")
     seed: Seed = Field(0, description="Seed of the choice of rows, prompts and items, and of sampling")
-    student_drafts: StudentDraftsSettings = Field(
-        default_factory=StudentDraftsSettings, description="The student as a draft model for its teacher"
-    )
     tasks: TaskSettings = Field(default_factory=TaskSettings, description="How the items of `evals` are asked and scored")
     server: ServerSettings | None = Field(
         None, description="A server that loads the models of the release and is measured. Left out: none is started"

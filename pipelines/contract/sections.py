@@ -423,7 +423,6 @@ speculator:
 """,
     ),
     Chapter("evaluation", "evaluation", "[evaluation.md](evaluation.md) says what is measured, and how."),
-    Chapter("evaluation.student_drafts", "evaluation.student_drafts", ""),
     Chapter(
         "evaluation.server",
         "evaluation.server",

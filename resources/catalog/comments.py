@@ -102,7 +102,6 @@ DATASETS = {
     "evaluation_report_likelihood": "Held-out loss of every model on every test row",
     "evaluation_report_task_scores": "Score of each model's answers to each evaluation item",
     "evaluation_report_acceptance": "Drafted and accepted tokens of each drafter on every test prompt",
-    "evaluation_report_student_acceptance": "Drafted and accepted tokens of the student that drafts for its teacher",
 }
 """Views of a dataset's current version, by dataset (and by file, where it has several kinds)."""
 
@@ -140,7 +139,6 @@ READS = {
     "seed_examples_bad_lines": ("quarantine",),
     "seed_examples_contaminated_seeds": ("contamination", "seed_examples"),
     "evaluation_report_task_scores": ("contamination",),
-    "evaluation_report_student_acceptance": ("evaluation_report_acceptance",),
 }
 """Relations or datasets whose columns one passes on; of two with the same column the first one's sentence holds."""
 

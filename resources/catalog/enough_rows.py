@@ -119,7 +119,6 @@ FILLED_BY_ENDING = {
     "_contaminated_seeds": "no seed holds an item of an evaluation suite",
     "_evaluation_report_task_scores": "no evaluation suite was asked (evals in the recipe)",
     "_evaluation_report_acceptance": "no drafter was measured (speculator in the recipe)",
-    "_evaluation_report_student_acceptance": "no student was measured as a drafter",
 }
 _SOURCE = re.compile(r'\b(?:from|join)\s+"?([a-z_]\w*)', re.IGNORECASE)
 _FILTERS = re.compile(r"\b(?:where|having|qualify|limit|offset|join|sample)\b", re.IGNORECASE)

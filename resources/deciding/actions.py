@@ -63,8 +63,7 @@ def work_of(action: Action, facts: RecipeFacts, widened: bool = False) -> Work:
     ]
     only_drafter = action in ("drafter_continued", "drafter_new")
     share = (EVALUATED_SHARE if only_drafter else 1.0) * (settings.drift_widens if widened else 1.0)
-    evaluation = {**({"share": share} if share != 1 else {}), **({"only_the_drafter": True} if only_drafter else {})}
-    changed: dict[str, dict[str, Any]] = {"evaluation_report": evaluation} if evaluation else {}
+    changed: dict[str, dict[str, Any]] = {"evaluation_report": {"share": share}} if share != 1 else {}
     if action == "full":
         return Work([*every, *facts.named_datasets], [], changed)
     if only_drafter:

@@ -114,7 +114,7 @@ class Summary:
         found += drafting_sections(self.choice) if self.choice else []
         found += [self._tasks()] if self.evaluation.get("tasks") else []
         found += [self._drafting()] if self.has_drafter and self.evaluation["acceptance"] else []
-        return found + ([self._student_drafts()] if self.evaluation.get("student_drafts") else [])
+        return found
 
     @property
     def about(self) -> str:
@@ -317,38 +317,6 @@ class Summary:
             "Tokens emitted per target forward pass, by the exact draft-and-verify decoder; K tokens are drafted. n-gram and "
             "suffix have their best K on the validation split. Small models loop when they are greedy, which flatters an "
             "n-gram drafter." + self._served_as(),
-        )
-
-    def _student_drafts(self) -> ReportSection:
-        """The student as a draft model for its teacher, or why that was not measured."""
-        title, drafts = "Student as a draft model for its teacher (estimate)", self.evaluation["student_drafts"]
-        columns = ["sampling", "K", "tau", "95 % interval", "accepted at 1, 2, ...", "prompts", "best K", "speed-up"]
-        if "skipped" in drafts:
-            return ReportSection(title, columns, [], f"Not measured: {drafts['skipped']}.")
-        rows = [
-            [
-                found["sampling"],
-                str(drafts["num_speculative_tokens"]),
-                f"{found['tau']:z.3f}",
-                f"{found['tau_low']:z.3f} to {found['tau_high']:z.3f}",
-                " ".join(f"{share:z.2f}" for share in found["accepted_by_position"]),
-                f"{found['prompts']:,}",
-                str(found["best_num_speculative_tokens"]),
-                f"{found['speed_up']:z.2f}",
-            ]
-            for found in drafts["samplings"]
-        ]
-        return ReportSection(
-            title,
-            columns,
-            rows,
-            (
-                "tau is measured, with K drafts a round. The speed-up is an estimate (Leviathan, arXiv 2211.17192, theorem "
-                f"3.8): a token of the student costs {drafts['cost']:z.3f} of a token of {drafts['teacher']}, counted in "
-                "weights that a token is multiplied with, every draft is equally likely to be accepted, and verifying drafts "
-                "takes the time of one token, as it does in small batches. A best K of 0: drafting costs more than it gains. "
-                "In vLLM: method draft_model."
-            ),
         )
 
     def _served_as(self) -> str:

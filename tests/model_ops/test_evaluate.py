@@ -62,13 +62,7 @@ def job(place, output, **changes):
         operation="evaluate",
         output=output,
         inputs={**inputs, "target": place / "quantized", "reference": place / "student"},
-        settings={
-            "max_new_tokens": 10,
-            "batch_size": 4,
-            "num_speculative_tokens": 2,
-            "student_drafts": {"prompts": 0},
-            **changes,
-        },
+        settings={"max_new_tokens": 10, "batch_size": 4, "num_speculative_tokens": 2, **changes},
     )
 
 

@@ -142,8 +142,8 @@ def test_an_evaluation_of_a_drafter_takes_less(lake):
         as_input=lambda: registry.current("model", "quantized_model").as_input().model_copy(update={"kept": True})
     )
     make(lake, "model", "speculator", [target, drafter], content="2", steps=25)
-    job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5, only_the_drafter=True), kept=MODELS)
-    assert job.settings["prompts"] == 100 and job.settings["student_drafts"]["prompts"] == 0
+    job = handed(evaluation_report, lake, EvaluationOverrides(share=0.5), kept=MODELS)
+    assert job.settings["prompts"] == 100
     assert job.inputs["target"].name == version(lake, "model", "quantized_model")
 
 

@@ -13,7 +13,6 @@ from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.operations.quantize_settings import QuantizeSettings
 from model_ops.speculators.registry import ARCHITECTURES, speculator_settings
 from resources.artefacts.registry import Registry
-from resources.curating.record_counts import RecordCounts
 from resources.lake.lake import LakeLayout
 from resources.releasing.summary import Summary
 from resources.stages.model_policy import ModelPolicy
@@ -133,31 +132,3 @@ def test_the_report_says_how_a_language_model_that_drafts_is_served(architecture
     (drafting,) = [summary._drafting()]
     assert ("method draft_model, SGLang's STANDALONE" in drafting.note) == said
     assert ("before it learnt this target's answers" in drafting.note) == said
-
-
-def test_the_report_says_what_the_student_would_gain_as_a_drafter(tmp_path):
-    measured = {
-        "sampling": "greedy",
-        "tau": 2.5,
-        "tau_low": 2.4,
-        "tau_high": 2.6,
-        "prompts": 9,
-        "speed_up": 1.4321,
-        "accepted_by_position": [0.9, 0.6],
-        "best_num_speculative_tokens": 2,
-    }
-    found = {"teacher": "sft", "cost": 0.25, "num_speculative_tokens": 2, "samplings": [measured]}
-    evaluation = {"measurements": [], "same_directory": {"target": "sft"}, "acceptance": [], "student_drafts": found}
-    summary = Summary("tutor", RecordCounts(read=3, kept=3, dropped={}, quarantined={}), {}, evaluation, {}, has_drafter=False)
-    section = summary.sections()[-1]
-    assert section.title == "Student as a draft model for its teacher (estimate)"
-    assert section.rows == [["greedy", "2", "2.500", "2.400 to 2.600", "0.90 0.60", "9", "2", "1.43"]]
-    assert "a token of the student costs 0.250 of a token of sft" in section.note and "an estimate" in section.note
-    summary.write(tmp_path)
-    for name in ("report.html", "report.md"):
-        assert "Student as a draft model for its teacher (estimate)" in (tmp_path / name).read_text()
-    evaluation["student_drafts"] = {"teacher": "sft", "skipped": "the student has another tokenizer"}
-    skipped = summary.sections()[-1]
-    assert not skipped.rows and skipped.note == "Not measured: the student has another tokenizer."
-    del evaluation["student_drafts"]
-    assert summary.sections()[-1].title != section.title

@@ -31,8 +31,8 @@ def test_a_model_continues_with_its_replay():
 
 
 def test_an_evaluation_takes_a_share_but_never_more_than_a_small_recipe_asks_for():
-    half = EvaluationOverrides(share=0.5, only_the_drafter=True).applied_to(EvaluateSettings(prompts=200, rows=300))
-    assert (half.prompts, half.rows, half.tasks.items, half.student_drafts.prompts) == (100, 150, 50, 0)
+    half = EvaluationOverrides(share=0.5).applied_to(EvaluateSettings(prompts=200, rows=300))
+    assert (half.prompts, half.rows, half.tasks.items) == (100, 150, 50)
     assert EvaluationOverrides(share=0.5).applied_to(EvaluateSettings(prompts=20, rows=8)).prompts == 16
     assert EvaluationOverrides(share=0.5).applied_to(EvaluateSettings(prompts=20, rows=8)).rows == 8
     assert EvaluationOverrides(share=2.0).applied_to(EvaluateSettings(prompts=20, rows=None)).prompts == 40
