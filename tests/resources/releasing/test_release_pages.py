@@ -390,7 +390,7 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert (
-        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse by at least 0.01 nats"
+        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse than the champion by at least 0.01"
         in text
     )
     assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
