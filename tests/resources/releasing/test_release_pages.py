@@ -443,6 +443,10 @@ def test_the_first_sentence_of_every_page_says_whether_it_is_worth_serving(page,
         text = render(name, summary=summary)
         assert 0 < text.index(summary.worth) < text.index(summary.verdict.sentence)
         assert name == "report.md.j2" or 'class="verdict plain">No gain' in text
+    few = GateResult(name="accuracy_kept", wanted=0.99, measured=0.76, low=0.48, high=1.04, passed=True, judged_by="high")
+    text = render("report.html.j2", summary=replace(page[0], gates=[HELD, few]))
+    assert 'class="verdict plain">The other 1 gate holds; too few items to tell: accuracy kept.' in text
+    assert ">too few to tell</td>" in text and gates_by_name([few])["accuracy kept"].endswith("too few to tell")
 
 
 def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
