@@ -26,8 +26,6 @@ def print_status(status: Status, console: Console) -> None:
         _print_run(run, status.at, console)
     if not status.running:
         say(console, "No run is in progress.")
-        for workload in status.workloads:
-            say(console, f"next: {workload.next}")
     last = status.last_run
     if last is not None and last.status != "SUCCESS":
         how = {"FAILURE": "failed", "CANCELED": "was stopped"}.get(last.status, f"ended as {last.status.lower()}")
@@ -41,6 +39,8 @@ def print_status(status: Status, console: Console) -> None:
             ),
             "yellow",
         )
+    for workload in status.workloads if not status.running else ():
+        say(console, f"next: {workload.next}")
 
 
 def _print_workload(found: WorkloadStatus, now: datetime, console: Console) -> None:

@@ -46,7 +46,8 @@ def print_inspection(found: Inspection, console: Console, width: int | None = No
             mark = Text("  ✓ ", style="green") if check.passed else Text("  ✗ ", style="red")
             _say(f"{check.name}: {check.found} (wanted: {check.wanted}; {check.why})", console, mark)
     console.print()
-    _say(f"next: millrace init {shlex.join(found.uris)} --base-model MODEL writes a recipe for these logs", console)
+    uris = visible(shlex.join(found.uris))
+    _say(f"next: millrace init {uris} --base-model MODEL writes a recipe for these logs", console)
 
 
 def _say(words: str, console: Console, mark: str | Text = "", style: str = "") -> None:

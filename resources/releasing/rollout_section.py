@@ -88,8 +88,8 @@ def passed_section(report: Mapping[str, Any]) -> list[ReportSection]:
         return []
     note = (
         f"{found['scored']:,} of {found['passed']:,} held-out answers that passed were scored: by how many nats per token the "
-        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit any "
-        "prompt: read these on the approval page."
+        "answer makes its prompt likelier than other passed answers do, for the base model. Around 0 and below it would fit "
+        "any prompt: read these on the approval page."
     )
     if found["is_trained_on"]:
         note += (

@@ -1147,7 +1147,7 @@ CHANGES = {
         (GATES,),
     ),
     "a training that did nothing gained on its base": Change(
-        "resources/releasing/worth.py", "gain.low is not None and gain.low >= least", "gain.value > 0", (GATES, WORTH)
+        "resources/releasing/worth.py", "gain.low is not None and gain.low >= least", "gain.value > 0", (WORTH,)
     ),
     "a lower loss is no gain": Change(
         "resources/releasing/worth.py", "_shifted(loss, -1, 0.0)", "_shifted(loss, 1, 0.0)", (GATES, WORTH)

@@ -666,6 +666,18 @@ def printed(forecast, width):
     return console.export_text()
 
 
+@pytest.mark.parametrize(("seconds", "is_said"), [(3_660.0, True), (30.0, False)])
+def test_a_long_evaluation_says_how_it_is_made_cheaper(seconds, is_said):
+    lines = [
+        forecasting.StageForecast(name, each, each) for name, each in (("sft_model", 600.0), ("evaluation_report", seconds))
+    ]
+    text = " ".join(printed(forecasting.Forecast(lines, "for 2 records"), 120).split())
+    assert (
+        "evaluation_report takes 86% of the time. Cheaper, with wider intervals: lower evaluation.prompts" in text
+    ) == is_said
+    assert ("Cheaper" in text) == is_said
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_time_memory_and_disk_of_each_stage_are_a_table(predicted, width):
     text = printed(predicted(), width)

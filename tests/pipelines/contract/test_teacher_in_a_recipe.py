@@ -98,6 +98,14 @@ def test_the_log_s_loss_is_no_judge_of_a_taught_model(taught, passed):
     assert check(workshop, ModelPolicy(taught=taught)).passed == passed
 
 
+@pytest.mark.parametrize(("high", "helped"), [(-0.05, True), (-0.0001, False), (0.2, False), (None, False)])
+def test_fine_tuning_helped_where_the_whole_interval_is_a_gain(high, helped):
+    metrics = {"loss_base": 2.0, "loss_sft": 1.9, **({} if high is None else {"loss_increase_sft_base_high": high})}
+    workshop = SimpleNamespace(current=lambda kind, name: SimpleNamespace(metrics=metrics))
+    found = evaluation_report.fine_tuning_helped.node_def.compute_fn.decorated_fn(workshop, ModelPolicy())
+    assert found.passed == helped and (found.description is None) == helped
+
+
 class Launcher:
     def __init__(self):
         self.jobs = {}

@@ -109,9 +109,8 @@ def test_pages_of_the_main_assets_begin_with_their_story(tmp_path):
     (tmp_path / "report.json").write_text(json.dumps({"measurements": found}))
     (tmp_path / "speed.json").write_text("{}")
     assert story("evaluation_report", "dataset", tmp_path) == [
-        "- quality: loss of held-out answers -0.1000 (95 %: -0.2000 to -0.0500) nats per token against the base model (better; 24 rows)",
-        "- loss of held-out answers +0.0100 (95 %: -0.1000 to +0.2000) nats per token against the champion "
-        "(no difference beyond chance; 24 rows)",
+        "- quality: held-out loss -0.100 nats per token (95 %: -0.200 to -0.050; 24 rows), against the base model",
+        "- held-out loss +0.010 nats per token (95 %: -0.100 to +0.200; 24 rows), against the champion",
     ]
     assert story("base_model") == []
 

@@ -12,6 +12,7 @@ from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY
 from dagster._core.storage.tags import CODE_LOCATION_TAG
 
 from assets.release_candidate import _form
+from pipelines.graph import form_jobs
 from pipelines.graph.form_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
 from pipelines.keeping.dagster_servers import code_locations
@@ -89,6 +90,14 @@ def test_a_rejected_candidate_stays_away_until_it_is_approved(lake, decide, make
         == f"release {release.name} is rejected; the champion stays"
     )
     assert Endpoint(lake, "tutor").read().candidate is None and champion(lake) is None
+
+
+def test_the_form_offers_no_release_that_missed_a_gate(lake, make_release):
+    missed, held = make_release(lake, 1, recovery=0.5), make_release(lake, 2)
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(missed))
+    assert form_jobs._candidate(lake.root, "tutor") == ""
+    Endpoint(lake, "tutor").nominate(ReleaseRef.of(held))
+    assert form_jobs._candidate(lake.root, "tutor") == held.name
 
 
 def test_two_people_are_needed_where_the_recipe_says_so(lake, decide, make_release):

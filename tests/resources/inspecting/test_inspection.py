@@ -284,6 +284,9 @@ def test_sentences_are_folded_between_words_on_a_terminal(tmp_path, width):
     whole = PlainConsole(file=io.StringIO(), width=width, color_system=None)
     print_inspection(found, whole)
     assert "Each value of stars above 0 counts as a thumb up" in whole.file.getvalue()
+    assert whole.file.getvalue().endswith(
+        f"\nnext: millrace init {tmp_path} --base-model MODEL writes a recipe for these logs\n"
+    )
 
 
 def test_the_tenth_uri_is_not_the_first():

@@ -25,7 +25,9 @@ from resources.releasing.champion import Champion
 from resources.releasing.charts import Bar, bars, lines, report_charts
 from resources.releasing.comparison import flat, gates_by_name
 from resources.releasing.model_card import NAMES
+from resources.releasing.page import render
 from resources.releasing.release_facts import facts_of, short_name
+from resources.releasing.rollout_section import passed_section
 from resources.releasing.summary import Summary
 
 HELD = GateResult(
@@ -390,7 +392,7 @@ def test_the_approval_page_compares_candidate_and_champion(page, lake):
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert (
-        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse by at least 0.01 nats"
+        "On the last 7 days of held-out traffic (40 rows), the release predicts 1 better and 1 worse than the champion by at least 0.01"
         in text
     )
     assert "-0.1000 (-0.1200 to -0.0800)" in text and "gsm8k, greedy" in text and "0.0500 (-0.0500 to 0.1500)" in text
@@ -415,6 +417,36 @@ def test_pairs_that_preference_training_changed_are_shown_worst_first(page, lake
     (page[3] / "preference_pairs.jsonl").unlink()
     assert text.index("-0.5000") < text.index("+0.5000") and "2 held-out pairs" in text
     assert "It is &lt;i&gt;four" in text and text.count("Five?") == 2 and "held-out pairs" not in approval(page, lake, [])
+
+
+def test_passed_answers_that_say_nothing_are_shown_and_who_graded_the_training(page, lake):
+    line = {"row_id": "p1", "prompt": "Two and <b>two</b>?", "answer": "Hope this helps.", "gain": -0.01, "given": -3.4}
+    (page[3] / "passed_answers.jsonl").write_text(json.dumps(line) + "\n")
+    text = approval(page, lake, [])
+    (page[3] / "passed_answers.jsonl").unlink()
+    assert (
+        "1 answer that passed the verifier, least about the prompt first" in text
+        and "Hope this helps." in text
+        and "<b>two" not in text
+    )
+    found = {"passed": 12, "scored": 12, "is_trained_on": True, "least": [["p1", -0.01]]}
+    [same] = passed_section({"passed_answers": found})
+    assert same.rows == [["p1", "-0.010"]] and same.shows_rows
+    assert "rewarded by the same verifier, so rft_gain cannot see an answer that only pleases it" in same.note
+    [other] = passed_section({"passed_answers": found | {"is_trained_on": False}})
+    assert "same verifier" not in other.note and passed_section({}) == []
+
+
+def test_the_first_sentence_of_every_page_says_whether_it_is_worth_serving(page, lake):
+    summary = replace(page[0], worth="No gain over its base can be shown.")
+    for name in ("report.html.j2", "report.md.j2"):
+        text = render(name, summary=summary)
+        assert 0 < text.index(summary.worth) < text.index(summary.verdict.sentence)
+        assert name == "report.md.j2" or 'class="verdict plain">No gain' in text
+    few = GateResult(name="accuracy_kept", wanted=0.99, measured=0.76, low=0.48, high=1.04, passed=True, judged_by="high")
+    text = render("report.html.j2", summary=replace(page[0], gates=[HELD, few]))
+    assert 'class="verdict plain">The other 1 gate holds; too few items to tell: accuracy kept.' in text
+    assert ">too few to tell</td>" in text and gates_by_name([few])["accuracy kept"].endswith("too few to tell")
 
 
 def test_another_drafter_of_the_same_target_is_compared_by_its_acceptance_alone(page, lake):
