@@ -286,7 +286,7 @@ class RolloutPlan:
         """Reports a step that waits for its round, with the grades of the round so far and the speed of the last chunk."""
         self._progress.report("rft", number * self.settings.sync_steps, self._steps, "steps")
         graded = {name: part / of for name, (part, of) in self._numbers(groups, None).items() if of}
-        shown = {name: graded[name] for name in ("pass_rate", "reward") if name in graded}
+        shown: dict[str, float] = {name: graded[name] for name in ("pass_rate", "reward") if name in graded}
         if self._sampled_per_second:
             shown["sampled_per_second"] = self._sampled_per_second
         self._progress.part("rollouts", len(groups), len(groups) + missing, "prompts", **shown)

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import dagster as dg
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from pydantic import BaseModel, ConfigDict
 
 from model_ops.files import write_json
@@ -36,7 +35,7 @@ from pipelines.storage import StorageError, location_name, remember, require_wri
 from resources.artefacts import kept_seconds
 from resources.erasing import complete_unfinished, is_learnt, keep_counts_only, rows_with_text
 from resources.lake import LakeError, LakeInUse, LakeLayout, Tables, at_work
-from resources.launching import HOST_TAG, PROCESS_TAG, RUN_TAG, relay, this_process
+from resources.launching import HOST_TAG, PROCESS_TAG, RUN_TAG, origin_of, relay, this_process
 from resources.reading import moved_note, observe, with_chats
 from resources.sources import SourceError
 from resources.stages import daily_stages, logs_stages
@@ -239,11 +238,6 @@ def _never_materialized(recipe: Recipe, days: list[date], instance: dg.DagsterIn
     return {day for day in days if not all(day.isoformat() in partitions for partitions in done)}
 
 
-def origin(recipe: Path, job: str) -> RemoteJobOrigin:
-    """The recipe's code location, under which the UI shows a run of the command line; Dagster tags the run after it."""
-    return RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location_name(recipe)), "__repository__").get_job_origin(job)
-
-
 def _range_tags(days: list[date]) -> dict[str, str]:
     return dict(zip(RANGE_TAGS, (days[0].isoformat(), days[-1].isoformat()), strict=True))
 
@@ -261,7 +255,7 @@ def _execute(
     listener = _Listener({key.path[-1] for key in keys}, lake, runs_of(lake) / request.id)
     instance.add_event_listener(run_id, listener)
     # execute_in_process hands no origin on; without one the UI's overview leaves the run out
-    create: Any = partial(instance.create_run_for_job, remote_job_origin=origin(request.recipe, job))
+    create: Any = partial(instance.create_run_for_job, remote_job_origin=origin_of(location_name(request.recipe), job))
     instance.create_run_for_job = create  # type: ignore[method-assign]
     all_tags = {**tags, PROCESS_TAG: this_process(), HOST_TAG: socket.gethostname(), RUN_TAG: request.id, **NOT_RETRIED}
     with failing_dead_runs(instance, _tell_dead):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from resources.launching.device_groups import devices
     from resources.launching.killed import killed_sentence, memory_sentence
     from resources.launching.launcher import Launcher, WorkerError
-    from resources.launching.local_launcher import LocalLauncher, is_launched
+    from resources.launching.local_launcher import LocalLauncher
     from resources.launching.processes import (
         child_environment,
         has_run_since,
@@ -39,5 +39,6 @@ if TYPE_CHECKING:
         seconds_of_steps,
         steps_underway,
     )
+    from resources.launching.run_origin import is_launched, origin_of
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

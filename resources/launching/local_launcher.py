@@ -29,7 +29,6 @@ from typing import Any
 
 import dagster as dg
 from dagster import PipesTempFileContextInjector, PipesTempFileMessageReader, open_pipes_session
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, DAGSTER_PIPES_MESSAGES_ENV_VAR, encode_param
 
 from model_ops.files import write_text
@@ -40,6 +39,7 @@ from resources.launching.killed import killed_sentence
 from resources.launching.launcher import WorkerError, WorkerKilled, WorkerStopped
 from resources.launching.processes import child_environment, python_module
 from resources.launching.progress import PhasePace, relay
+from resources.launching.run_origin import is_launched
 from resources.manifests import SCRATCH
 
 STOP_SECONDS = 120
@@ -271,12 +271,6 @@ def accelerators() -> int:
 
 
 ONCE = {"dagster/retry_on_asset_or_op_failure": "true", "dagster/max_retries": "1"}
-
-
-def is_launched(run: dg.DagsterRun) -> bool:
-    """Whether the daemon launched a run, from a code location that it has loaded; one of `millrace run` only names its own."""
-    origin = run.remote_job_origin
-    return origin is not None and not isinstance(origin.repository_origin.code_location_origin, RegisteredCodeLocationOrigin)
 
 
 def ask_for_another_try(context: dg.AssetExecutionContext | None) -> None:

@@ -1376,7 +1376,7 @@ CHANGES = {
     ),
     "the UI leaves out runs of the command line": Change(
         "pipelines/running/run.py",
-        "remote_job_origin=origin(request.recipe, job)",
+        "remote_job_origin=origin_of(location_name(request.recipe), job)",
         "remote_job_origin=None",
         ("pipelines/running/test_follow.py",),
     ),

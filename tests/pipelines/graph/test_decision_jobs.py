@@ -16,10 +16,11 @@ from pipelines.graph import form_jobs
 from pipelines.graph.form_jobs import ApproveForm, RejectForm, RollbackForm
 from pipelines.graph.recipe_graph import definitions
 from pipelines.keeping.dagster_servers import code_locations
-from pipelines.running.run import origin
+from pipelines.storage.locations import location_name
 from resources.catalog.catalog import query
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
+from resources.launching.run_origin import origin_of
 from resources.manifests.manifest import read_manifest
 from resources.releases.release import ReleasePolicy, ReleaseRef
 
@@ -170,7 +171,7 @@ def test_a_releases_page_links_to_the_forms_with_the_release_filled_in():
 
 
 def test_a_run_of_the_command_line_has_the_code_location_that_the_ui_loads():
-    repository = origin(Path("my-bot.yaml"), "train").repository_origin
+    repository = origin_of(location_name(Path("my-bot.yaml")), "train").repository_origin
     assert repository.repository_name == SINGLETON_REPOSITORY_NAME
     assert repository.code_location_origin.location_name == "my_bot"
     assert code_locations([Path("my-bot.yaml")])[0]["python_module"]["location_name"] == "my_bot"
