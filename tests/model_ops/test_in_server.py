@@ -312,7 +312,11 @@ def test_the_report_of_an_evaluation_with_a_server(place, says, tmp_path):
     numbers = evaluate.run(given, Progress())
     report, speed = (json.loads((tmp_path / "report" / name).read_text()) for name in ("report.json", "speed.json"))
     assert numbers["loads_in_server_target"] and not numbers["loads_in_server_reference"]
-    assert numbers["served_agreement_target"] == 1.0 and numbers["served_distance_target"] < FLIPPED and numbers["served_distance_median"] < 1e-5
+    assert (
+        numbers["served_agreement_target"] == 1.0
+        and numbers["served_distance_target"] < FLIPPED
+        and numbers["served_distance_median"] < 1e-5
+    )
     rates = speed["in_server"]["forms"]["target"]["tokens_per_second"]
     assert numbers["tokens_per_second_served_target_c4"] == rates["4"]["median"] and speed["in_server"]["ratios"] == {}
     assert list(report["not_measured"]) == ["reference in a server"] and numbers["recovery"] > 0.9
