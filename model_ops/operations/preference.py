@@ -93,7 +93,7 @@ def _run(job: Job, progress: Progress, graders: ExitStack) -> dict[str, float | 
     if "kto" in settings.losses:
         source = MismatchedPlan(plan, model, world, settings)
         note_balance(learnt, settings, progress)
-    checks = plan_validation(len(plan), settings if sampling else plan.settings)
+    checks = plan_validation(len(plan), plan.settings)
     validate = None
     if held_out and len(held_out.documents):
         validate = HeldOutPreferences(held_out, checks.tokens, plan.micro_batch_tokens, model, loss, settings, world)

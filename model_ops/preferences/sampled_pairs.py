@@ -43,6 +43,7 @@ class SampledPairPlan:
         needs_reference: bool,
     ):
         self.rounds, self._model, self._world, self._shares = rounds, model, world, shares
+        self.settings = settings
         self._steps = settings.steps_over(len(rounds.prompts), rounds.settings.prompts_per_step)
         self.micro_batch_tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
         self._precision = settings.precision

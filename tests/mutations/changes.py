@@ -960,6 +960,19 @@ CHANGES = {
     "a refusal is right for harmless requests": Change(
         "model_ops/tasks/refusal.py", 'item.kind == "refuses"', 'item.kind == "complies"', ("model_ops/test_task_scorers.py",)
     ),
+    # what a run is worth
+    "a gate of an interval holds with half of the pairs": Change(
+        "pipelines/checks/worth.py",
+        "math.ceil(RULE_OF_THREE / (1 - bound) - 1e-9)",
+        "math.ceil(RULE_OF_THREE / (2 - bound) - 1e-9)",
+        ("pipelines/checks/test_worth.py",),
+    ),
+    "rows of a part are those of the whole": Change(
+        "resources/inspecting/rehearsal.py",
+        "{split: round(count / share) for split, count in sft.rows.items()}",
+        "{split: round(count) for split, count in sft.rows.items()}",
+        ("pipelines/checks/test_worth.py",),
+    ),
     # packing
     "small data gets the large steps of much data": Change(
         "model_ops/training/settings.py",

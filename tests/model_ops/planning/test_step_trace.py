@@ -157,3 +157,13 @@ def test_operations_a_token_of_an_8b_model():
     assert needs_of(llama, Training("lora", 4_096, 65_536), "8B").flops_per_token == pytest.approx(33.5e9, rel=0.02)
     assert needs_of(llama, Training("full", 8_192, 65_536), "8B").flops_per_token == pytest.approx(51e9, rel=0.02)
     assert count_weights(llama).all == pytest.approx(8.03e9, rel=0.001)
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+def test_two_chunks_of_the_head_trace_the_memory_of_all(monkeypatch, distilled):
+    config = AutoConfig.for_model("llama", vocab_size=4_096, num_hidden_layers=3, **SHAPE)
+    traced = TraceSettings(1_024, 1_024, distilled=distilled)
+    monkeypatch.setitem(head.CHUNK_ELEMENTS, "cpu", 4_096 * 64)
+    two = trace_micro_batch(config, traced)
+    monkeypatch.setattr(head, "TRACED_CHUNKS", 100)
+    assert trace_micro_batch(config, traced) == two
