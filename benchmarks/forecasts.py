@@ -5,8 +5,8 @@
 
 A run of a fresh lake, on made conversations: LoRA fine-tuning, preference pairs (DPO), rewards, GPTQ to 4 bits, a drafter's
 answers, the drafter, the evaluation. Steps are few, because a forecast of a step is that of all. Predicted is what the run
-printed before its first step, without an earlier run of the lake to learn from. Took is the stage's wall time, and peak memory
-that of the processes of the run's worker. error = predicted / took - 1. `repeated` is what `check` says of the same lake afterwards.
+printed before its first step, without an earlier run of the lake to learn from. Took is the stage's wall time; peak memory is
+that of the run's worker, read every half second. error = predicted / took - 1.
 
 Last line: {stages: {NAME: {memory: [predicted, peak, error], seconds: [predicted, took, error]}}, worst_memory_error,
 worst_seconds_error}; memory in GB. Machines with other work on them say little about seconds.

@@ -15,7 +15,7 @@ Memory per device, in bytes:
     gathered     FSDP: two unsharded blocks, one block's gradients, the embedding and the head
     teacher      distillation only: its frozen weights
     device       driver, libraries and process groups
-    spare        fragmentation: 5 % of everything that is allocated and freed during a step; on a CPU 85 % of the activations
+    spare        fragmentation: 5 % of what is allocated and freed during a step; on a CPU 85 % of the activations
 
 `needs.trace` traces the model (step_trace).
 """
@@ -45,8 +45,8 @@ CPU_PROCESS_GIB = 0.6
 """Python with torch and transformers imported."""
 FRAGMENTATION = 0.05
 HEAP_FRAGMENTATION = 0.85
-"""The same of activations on a CPU: glibc keeps what a step frees (model_ops.machine.heap), and rarely gives a block to an aligned
-request of the same size. Trainings of 6 to 30 blocks, full and with adapters, held 1.7 to 2.0 times what lives at their peak."""
+"""The same of activations on a CPU: glibc keeps what a step frees (model_ops.machine.heap), and rarely gives a block to an
+aligned request of the same size. Trainings of 6 to 30 blocks, full and with adapters, held 1.7 to 2.0 times what lives then."""
 
 
 class Memory(Protocol):
