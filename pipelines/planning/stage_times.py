@@ -28,9 +28,9 @@ from resources.stages import STAGES
 
 ATTENTION, MEASURED_TOKENS = 4, 256
 """Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
-LABELLED, PROMPT, VALIDATED = 0.7, 0.5, 0.1
-"""Assumed shares: of tokens with a label, which alone pass the head; of a record's tokens that are its prompt; and validation's
-tokens, of those of the training."""
+LABELLED, PROMPT, ANSWER, VALIDATED = 0.7, 0.5, 0.6, 0.1
+"""Assumed shares: of tokens with a label, which alone pass the head; of a record's tokens that are its prompt; of
+max_new_tokens that an answer has on average; and validation's tokens, of those of the training."""
 IMPORTANCE_TOKENS, REFERENCE_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 8
 """What is read to measure the importance of a layer, and to compare a model with its reference."""
 DRAFTER_BLOCKS = 2
@@ -156,7 +156,7 @@ class _Work:
         answers = steps * asked + min(steps + 1, RFT_VALIDATIONS) * held_out
         rows = min(settings.batch_size, asked)
         sampled = self._decoding(answers, settings.max_new_tokens, rows, 1, self.sizes.base / self.sizes.served)
-        tokens = steps * (asked * settings.max_new_tokens + settings.prompts_per_step * PROMPT * self.traffic.tokens)
+        tokens = steps * (asked * ANSWER * settings.max_new_tokens + settings.prompts_per_step * PROMPT * self.traffic.tokens)
         return sampled + self._stepping(self.rates(settings.method), tokens, self.traffic.tokens, labelled=1.0)
 
     def _student_model(self) -> float:
@@ -200,7 +200,9 @@ class _Work:
         rows = min(settings.rows or records, records) * self.traffic.tokens
         compared = min(REFERENCE_TOKENS, rows) + min(LONG_CONTEXTS * min(settings.max_length, self.context), rows)
         read = self._read(models * rows + 2 * compared, self.traffic.tokens, exact=True)
+        answering = 1 + sum(found is not None and found.enabled for found in (self.recipe.preference, self.recipe.rft))
         ways = (1 + len(settings.temperatures)) * (1 + DRAFTED_SHARE * self.recipe.speculator.enabled)
+        ways += 2 * answering  # side by side with another model; what preferences and rewards changed
         prompts = (min(settings.prompts, records), settings.max_new_tokens, ways)
         asked = [suite for suite in self.recipe.evals.values() if (suite.task, suite.format) != ("auto", "auto")]
         items = (settings.tasks.items * len(asked), settings.tasks.max_new_tokens, 2)
@@ -238,8 +240,9 @@ class _Work:
         return 1 + ATTENTION * self.sizes.width * max(0, length - MEASURED_TOKENS) / 2 / max(1.0, 2 * self.sizes.block)
 
     def _decoding(self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0) -> float:
-        """share: size of the model that answers, relative to the served one."""
-        rates, rows = self.rates(), min(batch, prompts)
+        """Rows leave a batch as their answers end; its last one has max_new_tokens. share: size of the model that answers,
+        relative to the served one."""
+        rates, rows = self.rates(), ANSWER * min(batch, prompts)
         rounds = ways * ceil(prompts / max(1, batch)) * new_tokens
         layers = self.sizes.layers * self.student_share * share
         read = ways * prompts * PROMPT * self.traffic.tokens * layers * rates.prefill_s

@@ -719,6 +719,24 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
     assert {line.stage: line.seconds for line in predicted().lines} == {name: line.seconds for name, line in now.items()}
 
 
+def test_what_finished_before_a_failure_corrects_the_next_prediction_too(predicted, tmp_path):
+    LakeLayout.open(tmp_path / "lake")
+    before = {line.stage: line.seconds for line in predicted().lines}
+    outcome = Outcome(exit_code=1, seconds={"sft_model": 200.0, "evaluation_report": 1.0}, failed={"evaluation_report"})
+    forecasting.keep_measured(predicted(), outcome, 300.0)
+    now = {line.stage: line.seconds for line in predicted().lines}
+    assert now == {**before, "sft_model": pytest.approx(min(200.0, forecasting.MOST * before["sft_model"]))}
+
+
+def test_the_end_of_a_run_names_the_stage_that_was_furthest_off(predicted, tmp_path):
+    LakeLayout.open(tmp_path / "lake")
+    found = predicted()
+    seconds = {line.stage: line.seconds for line in found.lines} | {"sft_model": 700.0}
+    seconds.pop("around the steps")
+    said = forecasting.keep_measured(found, Outcome(seconds=seconds), sum(seconds.values()))
+    assert "most of it sft_model: predicted 7 s, took 12 min" in said
+
+
 def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(predicted, tmp_path):
     LakeLayout.open(tmp_path / "lake")
     by_hand, on_gpu = predicted(), predicted({"H100": 1})
