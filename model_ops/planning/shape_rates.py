@@ -5,7 +5,7 @@
 
 The model has two blocks of the config's shape and random weights, and the project's own code runs it: packed attention,
 adapters, chunked loss, decoding over a cache, GPTQ. Time is that of this thread on the processor, which waits for its other
-threads but not for other work on the machine. pipelines.planning.stage_facts keeps the results. Imports no torch until it
+threads but not for other work on the machine. pipelines.planning.worker_memory keeps the results. Imports no torch until it
 measures.
 """
 

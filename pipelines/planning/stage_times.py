@@ -1,6 +1,6 @@
 """Predicts the seconds of each stage on this machine from measured speed and estimated sizes of models. Imports no torch.
 
-    speed = speed_of(recipe)                                        # measured (stage_facts)
+    speed = speed_of(recipe)                                        # measured (stage_facts.py)
     seconds = stage_seconds(recipe, speed, TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
     sizes = model_sizes(recipe, look_at_base(recipe.base_model))    # from the recipe and the base model's config
     sizes.base, sizes.student, sizes.served, sizes.drafter          # parameters; 0 where unknown or switched off
