@@ -1,6 +1,6 @@
 """The forecast of `millrace run` against what the run took: peak memory and seconds of each stage that computes.
 
-    python -m benchmarks.forecasts --model DIR           # a real model; about 15 minutes on 2 cores with AMX
+    python -m benchmarks.forecasts --model DIR           # a real model; about 12 minutes for 135M on 2 cores with AMX
     python -m benchmarks.forecasts --quick               # the toy model, one minute; nothing is recorded
 
 A run of a fresh lake, on made conversations: LoRA fine-tuning, preference pairs (DPO), rewards, GPTQ to 4 bits, a drafter's

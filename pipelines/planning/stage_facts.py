@@ -16,6 +16,9 @@ from subprocess import CalledProcessError
 from model_ops.machine import Device, kept_measurement, measured_apart
 from model_ops.planning import ShapeRates
 from pipelines.contract import Recipe, look_at_base
+from resources.digests import source_digest
+
+WORKER = "pipelines/planning/worker_memory.py"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     """device: None for this machine's CPU. Raises BaseModelError if the base model cannot be looked up."""
     base = look_at_base(recipe.base_model)
     asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
-    known = [recipe.threads, asked, base.config, base.weight_bytes]
+    known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
         found = kept_measurement(
             "stage_facts", known, lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked)
