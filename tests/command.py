@@ -28,13 +28,15 @@ def millrace(*words: str | Path, check: int | None = 0, **environment: str) -> s
     """Runs the command; fails the test unless its exit code is `check`. An error that is a bug of the command is raised."""
     from model_ops.machine.precision import Speeds
     from pipelines import cli
+    from pipelines.planning.stage_facts import StageFacts
     from pipelines.running import submission as submit
 
     with (
         _as_process(["millrace", *map(str, words)], {**os.environ, **environment}) as (out, error),
         _consoles(),
         mock.patch.object(submit, "start_process", _RunInThisProcess),
-        mock.patch("model_ops.machine.precision.best_speeds", lambda threads: Speeds(50.0, 20.0)),
+        mock.patch("pipelines.planning.stage_times.cpu_speeds", lambda threads: Speeds(50.0, 20.0)),
+        mock.patch("pipelines.planning.stage_times.stage_facts", lambda recipe, device: StageFacts()),
     ):  # seconds for each new lake
         code = cli._carry_out()
     code = code if isinstance(code, int) else int(code is not None)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         cpu_speeds,
         decided,
         faster_on,
+        kept_measurement,
+        measured_apart,
         products_dtype,
         products_in,
     )

@@ -4,8 +4,7 @@
     decided(settings.precision, device)                  # "bfloat16" or "float32"
     cpu_speeds()                                         # GFLOP/s of both, with torch's threads in this process
     cpu_speeds(threads=2)                                # the same from a process without torch
-    best_speeds(threads=2)                               # measured again for a second: the best of both
-    python -m model_ops.machine.precision [--again]              # the same as JSON
+    python -m model_ops.machine.precision                # the same as JSON
 
 A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
 depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.
@@ -44,6 +43,7 @@ class Computing(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Computing)
+Found = TypeVar("Found")
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -54,8 +54,6 @@ SMALL, LARGE = 192, 384
 """Rows and columns of the measured matrices: 0.1 s at 0.5 GFLOP/s, and a size from which the speed of float32 is constant."""
 ROUNDS, LONGEST_SECONDS = 5, 0.2
 """Times that each product is measured; after so many seconds, no other round begins."""
-AGAIN = 5
-"""Measurements of a second: other work leaves some of them alone."""
 VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
@@ -81,8 +79,8 @@ class Speeds(NamedTuple):
         return "bfloat16" if self.bfloat16 >= FASTER * self.float32 else "float32"
 
 
-_FOUND: dict[str, Speeds] = {}
-"""Speeds that this process measured or read, by key."""
+_FOUND: dict[str, Any] = {}
+"""Measurements that this process made or read, by key."""
 
 
 def decided(precision: Precision, device: torch.device) -> Concrete:
@@ -136,12 +134,6 @@ def cpu_speeds(threads: int | None = None) -> Speeds:
     return _kept(threads, lambda: _measured_apart(threads))
 
 
-def best_speeds(threads: int) -> Speeds:
-    """The kept speeds, or those of a second now where they are faster: for a forecast, because the kept ones may be of a moment
-    when other work ran. `auto` is not decided anew."""
-    return Speeds(*map(max, cpu_speeds(threads), _measured_apart(threads, "--again")))
-
-
 def measured() -> Speeds:
     """Measures both precisions; bfloat16 in large products only where small ones are not hopeless."""
     small = gflops(SMALL, *Speeds._fields)
@@ -152,7 +144,8 @@ def measured() -> Speeds:
 
 def gflops(side: int, *dtypes: str) -> list[float]:
     """GFLOP/s of each dtype in the three products of a linear layer's training step, on square matrices: the best of some
-    rounds. A round measures every dtype, so that other load on the machine slows all of them."""
+    rounds. A round measures every dtype, so that other load on the machine slows all of them. Time is that of this thread on the
+    processor: it waits there for torch's other threads, but not for other processes."""
     import torch
 
     seconds: list[list[float]] = []
@@ -162,38 +155,49 @@ def gflops(side: int, *dtypes: str) -> list[float]:
         while not seconds or (len(seconds) < ROUNDS and time.perf_counter() - began_s < LONGEST_SECONDS):
             seconds.append([])
             for x, weight in pairs:
-                started_s = time.perf_counter()
+                started_s = time.thread_time()
                 x @ weight.t(), x @ weight, x.t() @ weight
-                seconds[-1].append(time.perf_counter() - started_s)
+                seconds[-1].append(time.thread_time() - started_s)
     return [round(3 * 2 * side**3 / min(each) / 1e9, 3) for each in zip(*seconds, strict=True)]
 
 
-def _measured_apart(threads: int, *words: str) -> Speeds:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "model_ops.machine.precision", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, check=True)
-    found = json.loads(done.stdout)
+def _measured_apart(threads: int) -> Speeds:
+    found = measured_apart("model_ops.machine.precision", threads)
     return Speeds(*(found[name] for name in Speeds._fields))
 
 
+def measured_apart(module: str, threads: int, asked: str = "") -> Any:
+    """What a module prints as JSON, in a process with so many threads. asked: its standard input. Raises CalledProcessError."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-m", module]
+    return json.loads(subprocess.run(command, env=environment, input=asked.encode(), capture_output=True, check=True).stdout)
+
+
 def _kept(threads: int, measure: Callable[[], Speeds]) -> Speeds:
-    """Speeds of this machine and number of threads from the cache folder; else `measure()`, whose result is stored there."""
-    known = [version("torch"), threads, *processor(), *(os.environ.get(name, "") for name in VARIABLES)]
-    key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    return kept_measurement("cpu_speeds", [threads], lambda: measure()._asdict(), Speeds)
+
+
+def kept_measurement(
+    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Found] = dict
+) -> Found:
+    """A measurement of this machine from the user's cache folder; else `measure()`, which is stored there. known: what it
+    depends on, besides torch, the processor and its kernels. form: makes the result of the numbers."""
+    known = [version("torch"), *known, *processor(), *(os.environ.get(name, "") for name in VARIABLES)]
+    key = f"{folder}/{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]}"
     if key not in _FOUND:
-        with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError):
-            stored = json.loads(_file(key).read_text())
-            _FOUND[key] = Speeds(*(float(stored[name]) for name in Speeds._fields))
+        with suppress(OSError, RuntimeError, ValueError, TypeError, AttributeError):
+            _FOUND[key] = form(**{name: float(value) for name, value in json.loads(_file(key).read_text()).items()})
     if key not in _FOUND:
-        _FOUND[key] = measure()
+        numbers = measure()
+        _FOUND[key] = form(**numbers)
         with suppress(OSError, RuntimeError):  # without a place to keep it, each process measures again
-            write_json(_file(key), _FOUND[key]._asdict())
+            write_json(_file(key), numbers)
     return _FOUND[key]
 
 
 def _file(key: str) -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()  # RuntimeError: a user without a home
-    return folder / "millrace" / "cpu_speeds" / f"{key}.json"
+    return folder / "millrace" / f"{key}.json"
 
 
 def processor() -> list[str]:
@@ -205,6 +209,5 @@ def processor() -> list[str]:
 
 
 if __name__ == "__main__":
-    again = "--again" in sys.argv
-    speeds = Speeds(*map(max, *(measured() for _ in range(AGAIN)))) if again else cpu_speeds()
+    speeds = cpu_speeds()
     print(json.dumps({**speeds._asdict(), "precision": speeds.precision}))

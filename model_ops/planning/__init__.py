@@ -12,8 +12,20 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.planning.choice import choose
-    from model_ops.planning.memory_plan import GIB, MemoryOf, MemoryPlan
-    from model_ops.planning.needs import Training, count_weights, needs_of, refuse_unmatched_targets
+    from model_ops.planning.memory_plan import (
+        BYTES_FROZEN,
+        BYTES_TRAINED,
+        CPU_PROCESS_GIB,
+        GIB,
+        HEAP_FRAGMENTATION,
+        MemoryOf,
+        MemoryPlan,
+        MeshSizes,
+        Needs,
+        Setup,
+        memory_of,
+    )
+    from model_ops.planning.needs import Training, count_weights, decoding_bytes, needs_of, refuse_unmatched_targets
     from model_ops.planning.servers import (
         LLAMA_CPP,
         SUPPORT,
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
         parse_place,
         why_not,
     )
+    from model_ops.planning.shape_rates import MICRO_BATCH_TOKENS, ShapeRates, measure_shapes
     from model_ops.planning.trainable_family import refuse_untrainable
     from model_ops.planning.unknown_family import try_family
 

@@ -5,15 +5,17 @@
 
 Memory per device, in bytes:
 
-    weights      float32 where trained, bfloat16 where frozen (0.52 bytes as nf4), over dp_shard x cp x ep and tp
+    weights      float32 where trained; where frozen, in the precision of the products (0.52 bytes as nf4); over dp_shard x cp
+                 x ep and tp
     gradients    float32, of trained weights, sharded in the same way
     optimizer    AdamW 2 x float32, in 8 bits 2 x 1.02, Muon 1 x float32 for matrices
     kept         activations that all blocks save for the backward pass, from a trace of the model's code (step_trace)
-    at work      other tensors at the peak: the loss at the head, or the backward pass of a block
+    at work      other tensors at the peak: the loss at the head, or the backward pass of a block; where the model answers
+                 prompts meanwhile (rft), its copy that decodes and the cache, if these are more
     gathered     FSDP: two unsharded blocks, one block's gradients, the embedding and the head
     teacher      distillation only: its frozen weights
     device       driver, libraries and process groups
-    spare        fragmentation: 5 % of everything that is allocated and freed during a step
+    spare        fragmentation: 5 % of what is allocated and freed during a step; on a CPU 85 % of the activations
 
 `needs.trace` traces the model (step_trace).
 """
@@ -42,6 +44,9 @@ PROCESS_GROUP_GIB = 1.0
 CPU_PROCESS_GIB = 0.6
 """Python with torch and transformers imported."""
 FRAGMENTATION = 0.05
+HEAP_FRAGMENTATION = 0.85
+"""The same of activations on a CPU: glibc keeps what a step frees (model_ops.machine.heap), and rarely gives a block to an
+aligned request of the same size. Trainings of 6 to 30 blocks, full and with adapters, held 1.7 to 2.0 times what lives then."""
 
 
 class Memory(Protocol):
@@ -138,6 +143,10 @@ class Needs:
     micro_batch_tokens: int | None = None
     sharded_trace: Trace | None = None
     teacher: int = 0
+    frozen_bytes: float = BYTES_FROZEN
+    """Bytes of a frozen weight."""
+    sampling: float = 0.0
+    """Bytes of what samples answers between steps."""
     num_experts: int = 0
     other_methods: tuple[Callable[[], Needs], ...] = ()
     """The same model with cheaper methods, the one that saves least first."""
@@ -196,7 +205,7 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
     if needs.method == "full":
         weights = BYTES_TRAINED * counts.all / cut
     elif needs.method == "lora":
-        weights = (BYTES_FROZEN * counts.all + BYTES_TRAINED * counts.layers * counts.adapters) / cut
+        weights = (needs.frozen_bytes * counts.all + BYTES_TRAINED * counts.layers * counts.adapters) / cut
     else:
         four_bit = counts.layers * counts.block_linear
         weights = (BYTES_NF4 * four_bit + BYTES_FROZEN * (counts.all - four_bit) + BYTES_TRAINED * trained) / mesh.tp
@@ -209,7 +218,7 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
         # Gradients appear while kept activations are freed: if gradients outweigh them, the peak comes after they are gone.
         all_at_work = max(0.0, traced.peak(counts.layers, accumulating=False) - gradients)
         kept = min(kept, all_at_work)
-    at_work = max(0.0, all_at_work - kept)
+    at_work = max(0.0, all_at_work - kept, needs.sampling - kept - gradients)
     if setup.offload:
         stream = 2 if needs.method != "full" else 4
         moved = min(traced.kept, tokens * needs.hidden * stream)
@@ -222,5 +231,5 @@ def memory_of(needs: Needs, setup: Setup, device: Device) -> MemoryOf:
         if needs.method == "full":
             gathered += (BYTES_FROZEN + BYTES_TRAINED) * block + 2 * BYTES_TRAINED * counts.outer / mesh.tp
     own = CPU_PROCESS_GIB if device.is_cpu else DEVICE_GIB + (PROCESS_GROUP_GIB if mesh.processes > 1 else 0)
-    spare = FRAGMENTATION * (gradients + kept + at_work + gathered)
+    spare = HEAP_FRAGMENTATION * (kept + at_work) if device.is_cpu else FRAGMENTATION * (gradients + kept + at_work + gathered)
     return MemoryOf(weights, gradients, optimizer, kept, at_work, gathered, needs.teacher * BYTES_TRAINED, own * GIB, spare)

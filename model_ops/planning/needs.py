@@ -22,13 +22,15 @@ from model_ops.adapters import adaptable_names, adaptable_parameters, adapted_na
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
 from model_ops.machine import Precision, decided
-from model_ops.planning.memory_plan import Method, Needs, Setup, Trace, WeightCounts
+from model_ops.planning.memory_plan import BYTES_FROZEN, BYTES_TRAINED, Method, Needs, Setup, Trace, WeightCounts
 from model_ops.planning.step_trace import MicroBatchMemory, TraceSettings, trace_micro_batch
 from model_ops.training import MatrixWork, attention_widths, needed_flops
 
 TRACED_TOKENS = (2_048, 16_384)
 """Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
 DEFAULT_RANK = 16
+PROMPT_TOKENS, LOGIT_COPIES = 256, 3
+"""Assumed tokens of a prompt that is answered, and float32 copies of the logits of a round of decoding."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,18 @@ class Training:
     head_share: float = 1.0
     """Share of tokens with a label; 1 if unknown."""
     distilled: bool = False
+    sampled: int = 0
+    """Answers that the model decodes at once between steps."""
+    sampled_tokens: int = 0
+    """Tokens of the longest of them."""
 
     @classmethod
     def of(cls, settings: Any) -> Training:
         """From the resolved TrainingSettings of any stage."""
         lora = getattr(settings, "lora", None)
         targets = getattr(lora, "targets", None)
+        sampling = settings if hasattr(settings, "prompts_per_step") else getattr(settings, "on_policy", None)
+        answers = getattr(sampling, "prompts_per_step", 0) * getattr(sampling, "answers", 1)
         return cls(
             method=getattr(settings, "method", "full"),
             max_length=settings.max_length,
@@ -63,6 +71,8 @@ class Training:
             targets=None if targets is None else tuple(targets),
             micro_batch_tokens=getattr(settings, "micro_batch_tokens", None),
             distilled=getattr(settings, "label_weight", 1.0) < 1,
+            sampled=min(answers, getattr(sampling, "batch_size", answers)),
+            sampled_tokens=getattr(sampling, "max_new_tokens", 0),
         )
 
 
@@ -130,10 +140,24 @@ def needs_of(
         optimizer=training.optimizer,
         micro_batch_tokens=training.micro_batch_tokens,
         teacher=teacher,
+        frozen_bytes=BYTES_FROZEN if half else BYTES_TRAINED,
+        sampling=_sampling_bytes(config, counts, training),
         num_experts=_experts(config) or 0,
         fixed=fixed,
         other_methods=tuple(lambda way=way: needs_of(config, way, name, device) for way in others),
     )
+
+
+def decoding_bytes(config: PreTrainedConfig, counts: WeightCounts, rows: int, new_tokens: int) -> float:
+    """Bytes of a model that decodes so many rows in bfloat16: weights, cache, logits."""
+    kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache = rows * (PROMPT_TOKENS + new_tokens) * 2 * counts.layers * kv_heads * head_dim
+    return BYTES_FROZEN * (counts.all + cache) + rows * config.vocab_size * LOGIT_COPIES * BYTES_TRAINED
+
+
+def _sampling_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> float:
+    return decoding_bytes(config, counts, training.sampled, training.sampled_tokens) if training.sampled else 0.0
 
 
 def count_weights(config: PreTrainedConfig, rank: int = DEFAULT_RANK, targets: tuple[str, ...] | None = None) -> WeightCounts:

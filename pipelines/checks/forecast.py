@@ -4,8 +4,9 @@
     print_forecast(found, console)
     said = keep_measured(found, outcome, seconds)     # after the run: "3 min ...; 2 min were predicted (1.5 times as long)"
 
-A prediction is the planner's estimate, times what the stage took over its own estimate when this lake last made it. Estimates
-and measured seconds are kept beside Dagster's history, which belongs to one machine: forecasts/<workload>.json.
+A prediction is the planner's estimate, of time and of the worker's memory, times what the stage took over its own estimate when
+this lake last made it. Estimates, predictions and what was measured are kept beside Dagster's history, which belongs to one
+machine: forecasts/<workload>.json.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pipelines.checks.inputs import check_source
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.checks.place import bytes_needed, logged_bytes
 from pipelines.contract import BaseModelError, Recipe, look_at_base
-from pipelines.planning import ModelSizes, TrafficSize, model_sizes, speed_of, stage_seconds
+from pipelines.planning import Speed, TrafficSize, speed_of, stage_seconds
 from pipelines.running import Outcome
 from pipelines.terminal import say
 from resources.deciding import WORKERS
@@ -43,10 +44,6 @@ from resources.stages import stage
 from stores.lake_error import LakeError
 
 AROUND = "around the steps"
-PROCESSES_BYTES = 1.4e9
-"""Memory of a run's processes before a model is read: Python, Dagster, DuckDB, torch in the worker."""
-TRAINED_BYTES, ADAPTED_BYTES, READ_BYTES = 16, 5, 4
-"""Memory for each parameter: in full training (float32 weights, gradients, two moments), below adapters, and to compute."""
 MADE = {
     "base model": "base_model",
     "sft": "sft_model",
@@ -77,6 +74,8 @@ class StageForecast:
     disk_bytes: float | None = None
     money: float | None = None
     """None where no price is known."""
+    planned_bytes: float | None = None
+    """Memory by the planner alone."""
 
     @property
     def does(self) -> str:
@@ -96,7 +95,7 @@ class Forecast:
     """Where the outcome is kept, below the key `made_with`; None without a lake."""
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     """What exists already."""
-    gflops: float = 0.0
+    speed: Speed | None = None
     made_with: str = ""
 
     @property
@@ -140,21 +139,23 @@ def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
         [CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
         seconds=10,
     )
-    run_checks([CheckStep("time", lambda: found.append(forecast(recipe, dict(looks), place, again=False)) or [])], seconds=30)
+    run_checks([CheckStep("time", lambda: found.append(forecast(recipe, dict(looks), place)) or [])], seconds=60)
     return found[0] if found else None
 
 
-def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again: bool = True) -> Forecast | None:
-    """again: measure the processor for a second, also where an earlier run of this lake did."""
+def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path) -> Forecast | None:
     characters = [count for look in looks.values() if look.holds_logs for count in look.characters]
     kept_in = _kept_in(recipe, place)
     devices = accelerators()
     made_with = _made_with(recipe, devices)
     past = _read(kept_in).get(made_with, {})
-    speed = _speed(recipe, devices, past.get("gflops", 0.0), again) if characters else None
-    if speed is None:
+    try:
+        known = _speed(recipe, devices, past.get("speed")) if characters else None
+    except BaseModelError:
+        return None  # reported with the base model
+    if known is None:
         return None
-    gflops, measured_by = speed
+    speed, measured_by = known
     typical = median(characters)
     traffic = TrafficSize(
         max(1, round(sum(logged_bytes(look) for look in looks.values() if look.holds_logs) / typical)),
@@ -162,20 +163,20 @@ def forecast(recipe: Recipe, looks: Mapping[str, FirstLook], place: Path, again:
     )
     try:
         base = look_at_base(recipe.base_model)
-        estimated = stage_seconds(recipe, gflops, traffic)
+        estimated = stage_seconds(recipe, speed, traffic)
     except BaseModelError:
         return None  # reported with the base model
     if not estimated:
         return None
-    disk, sizes = bytes_needed(recipe, base, dict(looks)), model_sizes(recipe, base)
+    disk = bytes_needed(recipe, base, dict(looks))
     on_disk = {MADE[name]: count for name, count in disk.items() if name in MADE}
     lines = [
-        _line(recipe, name, each, past.get("stages", {}).get(name, {}), sizes, on_disk, traffic)
+        _line(recipe, name, each, past.get("stages", {}).get(name, {}), speed.memory.get(name), on_disk, traffic)
         for name, each in estimated.items()
     ]
     at_least = "at least " if any(look.has_more for look in looks.values()) else ""
     basis = f"for {at_least}about {traffic.records:,} records of {traffic.tokens:,} tokens, {measured_by}"
-    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), gflops, made_with)
+    return Forecast(lines, basis, disk["checkpoints"], past.get("said", ""), kept_in, past.get("stages", {}), speed, made_with)
 
 
 def _made_with(recipe: Recipe, devices: Mapping[str, int]) -> str:
@@ -185,18 +186,17 @@ def _made_with(recipe: Recipe, devices: Mapping[str, int]) -> str:
     return " ".join([*where, *precisions, f"{recipe.threads} threads", recipe.base_model])
 
 
-def _speed(recipe: Recipe, devices: Mapping[str, int], kept: float, again: bool) -> tuple[float, str] | None:
-    """GFLOP/s and where the number is from; None for an accelerator that no table names. kept: of an earlier run, whose
-    corrections are relative to it; other work on the machine only makes a new number smaller."""
+def _speed(recipe: Recipe, devices: Mapping[str, int], kept: Mapping[str, Any] | None) -> tuple[Speed, str] | None:
+    """The speed and where it is from; None for an accelerator that no table names. kept: of an earlier run, whose corrections
+    are relative to it; its memory may be of other settings. Raises BaseModelError."""
     if devices:
         name, count = next(iter(devices.items()))
         device = DEVICES.get(name.lower())
-        return None if device is None else (device.bf16_tflops * 1e3, f"one of {count}x{name} by its data sheet, not measured")
-    gflops, of = kept, ""
-    if again or not kept:
-        found = speed_of(recipe)
-        gflops, of = max(kept, found.gflops), f" in {found.precision}"
-    return gflops, f"{gflops:,.0f} GFLOP/s{of}, measured here"
+        return None if device is None else (speed_of(recipe, device), f"one of {count}x{name} by its data sheet, not measured")
+    speed = speed_of(recipe)
+    with suppress(TypeError, KeyError, AttributeError):
+        speed = replace(Speed.read(kept or {}), memory=speed.memory)
+    return speed, f"{speed.gflops:,.0f} GFLOP/s in {speed.precision}, measured here"
 
 
 def _line(
@@ -204,7 +204,7 @@ def _line(
     name: str,
     estimated: float,
     past: Mapping[str, float],
-    sizes: ModelSizes,
+    memory: float | None,
     on_disk: Mapping[str, float],
     traffic: TrafficSize,
 ) -> StageForecast:
@@ -217,23 +217,9 @@ def _line(
     if name == "teacher_answers" and recipe.teacher is not None and recipe.teacher.price is not None:
         asked = traffic.records * traffic.tokens / 1e6
         money = min(asked * (recipe.teacher.price.input + recipe.teacher.price.output), recipe.teacher.max_cost or float("inf"))
-    memory = past.get("memory_bytes") or PROCESSES_BYTES + _model_bytes(recipe, name, sizes) if name != AROUND else None
-    return StageForecast(name, estimated, seconds, memory, on_disk.get(name), money)
-
-
-def _model_bytes(recipe: Recipe, name: str, sizes: ModelSizes) -> float:
-    """Memory of the models that a stage holds, without activations."""
-    tuned = (ADAPTED_BYTES if recipe.sft.method != "full" else TRAINED_BYTES) * sizes.base
-    return {
-        "tiny_base": TRAINED_BYTES * sizes.base if recipe.base_model == "tiny" else 0,
-        "sft": tuned,
-        "merge": 2 * READ_BYTES * sizes.base,
-        "distill": READ_BYTES * sizes.base + TRAINED_BYTES * sizes.student,
-        "quantize": 2 * READ_BYTES * sizes.served,
-        "generate": READ_BYTES * sizes.served,
-        "speculator": READ_BYTES * sizes.served + TRAINED_BYTES * sizes.drafter,
-        "evaluate": 2 * READ_BYTES * sizes.base,
-    }.get(stage(name).operation, 0.0)
+    peak, planned = past.get("memory_bytes"), past.get("planned_bytes")
+    corrected = peak if memory is None else memory * peak / planned if peak and planned else memory
+    return StageForecast(name, estimated, seconds, corrected, on_disk.get(name), money, memory)
 
 
 def print_forecast(found: Forecast, console: Console) -> None:
@@ -288,14 +274,18 @@ def keep_measured(found: Forecast, outcome: Outcome, whole_s: float) -> str:
         ratio = real / predicted
         how = f"{ratio:.1f} times as long" if ratio >= 1.05 else f"{ratio:z.0%} of that" if ratio <= 0.95 else "as predicted"
         said = f"{duration(real)} for what was made; {duration(predicted)} were predicted ({how})"
-    if found.kept_in is not None and outcome.exit_code == 0:
+        worst = max((line for line in made if line.stage != AROUND), key=lambda line: abs(took[line.stage] - line.seconds))
+        said += f", most of it {worst.stage}: predicted {duration(worst.seconds)}, took {duration(took[worst.stage])}"
+    if found.kept_in is not None and made:
         new: dict[str, dict[str, float]] = {}
         for line in made:
             new[line.stage] = {"estimated": line.estimated, "predicted": line.seconds, "took": round(took[line.stage], 2)}
+            if line.planned_bytes is not None and line.memory_bytes is not None:
+                new[line.stage] |= {"planned_bytes": line.planned_bytes, "predicted_memory_bytes": line.memory_bytes}
             if (peak := outcome.step_peak_memory_mb.get(line.stage)) is not None:
                 new[line.stage]["memory_bytes"] = peak * 2**20
         last = f"The last run took {said}." if len(made) > 1 else found.last
-        content = {"gflops": found.gflops, "stages": {**found.measured, **new}, "said": last}
+        content = {"speed": found.speed and found.speed.as_dict(), "stages": {**found.measured, **new}, "said": last}
         content = {**_read(found.kept_in), found.made_with: content}
         with suppress(OSError):  # the run is over: its work counts, not this note
             found.kept_in.parent.mkdir(parents=True, exist_ok=True)

@@ -66,14 +66,15 @@ def run(
 
 
 def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[str] | None) -> Forecast | None:
-    """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages."""
+    """Prints what the run takes; nothing for a selection in which Dagster has to look for the stages, though what those
+    take is kept as well."""
     from pipelines.checks import forecast_of_run, print_forecast
     from pipelines.storage import lake_location
 
     names = None if select is None else [name.strip() for item in select for name in item.split(",")]
-    if names is not None and not all(name.isidentifier() for name in names):
-        return None
     found = forecast_of_run(content, lake_location(recipe, lake))
+    if names is not None and not all(name.isidentifier() for name in names):
+        return found
     if found is not None and names is not None:
         found = found.of(names) if any(line.stage in names for line in found.lines) else None
     if found is not None:

@@ -62,7 +62,7 @@ def fit_steps(
     predicted = {}
     for each in SHARES if share is None else (1.0, share):
         changed, left_out = shortened(text, each)
-        predicted[each] = stage_seconds(_read(changed, path), speed.gflops, traffic)
+        predicted[each] = stage_seconds(_read(changed, path), speed, traffic)
         if share is None and sum(predicted[each].values()) <= USED * budget:
             break
     return FittedSteps(each, changed, predicted[each], sum(predicted[1.0].values()), left_out, speed)

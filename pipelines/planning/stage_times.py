@@ -1,41 +1,57 @@
 """Predicts the seconds of each stage on this machine from measured speed and estimated sizes of models. Imports no torch.
 
-    speed = speed_of(recipe)                                        # measured (model_ops.machine.precision)
-    seconds = stage_seconds(recipe, speed.gflops, TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
+    speed = speed_of(recipe)                                        # measured (stage_facts.py)
+    seconds = stage_seconds(recipe, speed, TrafficSize(records=6_600, tokens=200))     # {"interactions": 6.0, ...}
     sizes = model_sizes(recipe, look_at_base(recipe.base_model))    # from the recipe and the base model's config
     sizes.base, sizes.student, sizes.served, sizes.drafter          # parameters; 0 where unknown or switched off
 
-A stage takes fixed seconds (a process that starts, files that are read), its operations at the share of the measured speed of
-matrix products that such products reached, and overhead for each pass through a layer, which decides where models are small.
-The constants are those of the demo's two sizes on 2 cores with AVX2 and with AVX-512; predictions are for planning a day, not a
-minute.
+A stage takes fixed seconds (a process that starts, files that are read), and what its tokens take in each block and in the head
+of the model, as measured on blocks of the model's shape (model_ops.planning.ShapeRates). Where nothing was measured, as on
+an accelerator, these rates are assumed from the speed of products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from math import ceil
+from typing import Any
 
-from model_ops.machine import precision as processor
+from model_ops.machine import Device, cpu_speeds
+from model_ops.planning import MICRO_BATCH_TOKENS, ShapeRates
 from model_ops.training import TrainingSettings
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
+from pipelines.planning.stage_facts import stage_facts
 from resources.deciding import AROUND_S
 from resources.stages import STAGES
 
-FORWARD, ATTENTION, STEP = 2, 4, 3
-"""Operations per weight and token; of attention, per width, layer, token and token before it; a step, in forward passes."""
-REACHED, REACHED_DECODING = 0.35, 0.10
-"""Share of the measured speed: in training and scoring, and in rounds of decoding."""
-PASS_SECONDS, ROUND_SECONDS = 0.010, 0.0025
-"""Overhead of a layer: forward and backward of a micro-batch, and a round of decoding of up to 64 rows."""
-MICRO_BATCH_TOKENS = 4_096
+ATTENTION, MEASURED_TOKENS = 4, 256
+"""Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
+LABELLED, PROMPT, ANSWER, VALIDATED = 0.7, 0.5, 0.6, 0.1
+"""Assumed shares: of tokens with a label, which alone pass the head; of a record's tokens that are its prompt; of
+max_new_tokens that an answer has on average; and validation's tokens, of those of the training."""
 IMPORTANCE_TOKENS, REFERENCE_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 8
 """What is read to measure the importance of a layer, and to compare a model with its reference."""
 DRAFTER_BLOCKS = 2
-"""Blocks of the target that take as long as a step of a drafter: its own, what leads to it, and a small head."""
+"""Blocks of the target that take as long as a step of a drafter: its own, and what leads to it."""
 DRAFTED_SHARE, STUDENT_WAYS = 0.6, 8
 """Rounds with a drafter, of those without; and what the student as its teacher's drafter takes, in answers without drafts."""
+CALIBRATION_PASSES = 3
+"""Forward passes that GPTQ's rows take: one for what layers read, as much for its products, one with the new weights."""
+
+
+RFT_VALIDATIONS = 5
+"""Measurements of held-out prompts, at most: before the training and four times in it."""
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+)
 
 
 @dataclass(frozen=True)
@@ -48,107 +64,151 @@ class TrafficSize:
 
 @dataclass(frozen=True)
 class Speed:
-    """GFLOP/s of products in the precision that the recipe's models are trained in."""
+    """GFLOP/s of products in the precision that the recipe's models are trained in, and what was measured of these models."""
 
     gflops: float
     precision: str
+    rates: Mapping[str, ShapeRates] = field(default_factory=dict)
+    """By method of training; assumed where empty."""
+    memory: Mapping[str, float] = field(default_factory=dict)
+    """Peak bytes of the worker, by stage."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"rates": {method: rates._asdict() for method, rates in self.rates.items()}}
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Speed:
+        """Raises TypeError or KeyError for values that `as_dict` did not write."""
+        return cls(**{**values, "rates": {method: ShapeRates(**rates) for method, rates in values["rates"].items()}})
 
 
-def speed_of(recipe: Recipe) -> Speed:
-    """This machine's speed with the recipe's threads, measured in a second or two."""
+def speed_of(recipe: Recipe, device: Device | None = None) -> Speed:
+    """This machine's speed with the recipe's threads, measured in some seconds once; an accelerator's by its data sheet. Raises
+    BaseModelError."""
     asked = {settings.resolved().precision for settings in recipe.trained.values()} - {"auto"}
-    speeds = processor.best_speeds(recipe.threads)
+    facts = stage_facts(recipe, device)
+    if device is not None:
+        return Speed((device.bf16_tflops or 0) * 1e3, "bfloat16", memory=facts.memory)
+    speeds = cpu_speeds(recipe.threads)
     precision = asked.pop() if len(asked) == 1 else speeds.precision
-    return Speed(getattr(speeds, precision), precision)
+    return Speed(getattr(speeds, precision), precision, facts.rates, facts.memory)
 
 
-def stage_seconds(recipe: Recipe, gflops: float, traffic: TrafficSize) -> dict[str, float]:
+def stage_seconds(recipe: Recipe, speed: Speed, traffic: TrafficSize) -> dict[str, float]:
     """Predicted seconds of each stage that the recipe has, in order of execution, and of what is around them. Raises
     BaseModelError if the base model cannot be looked up. Without its size, only fixed costs are known, and {} is returned."""
     base = look_at_base(recipe.base_model)
     sizes = model_sizes(recipe, base)
     if not sizes.base:
         return {}
-    work, found = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length), {}
+    work, found = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
     for stage in STAGES:
         if stage.kind == "outside" or stage.module or stage.name in recipe.disabled:
             continue
-        operations, overhead = work.of(stage.name)
-        found[stage.name] = (
-            stage.fixed_seconds + stage.record_seconds * traffic.records + operations / (gflops * 1e9) + overhead
-        )
+        found[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage.name)
     return found | {"around the steps": AROUND_S}
 
 
 class _Work:
-    """What the stages compute: (operations / share of the speed that they reach, seconds of overhead) by stage."""
+    """Seconds of what the stages compute."""
 
-    def __init__(self, recipe: Recipe, sizes: ModelSizes, traffic: TrafficSize, context: int):
-        self.recipe, self.sizes, self.traffic, self.context = recipe, sizes, traffic, context
-        self.student_layers = sizes.layers * (sizes.student / sizes.base if sizes.student else 1)
+    def __init__(self, recipe: Recipe, sizes: ModelSizes, traffic: TrafficSize, context: int, speed: Speed):
+        self.recipe, self.sizes, self.traffic, self.context, self.speed = recipe, sizes, traffic, context, speed
+        self.student_share = sizes.student / sizes.base if sizes.student else 1.0
 
-    def of(self, stage: str) -> tuple[float, float]:
+    def rates(self, method: str = "full") -> ShapeRates:
+        """Those of a method of training; of any, for what all have in common."""
+        known = self.speed.rates
+        if known:
+            return known.get(method) or next(iter(known.values()))
+        return ShapeRates.assumed(self.speed.gflops, self.sizes.block, self.sizes.head)
+
+    def of(self, stage: str) -> float:
         found = getattr(self, f"_{stage}", None)
-        return (0.0, 0.0) if found is None else found()
+        return 0.0 if found is None else found()
 
-    def _base_model(self) -> tuple[float, float]:
-        tiny = self.recipe.tiny.resolved()
-        return self._training(tiny, self.sizes.base, tiny.max_length) if self.recipe.base_model == "tiny" else (0.0, 0.0)
+    def _base_model(self) -> float:
+        return self._training(self.recipe.tiny.resolved()) if self.recipe.base_model == "tiny" else 0.0
 
-    def _sft_model(self) -> tuple[float, float]:
-        return self._training(self.recipe.sft.resolved(), self.sizes.base, self.traffic.tokens)
+    def _sft_model(self) -> float:
+        return self._training(self.recipe.sft.resolved())
 
-    def _second_sft_model(self) -> tuple[float, float]:
-        return self._training(self.recipe.second_sft.resolved(), self.sizes.base, self.traffic.tokens)
+    def _second_sft_model(self) -> float:
+        return self._training(self.recipe.second_sft.resolved())
 
-    def _preference_model(self) -> tuple[float, float]:
-        return self._training(self.recipe.preference.resolved(), self.sizes.base, self.traffic.tokens)
+    def _reward_model(self) -> float:
+        return self._training(self.recipe.reward_model.resolved())
 
-    def _rft_model(self) -> tuple[float, float]:
-        settings, prompts = self.recipe.rft.resolved(), self.traffic.records
-        steps = settings.steps or max(1, round((settings.epochs or 0) * prompts / settings.prompts_per_step))
-        answers = steps * settings.prompts_per_step * settings.answers
-        operations, overhead = self._decoding(answers, settings.max_new_tokens, settings.batch_size, 1)
-        learnt = answers * settings.max_new_tokens
-        return operations + STEP * self._forward(self.sizes.base, learnt, self.traffic.tokens), overhead
+    def _preference_model(self) -> float:
+        """The reference reads each row once, unless the model answers prompts."""
+        settings = self.recipe.preference.resolved()
+        if (sampling := settings.on_policy) is None:
+            rows = self.traffic.records * 2 * self.traffic.tokens
+            return self._training(settings) + self._read(min(self._tokens(settings), rows), self.traffic.tokens)
+        steps = settings.steps_over(self.traffic.records, sampling.prompts_per_step)
+        answers = steps * sampling.prompts_per_step * sampling.answers
+        return self._training(settings) + self._decoding(answers, sampling.max_new_tokens, sampling.batch_size, 1)
 
-    def _student_model(self) -> tuple[float, float]:
+    def _rft_model(self) -> float:
+        settings = self.recipe.rft.resolved()
+        steps = settings.steps_over(self.traffic.records, settings.prompts_per_step)
+        asked, held_out = settings.prompts_per_step * settings.answers, settings.held_out_prompts * settings.held_out_answers
+        answers = steps * asked + min(steps + 1, RFT_VALIDATIONS) * held_out
+        rows = min(settings.batch_size, asked)
+        sampled = self._decoding(answers, settings.max_new_tokens, rows, 1, self.sizes.base / self.sizes.served)
+        tokens = steps * (asked * ANSWER * settings.max_new_tokens + settings.prompts_per_step * PROMPT * self.traffic.tokens)
+        return sampled + self._stepping(self.rates(settings.method), tokens, self.traffic.tokens, labelled=1.0)
+
+    def _student_model(self) -> float:
         settings, layers = self.recipe.student.resolved(), self.sizes.layers
-        operations, overhead = self._training(settings, self.sizes.student, self.traffic.tokens, teacher=self.sizes.base)
-        passes = sum(layers - gone for gone in range(round(layers - self.student_layers)))
+        left = layers * self.student_share
+        passes = sum(layers - gone for gone in range(round(layers - left)))
         read = passes * min(IMPORTANCE_TOKENS, 4 * self._tokens(settings) / max(1, passes))
-        return operations + self._forward(self.sizes.base, read, self.traffic.tokens), overhead
+        return self._training(settings, self.student_share) + self._read(self._tokens(settings) + read, self.traffic.tokens)
 
-    def _speculator_dataset(self) -> tuple[float, float]:
+    def _quantized_model(self) -> float:
+        settings, rates = self.recipe.quantize, self.rates()
+        if not settings.calibrates:
+            return 0.0
+        rows = min(settings.calibration_rows, self.traffic.records) * min(self.traffic.tokens, settings.calibration_length)
+        columns = sum(inputs * (rates.column_s + outputs * rates.output_s) for inputs, outputs in self.sizes.matrices)
+        passes = CALIBRATION_PASSES * rows * rates.exact_s + columns * ("gptq" in settings.resolved().method)
+        return self.sizes.layers * self.student_share * passes
+
+    def _speculator_dataset(self) -> float:
         answers = self.recipe.speculator.answers
         if answers.endpoint is not None:
-            return 0.0, 0.0
-        return self._decoding(
-            min(answers.prompts or self.traffic.records, self.traffic.records), answers.max_new_tokens, answers.batch_size, 1
-        )
+            return 0.0
+        prompts = min(answers.prompts or self.traffic.records, self.traffic.records)
+        return self._decoding(prompts, answers.max_new_tokens, answers.batch_size, 1)
 
-    def _speculator(self) -> tuple[float, float]:
-        settings = self.recipe.speculator.resolved()
+    def _speculator(self) -> float:
+        settings, rates = self.recipe.speculator.resolved(), self.rates()
+        answers = self.recipe.speculator.answers
         tokens, steps = self._tokens(settings), settings.ttt_steps or 1
-        operations = tokens * STEP * FORWARD * DRAFTER_BLOCKS * self.sizes.block * steps / REACHED
-        return (
-            operations + self._forward(self.sizes.served, tokens, self.traffic.tokens),
-            tokens / settings.tokens_per_step * steps * PASS_SECONDS,
-        )
+        labelled = tokens * answers.max_new_tokens / (answers.max_new_tokens + self.traffic.tokens)
+        drafted = tokens * DRAFTER_BLOCKS * rates.step_s + labelled * rates.head_step_s
+        read = self.sizes.layers * self.student_share * rates.prefill_s * tokens + labelled * rates.head_forward_s
+        return drafted * steps + read
 
-    def _evaluation_report(self) -> tuple[float, float]:
+    def _evaluation_report(self) -> float:
         settings, records = self.recipe.evaluation, self.traffic.records
-        models = 1 + sum(getattr(self.recipe, name).enabled for name in ("sft", "student", "quantize"))
+        models = 1 + sum(
+            found is not None and found.enabled
+            for found in (getattr(self.recipe, name) for name in ("sft", "preference", "rft", "student", "quantize"))
+        )
         rows = min(settings.rows or records, records) * self.traffic.tokens
         compared = min(REFERENCE_TOKENS, rows) + min(LONG_CONTEXTS * min(settings.max_length, self.context), rows)
-        read = self._forward(self.sizes.base, models * rows + 2 * compared, self.traffic.tokens)
+        read = self._read(models * rows + 2 * compared, self.traffic.tokens, exact=True)
+        answering = 1 + sum(found is not None and found.enabled for found in (self.recipe.preference, self.recipe.rft))
         ways = (1 + len(settings.temperatures)) * (1 + DRAFTED_SHARE * self.recipe.speculator.enabled)
+        ways += 2 * answering  # side by side with another model; what preferences and rewards changed
         prompts = (min(settings.prompts, records), settings.max_new_tokens, ways)
         asked = [suite for suite in self.recipe.evals.values() if (suite.task, suite.format) != ("auto", "auto")]
         items = (settings.tasks.items * len(asked), settings.tasks.max_new_tokens, 2)
         student = (settings.student_drafts.prompts, settings.max_new_tokens, STUDENT_WAYS * self.recipe.student.enabled)
-        parts = [self._decoding(count, tokens, settings.batch_size, ways) for count, tokens, ways in (prompts, items, student)]
-        return read + sum(part[0] for part in parts), sum(part[1] for part in parts)
+        parts = (self._decoding(count, tokens, settings.batch_size, ways) for count, tokens, ways in (prompts, items, student))
+        return read + sum(parts)
 
     def _tokens(self, settings: TrainingSettings) -> float:
         """Tokens that a stage trains on. settings: resolved."""
@@ -156,26 +216,38 @@ class _Work:
             return settings.steps * settings.tokens_per_step
         return settings.epochs * self.traffic.records * min(self.traffic.tokens, settings.max_length)
 
-    def _training(self, settings: TrainingSettings, parameters: float, length: int, teacher: float = 0) -> tuple[float, float]:
-        tokens = self._tokens(settings)
-        a_pass = min(settings.tokens_per_step, settings.micro_batch_tokens or MICRO_BATCH_TOKENS)
-        passes = ceil(tokens / a_pass) * self.sizes.layers
-        length = min(length, settings.max_length)
-        operations = STEP * self._forward(parameters, tokens, length)
-        return operations + (self._forward(teacher, tokens, length) if teacher else 0), passes * PASS_SECONDS
+    def _training(self, settings: TrainingSettings, share: float = 1.0) -> float:
+        """A training of a model with this share of the base model's blocks, its trial of a micro-batch, its validation."""
+        method = getattr(settings, "method", "full")
+        tokens, rates, length = self._tokens(settings), self.rates(method), min(self.traffic.tokens, settings.max_length)
+        micro_batch = min(settings.tokens_per_step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length))
+        updates = tokens / settings.tokens_per_step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
+        tried = tokens + micro_batch * settings.dry_run
+        return self._stepping(rates, tried, length, share) + updates + share * self._read(VALIDATED * tokens, length)
 
-    def _forward(self, parameters: float, tokens: float, length: int) -> float:
-        """Operations of a forward pass over documents of one length, over the share of the speed that it reaches."""
-        attention = ATTENTION * self.sizes.width * self.sizes.layers * length / 2
-        return tokens * (FORWARD * parameters + attention) / REACHED
+    def _stepping(self, rates: ShapeRates, tokens: float, length: int, share: float = 1.0, labelled: float = LABELLED) -> float:
+        in_blocks = self.sizes.layers * share * rates.step_s * self._longer(length)
+        return tokens * (in_blocks + labelled * rates.head_step_s)
 
-    def _decoding(self, prompts: int, new_tokens: int, batch: int, ways: float) -> tuple[float, float]:
-        rounds = ways * ceil(prompts / batch) * new_tokens
-        read = self._forward(self.sizes.served, ways * prompts * self.traffic.tokens, self.traffic.tokens)
-        return (
-            read + ways * prompts * new_tokens * FORWARD * self.sizes.served / REACHED_DECODING,
-            rounds * self.student_layers * ROUND_SECONDS,
-        )
+    def _read(self, tokens: float, length: int, exact: bool = False) -> float:
+        """A forward pass of the base model over documents of one length. exact: in float32."""
+        rates = self.rates()
+        block_s, head_s = (rates.exact_s, rates.head_exact_s) if exact else (rates.forward_s, rates.head_forward_s)
+        return tokens * (self.sizes.layers * block_s * self._longer(length) + LABELLED * head_s)
+
+    def _longer(self, length: int) -> float:
+        """Time of a block over documents of this length, relative to those that were measured."""
+        return 1 + ATTENTION * self.sizes.width * max(0, length - MEASURED_TOKENS) / 2 / max(1.0, 2 * self.sizes.block)
+
+    def _decoding(self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0) -> float:
+        """Rows leave a batch as their answers end; its last one has max_new_tokens. share: size of the model that answers,
+        relative to the served one."""
+        rates, rows = self.rates(), ANSWER * min(batch, prompts)
+        rounds = ways * ceil(prompts / max(1, batch)) * new_tokens
+        layers = self.sizes.layers * self.student_share * share
+        read = ways * prompts * PROMPT * self.traffic.tokens * layers * rates.prefill_s
+        in_blocks = layers * (rates.round_s + rows * rates.row_s)
+        return read + rounds * (in_blocks + rates.head_round_s + rows * rates.head_row_s)
 
 
 @dataclass(frozen=True)
@@ -192,31 +264,63 @@ class ModelSizes:
     """Parameters of one layer."""
     width: int
     """Heads x head_dim of its attention; 0 if unknown."""
+    head: float
+    matrices: tuple[tuple[int, int], ...]
+    """Inputs and outputs of the matrices of a layer."""
 
 
 def model_sizes(recipe: Recipe, base: Base) -> ModelSizes:
     """The sizes, as far as the config says."""
+    config = tiny_config(recipe.tiny) if base.kind == "tiny" else base.config
+    sizes = {name: int(config.get(name) or 0) for name in SIZES}
+    hidden, heads, mlp = sizes["hidden_size"], sizes["num_attention_heads"], sizes["intermediate_size"]
+    layers, width = sizes["num_hidden_layers"] or 1, heads * (sizes["head_dim"] or hidden // max(1, heads))
+    kv_width = width * (sizes["num_key_value_heads"] or heads) // max(1, heads)
+    matrices = (
+        (hidden, width),
+        (hidden, kv_width),
+        (hidden, kv_width),
+        (width, hidden),
+        (hidden, mlp),
+        (hidden, mlp),
+        (mlp, hidden),
+    )
+    head = sizes["vocab_size"] * hidden
+    outer = head if config.get("tie_word_embeddings") else 2 * head
     if base.kind == "tiny":
-        tiny = recipe.tiny
-        hidden, vocabulary, layers, width = tiny.hidden_size, tiny.vocab_size, tiny.layers, tiny.heads * tiny.head_dim
-        parameters = vocabulary * hidden + layers * (
-            2 * hidden * tiny.head_dim * (tiny.heads + tiny.kv_heads) + 3 * hidden * tiny.mlp_size
-        )
+        parameters = outer + layers * sum(inputs * outputs for inputs, outputs in matrices)
     else:
-        hidden, vocabulary = (int(base.config.get(name) or 0) for name in ("hidden_size", "vocab_size"))
-        parameters, layers, width = base.parameters or 0, base.layers or 1, hidden
+        parameters = base.parameters or 0
     share = _share_of_student(recipe, parameters, layers)
-    heads = 2 * vocabulary * hidden
-    block = max(0, parameters - heads) / layers
+    block = max(0, parameters - outer) / layers
     return ModelSizes(
         parameters,
         parameters * share if recipe.student.enabled else 0,
         parameters * (share if recipe.student.enabled else 1),
-        block + heads if recipe.speculator.enabled else 0,
+        block + 2 * head if recipe.speculator.enabled else 0,
         layers,
         block,
         width,
+        head,
+        matrices,
     )
+
+
+def tiny_config(tiny: Any) -> dict[str, Any]:
+    """The config of the toy model. tiny: the recipe's section."""
+    tiny = tiny.resolved()
+    return {
+        "model_type": "qwen3",
+        "vocab_size": tiny.vocab_size,
+        "hidden_size": tiny.hidden_size,
+        "num_hidden_layers": tiny.layers,
+        "num_attention_heads": tiny.heads,
+        "num_key_value_heads": tiny.kv_heads,
+        "head_dim": tiny.head_dim,
+        "intermediate_size": tiny.mlp_size,
+        "max_position_embeddings": tiny.max_position_embeddings,
+        "tie_word_embeddings": True,
+    }
 
 
 def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:

@@ -25,11 +25,12 @@ from rich.text import Text
 from model_ops.adapters import model_places
 from model_ops.families import known_config
 from model_ops.jobs import Misuse, ModelError, counted, duration
-from model_ops.machine import parse_devices
-from model_ops.planning import GIB, MemoryOf, MemoryPlan, choose
+from model_ops.machine import Device, parse_devices
+from model_ops.planning import GIB, MemoryOf, MemoryPlan, Needs, choose
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe
 from pipelines.planning.chosen_stage import chosen_stage
+from pipelines.planning.stage_times import tiny_config
 from resources.artefacts import Registry
 from resources.lake import LakeLayout
 from resources.manifests import ManifestError
@@ -59,24 +60,26 @@ def plan_recipe(recipe: Recipe, gpus: str, stage: str | None = None) -> MemoryPl
     stage = planned_stage(recipe, stage)
     count, device = parse_devices(gpus)
 
-    from model_ops.jobs import ModelError
-    from model_ops.planning import Training, count_weights, needs_of, refuse_unmatched_targets, refuse_untrainable
-
-    settings = getattr(recipe, stage).resolved()
-    config, name = _config_of(recipe)
-    kind = "cpu" if device.is_cpu else "cuda"
     try:
-        refuse_untrainable(config.to_dict())
-        if stage != "student" and settings.method != "full" and settings.lora.targets:
-            refuse_unmatched_targets(config, settings.lora.targets)
-        teacher = 0
-        if stage == "student":
-            read_once = settings.teacher != "online" and not settings.on_policy.share
-            teacher = 0 if read_once else count_weights(config).all
-            config, name = _student_of(recipe, config, name)
-        return choose(needs_of(config, Training.of(settings), name, kind, teacher=teacher), count, device)
+        return choose(needs_of_stage(recipe, stage, getattr(recipe, stage).resolved(), device), count, device)
     except ModelError as error:
         raise PlanError(f"base_model {recipe.base_model}: {error}") from error
+
+
+def needs_of_stage(recipe: Recipe, stage: str, settings: Any, device: Device) -> Needs:
+    """What the training of a section needs. settings: resolved. Raises PlanError or ModelError."""
+    from model_ops.planning import Training, count_weights, needs_of, refuse_unmatched_targets, refuse_untrainable
+
+    config, name = config_of(recipe)
+    refuse_untrainable(config.to_dict())
+    if stage != "student" and getattr(settings, "method", "full") != "full" and settings.lora.targets:
+        refuse_unmatched_targets(config, settings.lora.targets)
+    teacher = 0
+    if stage == "student":
+        read_once = settings.teacher != "online" and not settings.on_policy.share
+        teacher = 0 if read_once else count_weights(config).all
+        config, name = student_of(recipe, config, name)
+    return needs_of(config, Training.of(settings), name, "cpu" if device.is_cpu else "cuda", teacher=teacher)
 
 
 def planned_stage(recipe: Recipe, asked: str | None) -> str:
@@ -87,7 +90,7 @@ def planned_stage(recipe: Recipe, asked: str | None) -> str:
         raise PlanError(str(error)) from error
 
 
-def _student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
+def student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:
     """The student's config and name: of its base, or of the teacher, cut. Changes the teacher's config."""
     from model_ops.pruning import narrower_config, widths_of
 
@@ -238,23 +241,11 @@ def _two_digits(value: float) -> int:
     return round(value / 10**digits) * 10**digits
 
 
-def _config_of(recipe: Recipe) -> tuple[Any, str]:
+def config_of(recipe: Recipe) -> tuple[Any, str]:
     if recipe.base_model == "tiny":
         from transformers import AutoConfig
 
-        tiny = recipe.tiny.resolved()
-        return AutoConfig.for_model(
-            "qwen3",
-            vocab_size=tiny.vocab_size,
-            hidden_size=tiny.hidden_size,
-            num_hidden_layers=tiny.layers,
-            num_attention_heads=tiny.heads,
-            num_key_value_heads=tiny.kv_heads,
-            head_dim=tiny.head_dim,
-            intermediate_size=tiny.mlp_size,
-            max_position_embeddings=tiny.max_position_embeddings,
-            tie_word_embeddings=True,
-        ), "tiny"
+        return AutoConfig.for_model(**tiny_config(recipe.tiny)), "tiny"
     return _read_config(recipe.base_model, "base_model", recipe.base_revision)
 
 

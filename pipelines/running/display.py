@@ -22,6 +22,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -132,12 +133,12 @@ class _Watch:
     def _watch_memory(self, stop: threading.Event) -> None:
         while not stop.wait(0.5):
             pid = self._run.pid
-            total = 0.0 if pid is None else _tree_memory_mb(pid)
-            self._outcome.peak_memory_mb = max(self._outcome.peak_memory_mb, total)
+            own, workers = (0.0, 0.0) if pid is None else _memory_mb(pid)
+            self._outcome.peak_memory_mb = max(self._outcome.peak_memory_mb, own + workers)
             step = self._outcome.current_step
             if step is not None:
                 peaks = self._outcome.step_peak_memory_mb
-                peaks[step] = max(peaks.get(step, 0.0), total)
+                peaks[step] = max(peaks.get(step, 0.0), own, workers)
 
 
 def _how_reused(event: Mapping[str, Any]) -> str:
@@ -150,20 +151,16 @@ def _how_reused(event: Mapping[str, Any]) -> str:
     return f"reused ({', '.join(facts)})" if facts else "reused"
 
 
-def _tree_memory_mb(pid: int) -> float:
-    """Resident memory of a process and all its children."""
-    try:
+def _memory_mb(pid: int) -> tuple[float, float]:
+    """Resident memory of a process, and of all its children."""
+    found = [0.0, 0.0]
+    with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
-        tree = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0.0
-    total = 0
-    for process in tree:
-        try:
-            total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-    return total / 2**20
+        for place, tree in enumerate(([root], root.children(recursive=True))):
+            for process in tree:
+                with suppress(psutil.NoSuchProcess):
+                    found[place] += process.memory_info().rss / 2**20
+    return found[0], found[1]
 
 
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0

@@ -31,7 +31,8 @@ EVENT_LINE = re.compile(r"\S*\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+ - dagster")
 
 @dataclass
 class Outcome:
-    """The state of a run, finished or not. Seconds by step; memory is the peak of the whole process tree."""
+    """The state of a run, finished or not. Seconds by step; memory is the peak of the whole process tree, by step that of the
+    run's process or of its workers, whichever is more."""
 
     exit_code: int = 0
     seconds: dict[str, float] = field(default_factory=dict)

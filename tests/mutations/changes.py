@@ -41,6 +41,7 @@ EXAMPLE_PROMPTS = "resources/records/test_example_prompts.py"
 REJECTION = "resources/composing/test_rejection_sampling.py"
 SANDBOX, OPENAI_GRADER = "model_ops/test_sandbox.py", "model_ops/graders/test_openai_grader.py"
 STAND_INS, TWO_SIDES = "model_ops/test_stand_ins.py", "model_ops/tasks/two_sides.py"
+STAGE_SECONDS = "pipelines/planning/test_stage_seconds.py"
 RULES, PLAN = "resources/curating/test_row_rules.py", "model_ops/planning/test_plan_choice.py"
 GRADERS, SAMPLED = "model_ops/graders/test_grader.py", "model_ops/test_sampled_pairs.py"
 FUNCTIONS, FORMS = "model_ops/graders/test_functions.py", "model_ops/graders/test_completion_form.py"
@@ -1477,6 +1478,24 @@ CHANGES = {
     ),
     "a plan leaves out the bytes between products": Change(
         "model_ops/planning/speed.py", " + needs.moved_bytes / rates.copy_tb_s", "", (PLAN,)
+    ),
+    "the heap of a CPU is taken to hold only what lives": Change(
+        "model_ops/planning/memory_plan.py", "HEAP_FRAGMENTATION * (kept + at_work) if", "0.0 if", (PLAN,)
+    ),
+    "answers that are sampled meanwhile take no memory": Change(
+        "model_ops/planning/memory_plan.py", ", needs.sampling - kept - gradients)", ")", (PLAN,)
+    ),
+    "a forecast leaves out the trial of a micro-batch": Change(
+        "pipelines/planning/stage_times.py", "tokens + micro_batch * settings.dry_run", "tokens", (STAGE_SECONDS,)
+    ),
+    "gptq is forecast without its columns": Change(
+        "pipelines/planning/stage_times.py", "rates.exact_s + columns *", "rates.exact_s + 0 *", (STAGE_SECONDS,)
+    ),
+    "what a stage took is dropped where a later one failed": Change(
+        "pipelines/checks/forecast.py",
+        "if found.kept_in is not None and made:",
+        "if found.kept_in is not None and outcome.exit_code == 0:",
+        ("pipelines/checks/test_check.py",),
     ),
     "the planner takes the kernels of a CPU for those of a device": Change(
         "model_ops/tensors/torch_internals.py",

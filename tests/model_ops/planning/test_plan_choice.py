@@ -318,3 +318,22 @@ def test_gradients_that_outweigh_what_blocks_keep_are_not_added_to_it():
     one_step = needs(billions=0.7, per_step=4_096, trace=lambda tokens, checkpointing, tp: Small())
     memory = memory_of(one_step, Setup(MeshSizes(), 4_096, "none"), H100)
     assert memory.kept + memory.at_work + memory.gradients == 3_000_000_000
+
+
+def test_the_heap_of_a_cpu_holds_more_than_the_activations_that_live():
+    _, cpu = parse_devices("cpu")
+    setup = Setup(MeshSizes(), 4_096, "none")
+    memory, on_gpu = (memory_of(needs("lora"), setup, device) for device in (cpu, H100))
+    assert memory.spare == pytest.approx(0.85 * (memory.kept + memory.at_work)) and memory.kept == on_gpu.kept
+    assert on_gpu.spare == pytest.approx(0.05 * (on_gpu.gradients + on_gpu.kept + on_gpu.at_work))
+
+
+def test_answers_that_are_sampled_meanwhile_and_float32_weights_take_memory():
+    setup = Setup(MeshSizes(), 4_096, "none")
+    alone = memory_of(needs("lora"), setup, H100)
+    more = alone.kept + alone.at_work + alone.gradients + 5 * GIB
+    sampled = memory_of(replace(needs("lora"), sampling=more), setup, H100)
+    assert sampled.total - alone.total == pytest.approx(1.05 * 5 * GIB)
+    assert memory_of(replace(needs("lora"), sampling=1.0), setup, H100) == alone
+    exact = memory_of(replace(needs("lora"), frozen_bytes=4.0), setup, H100)
+    assert exact.weights - alone.weights == pytest.approx(2 * needs("lora").counts.all)

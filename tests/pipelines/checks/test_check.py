@@ -653,11 +653,14 @@ def predicted(tmp_path, monkeypatch):
     def of(devices=(), looked=True, **more):
         recipe = load_recipe(write(tmp_path, **more))
         looks = {name: first_look(name, source) for name, source in recipe.sources.items()} if looked else {}
-        monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
+        monkeypatch.setattr(forecasting, "speed_of", lambda recipe, device=None: Speed(50.0, "float32", memory=MEMORY))
         monkeypatch.setattr(forecasting, "accelerators", lambda: Counter(devices))
         return forecasting.forecast(recipe, looks, tmp_path / "lake")
 
     return of
+
+
+MEMORY = {"sft_model": 1.5e9, "evaluation_report": 1.2e9}
 
 
 def printed(forecast, width):
@@ -722,8 +725,27 @@ def test_what_a_run_took_corrects_the_next_prediction_and_its_error_is_said(pred
     assert now["sft_model"].seconds == pytest.approx(3 * seconds["sft_model"], rel=0.01)
     assert now["sft_model"].memory_bytes == 2 * 2**30 and now["eval_suite"].seconds == seconds["eval_suite"]
     assert "3.0 times as long" in " ".join(printed(again, 80).split())
-    forecasting.keep_measured(again, Outcome(exit_code=1, seconds={"sft_model": 1.0}), 1.0)
+    assert now["sft_model"].planned_bytes == 1.5e9 and now["evaluation_report"].memory_bytes == 1.2e9
+    forecasting.keep_measured(again, Outcome(exit_code=1, seconds={"sft_model": 1.0}, failed={"sft_model"}), 1.0)
     assert {line.stage: line.seconds for line in predicted().lines} == {name: line.seconds for name, line in now.items()}
+
+
+def test_what_finished_before_a_failure_corrects_the_next_prediction_too(predicted, tmp_path):
+    LakeLayout.open(tmp_path / "lake")
+    before = {line.stage: line.seconds for line in predicted().lines}
+    outcome = Outcome(exit_code=1, seconds={"sft_model": 200.0, "evaluation_report": 1.0}, failed={"evaluation_report"})
+    forecasting.keep_measured(predicted(), outcome, 300.0)
+    now = {line.stage: line.seconds for line in predicted().lines}
+    assert now == {**before, "sft_model": pytest.approx(min(200.0, forecasting.MOST * before["sft_model"]))}
+
+
+def test_the_end_of_a_run_names_the_stage_that_was_furthest_off(predicted, tmp_path):
+    LakeLayout.open(tmp_path / "lake")
+    found = predicted()
+    seconds = {line.stage: line.seconds for line in found.lines} | {"sft_model": 700.0}
+    seconds.pop("around the steps")
+    said = forecasting.keep_measured(found, Outcome(seconds=seconds), sum(seconds.values()))
+    assert "most of it sft_model: predicted 7 s, took 12 min" in said
 
 
 def test_what_a_run_took_corrects_only_runs_on_the_same_devices_and_base_model(predicted, tmp_path):

@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
     put(tmp_path / "gateway" / "2026-06-01.jsonl", PAIR)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     lake = LakeLayout.open(tmp_path / "lake")
-    monkeypatch.setattr(forecasting, "speed_of", lambda recipe: Speed(50.0, "float32"))
+    monkeypatch.setattr(forecasting, "speed_of", lambda recipe, device=None: Speed(50.0, "float32"))
     monkeypatch.setattr(forecasting, "accelerators", dict)
     monkeypatch.setattr(submitting, "submit", lambda *_: None)
 
@@ -45,7 +45,7 @@ def test_a_run_begins_with_its_cost_and_ends_with_what_is_next(run):
     assert said.index("what it does") < said.index("in all") < said.index("time ") < said.index("made        interactions")
     assert "fine-tunes the base" in said and budget["sft_model"] > 0 and "millrace run" in said
     again, _ = run(Outcome(state="succeeded"))
-    assert "The last run took" in " ".join(again.split()) and "50 GFLOP/s, measured here" in " ".join(again.split())
+    assert "The last run took" in " ".join(again.split()) and "50 GFLOP/s in float32, measured here" in " ".join(again.split())
 
 
 def test_a_selection_shows_its_own_stages_or_no_table(run):
@@ -53,7 +53,7 @@ def test_a_selection_shows_its_own_stages_or_no_table(run):
     assert set(budget) == {"sft_model", "speculator", "around the steps"} and "evaluation_report" not in said
     for words in ("+sft_model", "nonsense"):
         said, budget = run(Outcome(state="succeeded"), "--select", words)
-        assert "what it does" not in said and budget is None
+        assert "what it does" not in said and (budget is not None) == (words == "+sft_model")
 
 
 def test_a_refused_run_says_nothing_more(run):

@@ -1,0 +1,114 @@
+"""Measures what stages of a recipe need on this machine: memory of their workers, speed of their models.
+
+    dict(worker_memory(recipe, config_of(recipe)[0], parse_devices("cpu")[1]))["sft_model"]     # bytes
+    python -m pipelines.planning.worker_memory < asked.json            # prints what stage_facts.py reads
+
+Memory is that of the worker: of a training by the same formulas as `millrace plan`, with the recipe's own mesh and micro-batch;
+of the stages that only read a model, its weights, what a pass holds and a cache.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from model_ops.jobs import ModelError
+from model_ops.machine import DEVICES, Device, kept_measurement, parse_devices, set_torch_environment
+from model_ops.planning import (
+    BYTES_FROZEN,
+    BYTES_TRAINED,
+    CPU_PROCESS_GIB,
+    GIB,
+    HEAP_FRAGMENTATION,
+    MICRO_BATCH_TOKENS,
+    MeshSizes,
+    Setup,
+    memory_of,
+)
+from model_ops.training import TrainingSettings
+from pipelines.contract import Recipe, read_recipe
+from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
+from resources.stages import sections, stage
+
+READ_WIDTHS = 8
+"""Tensors as wide as the residual stream and the MLP together that a forward pass without gradients holds for a token."""
+DRAFTED_STATES = 6
+"""Widths of the target's states that a drafter reads, and of its own, for a token and a draft step."""
+
+
+def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float]]:
+    """`memory STAGE` and `rates METHOD PART` with their numbers. Imports torch."""
+    where = device or parse_devices("cpu")[1]
+    config, _ = config_of(recipe)
+    for name, each in worker_memory(recipe, config, where):
+        yield f"memory {name}", each
+    if device is not None:
+        return
+    ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
+    for method, settings in (ranks or {"full": TrainingSettings()}).items():
+        given = settings.resolved()
+        rank = given.lora.rank if method != "full" else 0
+        with suppress(ModelError, PlanError, RuntimeError, ValueError, AttributeError, TypeError):
+            rates = kept_measurement(
+                "shape_rates",
+                [recipe.threads, config.to_dict(), given.precision, rank],
+                partial(_rates, config.to_dict(), given.precision, rank),
+            )
+            for part, value in rates.items():
+                yield f"rates {method} {part}", value
+
+
+def _rates(config: dict[str, Any], precision: str, rank: int) -> dict[str, float]:
+    from model_ops.planning import measure_shapes
+
+    return measure_shapes(config, precision, rank)._asdict()
+
+
+def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple[str, float]]:
+    """Stage and peak bytes of its worker."""
+    from model_ops.planning import count_weights, decoding_bytes
+
+    served = student_of(recipe, config, "")[0] if recipe.student.enabled else config
+    process, counts = CPU_PROCESS_GIB * GIB, count_weights(served)
+    for section, settings in recipe.trained.items():
+        found = sections().get(section) or (stage("base_model") if section == "tiny" else None)
+        if found is not None:
+            resolved = settings.resolved()
+            yield found.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
+    width = served.hidden_size + (getattr(served, "intermediate_size", None) or 4 * served.hidden_size)
+    passing = MICRO_BATCH_TOKENS * width * READ_WIDTHS * BYTES_TRAINED * (1 + HEAP_FRAGMENTATION)
+    yield "evaluation_report", process + BYTES_TRAINED * max(counts.all, count_weights(config).all) + passing
+    answers = recipe.speculator.answers
+    decoding = decoding_bytes(served, counts, answers.batch_size, answers.max_new_tokens)
+    yield "speculator_dataset", process + decoding
+    yield "quantized_model", process + BYTES_TRAINED * counts.all + recipe.quantize.calibrates * passing
+    drafter = counts.block + 2 * served.vocab_size * served.hidden_size
+    settings = recipe.speculator.resolved()
+    states = settings.tokens_per_step * served.hidden_size * DRAFTED_STATES * (settings.ttt_steps or 1) * BYTES_TRAINED
+    yield "speculator", process + BYTES_FROZEN * counts.all + 4 * BYTES_TRAINED * drafter + states * (1 + HEAP_FRAGMENTATION)
+    yield "merged_model", process + 2 * BYTES_TRAINED * counts.all
+
+
+def own_setup(settings: TrainingSettings) -> Setup:
+    """The setup that a stage trains with, as its resolved settings say."""
+    mesh = MeshSizes(**{axis.name: getattr(settings.mesh, axis.name) or 1 for axis in fields(MeshSizes)})
+    tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
+    step = settings.tokens_per_step
+    if hasattr(settings, "prompts_per_step"):  # a step is of answers, not of tokens
+        step = settings.prompts_per_step * settings.answers * settings.max_new_tokens
+    return Setup(
+        mesh, min(tokens, max(step, settings.max_length)), settings.activation_checkpointing, settings.offload_activations
+    )
+
+
+if __name__ == "__main__":
+    set_torch_environment()
+    given = json.loads(sys.stdin.read())
+    gpu = given["gpu"] and DEVICES[given["gpu"].lower()]
+    print(json.dumps(dict(measured(read_recipe(given["recipe"], Path()), gpu))))

@@ -1,0 +1,83 @@
+"""Memory of workers and measured speed, from a recipe: one place for `check`, `run` and `plan`."""
+
+from subprocess import CalledProcessError
+
+import pytest
+
+from model_ops.machine import precision
+from model_ops.machine.devices import DEVICES, parse_devices
+from model_ops.planning.memory_plan import CPU_PROCESS_GIB, GIB
+from pipelines.contract.recipe import read_recipe
+from pipelines.planning import stage_facts as module
+from pipelines.planning.stage_facts import StageFacts, stage_facts
+from pipelines.planning.training_plan import config_of, plan_recipe, settings_of
+from pipelines.planning.worker_memory import worker_memory
+
+TEXT = """
+workload: w
+base_model: tiny
+sources: {g: {uri: ./logs}}
+sft: {METHOD, max_length: 1024, tokens_per_step: 8192}
+preference: {METHOD, max_length: 1024, tokens_per_step: 8192}
+rft: {METHOD, grader: verifier, max_length: 1024}
+datasets: {preference: {}, rl_prompts: {}}
+"""
+
+
+def memory(recipe, device="cpu"):
+    return dict(worker_memory(recipe, config_of(recipe)[0], parse_devices(device)[1]))
+
+
+def recipe_of(folder, method="method: lora", **changes):
+    text = TEXT.replace("METHOD", method)
+    for before, after in changes.items():
+        text = text.replace(before, after)
+    return read_recipe(text, folder)
+
+
+@pytest.mark.parametrize("stage", ["sft", "preference"])
+@pytest.mark.parametrize("method", ["method: lora", "method: full"])
+def test_the_plan_and_the_forecast_say_the_same_memory_of_one_training(tmp_path, method, stage):
+    plan = plan_recipe(recipe_of(tmp_path, method), "cpu", stage)
+    chosen = ", ".join(f"{key}: {value}" for key, value in settings_of(plan).items())
+    same = recipe_of(tmp_path, f"{method}, {chosen}")
+    assert memory(same)[f"{stage}_model"] == plan.memory.total
+
+
+def test_activations_count_and_grow_with_the_micro_batch(tmp_path):
+    small, large = (
+        memory(recipe_of(tmp_path, f"method: lora, micro_batch_tokens: {tokens}"))["sft_model"] - CPU_PROCESS_GIB * GIB
+        for tokens in (1_024, 4_096)
+    )
+    assert 3 < large / small < 4.2  # the frozen model is small
+
+
+def test_a_model_that_answers_meanwhile_holds_a_copy_and_its_cache(tmp_path):
+    few, many = (
+        memory(recipe_of(tmp_path, **{"grader: verifier": f"grader: verifier, batch_size: 4096, prompts_per_step: {prompts}"}))
+        for prompts in (16, 512)
+    )
+    assert many["rft_model"] > 1.5 * few["rft_model"] and many["sft_model"] == few["sft_model"]
+
+
+def test_what_is_kept_is_not_asked_again_and_another_recipe_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(precision, "_FOUND", {})
+    asked = []
+    numbers = {"memory sft_model": 5e9, **{f"rates lora {part}": 1.0 for part in module.ShapeRates._fields}}
+    monkeypatch.setattr(module, "measured_apart", lambda *words: asked.append(words) or numbers)
+    first = stage_facts(recipe_of(tmp_path), None)
+    assert first.memory == {"sft_model": 5e9} and first.rates["lora"].step_s == 1.0
+    monkeypatch.setattr(precision, "_FOUND", {})  # another process
+    assert stage_facts(recipe_of(tmp_path), None) == first and len(asked) == 1
+    stage_facts(recipe_of(tmp_path, "method: full"), None)
+    stage_facts(recipe_of(tmp_path), DEVICES["h100"])
+    assert len(asked) == 3
+
+
+def test_a_model_that_cannot_be_measured_is_forecast_without(tmp_path, monkeypatch):
+    def fails(*_):
+        raise CalledProcessError(1, "python")
+
+    monkeypatch.setattr(module, "kept_measurement", fails)
+    assert stage_facts(recipe_of(tmp_path), None) == StageFacts()
