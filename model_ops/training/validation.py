@@ -38,8 +38,7 @@ class ValidationPlan:
 
 
 def plan_validation(steps: int, settings: TrainingSettings) -> ValidationPlan:
-    """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times. early_end:
-    where it is enabled, its number of evaluations counts instead."""
+    """The plan of a run of `steps` steps. settings: resolved; `validation_tokens`, if given, is used four times."""
     if settings.validation_tokens is not None:
         return ValidationPlan(settings.validation_tokens, max(1, math.ceil(steps / TIMES)))
     budget = int(SHARE * steps * settings.tokens_per_step)

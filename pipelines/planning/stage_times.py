@@ -35,8 +35,8 @@ IMPORTANCE_TOKENS, REFERENCE_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 8
 """What is read to measure the importance of a layer, and to compare a model with its reference."""
 DRAFTER_BLOCKS = 2
 """Blocks of the target that take as long as a step of a drafter: its own, and what leads to it."""
-DRAFTED_SHARE, STUDENT_WAYS = 0.6, 8
-"""Rounds with a drafter, of those without; and what the student as its teacher's drafter takes, in answers without drafts."""
+DRAFTED_SHARE = 0.6
+"""Rounds with a drafter, of those without."""
 CALIBRATION_PASSES = 3
 """Forward passes that GPTQ's rows take: one for what layers read, as much for its products, one with the new weights."""
 
@@ -206,8 +206,7 @@ class _Work:
         prompts = (min(settings.prompts, records), settings.max_new_tokens, ways)
         asked = [suite for suite in self.recipe.evals.values() if (suite.task, suite.format) != ("auto", "auto")]
         items = (settings.tasks.items * len(asked), settings.tasks.max_new_tokens, 2)
-        student = (settings.student_drafts.prompts, settings.max_new_tokens, STUDENT_WAYS * self.recipe.student.enabled)
-        parts = (self._decoding(count, tokens, settings.batch_size, ways) for count, tokens, ways in (prompts, items, student))
+        parts = (self._decoding(count, tokens, settings.batch_size, ways) for count, tokens, ways in (prompts, items))
         return read + sum(parts)
 
     def _tokens(self, settings: TrainingSettings) -> float:
