@@ -24,11 +24,11 @@ MOST_FILES = 12
 
 def suites_of(source: SourceProposal) -> dict[str, dict[str, str]]:
     """The suites of one source. A folder that is not on this machine is one pattern, without a task."""
-    uri, place = source.uri, Path(local_path(source.uri) or "")
-    is_file = source.look.first_uri == uri or place.is_file()
-    if is_file or "*" in uri:
-        return {source.name: _suite(uri, is_file and place.is_file())}
-    files = sorted(path for path in place.iterdir() if path.is_file() and path.name[0] != ".") if place.is_dir() else []
+    uri, local = source.uri, local_path(source.uri)
+    if source.look.first_uri == uri or "*" in uri or (local is not None and Path(local).is_file()):
+        return {source.name: _suite(uri, local is not None and Path(local).is_file())}
+    is_folder = local is not None and Path(local).is_dir()
+    files = sorted(path for path in Path(local).iterdir() if path.is_file() and path.name[0] != ".") if is_folder else []
     if not 0 < len(files) <= MOST_FILES:
         return {source.name: {"uri": f"{uri.rstrip('/')}/*"}}
     named: dict[str, dict[str, str]] = {}

@@ -38,7 +38,7 @@ def test_the_recipe_loads_and_names_what_was_found(made, traffic):
     assert recipe.workload == "helper" and recipe.base_model == "tiny"
     assert set(recipe.sources) == {"gateway", "litellm", "feedback"}
     assert recipe.sources["gateway"].uri == str(traffic / "gateway")
-    assert set(recipe.seeds) == {"seeds"} and set(recipe.evals) == {"evals"}
+    assert set(recipe.seeds) == {"seeds"} and set(recipe.evals) == {"heldout_functions"}
     assert str(recipe.first_day) == "2026-06-01" and recipe.last_day is None
     assert recipe.sft.max_length in (512, 1024, 2048)
 

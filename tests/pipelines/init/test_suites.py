@@ -3,7 +3,8 @@
 import pytest
 
 from pipelines.init.suites import suites_of
-from resources.inspecting.source_survey import survey
+from resources.inspecting.overview import FirstLook
+from resources.inspecting.source_survey import SourceProposal, survey
 from tests.resources.inspecting.test_survey import PAIR, put
 
 ITEMS = {
@@ -26,6 +27,13 @@ def test_every_file_of_a_folder_is_a_suite_with_the_task_that_fits(tmp_path):
     (source,) = [each for each in survey([str(tmp_path)]) if each.kind == "evals"]
     assert {name: suite.get("task") for name, suite in suites_of(source).items()} == {n: task for n, (_, task) in ITEMS.items()}
     assert suites_of(source)["words"]["uri"] == str(tmp_path / "evals" / "words.jsonl")
+
+
+def test_a_folder_that_is_not_on_this_machine_is_a_pattern(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "here.jsonl", *ITEMS["words"][0])
+    far = SourceProposal("suite", "s3://b/evals", "evals", FirstLook(objects=1, first_uri="s3://b/evals/suite.jsonl"))
+    assert suites_of(far) == {"suite": {"uri": "s3://b/evals/*"}}
 
 
 @pytest.mark.parametrize("name", ["words", "essays"])
