@@ -242,8 +242,8 @@ class _Work:
     def _decoding(
         self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0, length: float = 1.0
     ) -> float:
-        """share: size of the model that answers, relative to the served one. length: mean share of new_tokens that answers have:
-        rows leave a batch as they end."""
+        """share: size of the model that answers, relative to the served one. length: mean share of new_tokens that answers
+        have; rows leave a batch as they end."""
         rates, rows = self.rates(), length * min(batch, prompts)
         rounds = ways * ceil(prompts / max(1, batch)) * new_tokens
         layers = self.sizes.layers * self.student_share * share

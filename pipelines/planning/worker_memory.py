@@ -38,8 +38,8 @@ from pipelines.planning.training_plan import PlanError, config_of, needs_of_stag
 from resources.stages import sections, stage
 
 DRAFTED_STATES = 12
-"""Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what one block
-keeps for the backward pass."""
+"""Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
+block keeps for the backward pass."""
 
 
 def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float]]:
