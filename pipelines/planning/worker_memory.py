@@ -37,9 +37,9 @@ from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
 from resources.stages import sections, stage
 
-DRAFTED_STATES = 12
+DRAFTED_STATES, EVALUATED_TOKENS = 12, 2_048
 """Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
-block keeps for the backward pass."""
+block keeps for the backward pass; and tokens whose float32 distributions an evaluation holds."""
 
 
 def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float]]:
@@ -89,7 +89,8 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
         rows = min(prompts or batch_size, batch_size)
         return weights + (decoding_bytes(served, counts, rows, new_tokens) - weights) * (1 + HEAP_FRAGMENTATION)
 
-    reading = BYTES_TRAINED * max(counts.all, count_weights(config).all) + passing
+    read = (BYTES_TRAINED + BYTES_FROZEN) * max(counts.all, count_weights(config).all)  # while it is loaded, the file as well
+    reading = read + passing + EVALUATED_TOKENS * served.vocab_size * BYTES_TRAINED
     asked = recipe.evaluation
     yield "evaluation_report", process + max(reading, decoding(asked.prompts, asked.batch_size, asked.max_new_tokens))
     answers = recipe.speculator.answers
