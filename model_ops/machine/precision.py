@@ -144,8 +144,8 @@ def measured() -> Speeds:
 
 def gflops(side: int, *dtypes: str) -> list[float]:
     """GFLOP/s of each dtype in the three products of a linear layer's training step, on square matrices: the best of some
-    rounds. A round measures every dtype, so that other load on the machine slows all of them. Time is that of this thread on the
-    processor: it waits there for torch's other threads, but not for other processes."""
+    rounds. A round measures every dtype, so that other load on the machine slows all of them. Time is that of this thread on
+    the processor: it waits there for torch's other threads, but not for other processes."""
     import torch
 
     seconds: list[list[float]] = []

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
         Setup,
         memory_of,
     )
-    from model_ops.planning.needs import Training, count_weights, decoding_bytes, needs_of, refuse_unmatched_targets
+    from model_ops.planning.needs import (
+        READ_WIDTHS,
+        Training,
+        count_weights,
+        decoding_bytes,
+        needs_of,
+        refuse_unmatched_targets,
+    )
     from model_ops.planning.servers import (
         LLAMA_CPP,
         SUPPORT,

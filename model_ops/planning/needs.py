@@ -29,8 +29,9 @@ from model_ops.training import MatrixWork, attention_widths, needed_flops
 TRACED_TOKENS = (2_048, 16_384)
 """Sizes of the two traced micro-batches, in tokens; memory of larger ones is linear in them, smaller ones are traced."""
 DEFAULT_RANK = 16
-PROMPT_TOKENS, LOGIT_COPIES = 256, 3
-"""Assumed tokens of a prompt that is answered, and float32 copies of the logits of a round of decoding."""
+PROMPT_TOKENS, LOGIT_COPIES, READ_WIDTHS = 256, 3, 8
+"""Assumed tokens of a prompt that is answered; float32 copies of the logits of a round of decoding; and tensors as wide as the
+residual stream and the MLP together that a forward pass without gradients holds for a token."""
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,14 @@ def needs_of(
 
 
 def decoding_bytes(config: PreTrainedConfig, counts: WeightCounts, rows: int, new_tokens: int) -> float:
-    """Bytes of a model that decodes so many rows in bfloat16: weights, cache, logits."""
+    """Bytes of a model that decodes so many rows in bfloat16: weights, cache, and what a pass over all prompts holds, among it
+    the scores of attention."""
     kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cache = rows * (PROMPT_TOKENS + new_tokens) * 2 * counts.layers * kv_heads * head_dim
-    return BYTES_FROZEN * (counts.all + cache) + rows * config.vocab_size * LOGIT_COPIES * BYTES_TRAINED
+    passing = rows * PROMPT_TOKENS * READ_WIDTHS * (config.hidden_size + (getattr(config, "intermediate_size", None) or 0))
+    scores = 2 * rows * config.num_attention_heads * PROMPT_TOKENS**2
+    return BYTES_FROZEN * (counts.all + cache + passing) + BYTES_TRAINED * (scores + rows * config.vocab_size * LOGIT_COPIES)
 
 
 def _sampling_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> float:

@@ -28,9 +28,9 @@ from resources.stages import STAGES
 
 ATTENTION, MEASURED_TOKENS = 4, 256
 """Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
-LABELLED, PROMPT, ANSWER, VALIDATED = 0.7, 0.5, 0.6, 0.1
+LABELLED, PROMPT, REWARDED, VALIDATED = 0.7, 0.7, 0.5, 0.1
 """Assumed shares: of tokens with a label, which alone pass the head; of a record's tokens that are its prompt; of
-max_new_tokens that an answer has on average; and validation's tokens, of those of the training."""
+max_new_tokens that an answer to a prompt with a reward has on average; and validation's tokens, of those of the training."""
 IMPORTANCE_TOKENS, REFERENCE_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 8
 """What is read to measure the importance of a layer, and to compare a model with its reference."""
 DRAFTER_BLOCKS = 2
@@ -155,8 +155,8 @@ class _Work:
         asked, held_out = settings.prompts_per_step * settings.answers, settings.held_out_prompts * settings.held_out_answers
         answers = steps * asked + min(steps + 1, RFT_VALIDATIONS) * held_out
         rows = min(settings.batch_size, asked)
-        sampled = self._decoding(answers, settings.max_new_tokens, rows, 1, self.sizes.base / self.sizes.served)
-        tokens = steps * (asked * ANSWER * settings.max_new_tokens + settings.prompts_per_step * PROMPT * self.traffic.tokens)
+        sampled = self._decoding(answers, settings.max_new_tokens, rows, 1, self.sizes.base / self.sizes.served, REWARDED)
+        tokens = steps * (asked * REWARDED * settings.max_new_tokens + settings.prompts_per_step * PROMPT * self.traffic.tokens)
         return sampled + self._stepping(self.rates(settings.method), tokens, self.traffic.tokens, labelled=1.0)
 
     def _student_model(self) -> float:
@@ -238,10 +238,12 @@ class _Work:
         """Time of a block over documents of this length, relative to those that were measured."""
         return 1 + ATTENTION * self.sizes.width * max(0, length - MEASURED_TOKENS) / 2 / max(1.0, 2 * self.sizes.block)
 
-    def _decoding(self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0) -> float:
-        """Rows leave a batch as their answers end; its last one has max_new_tokens. share: size of the model that answers,
-        relative to the served one."""
-        rates, rows = self.rates(), ANSWER * min(batch, prompts)
+    def _decoding(
+        self, prompts: int, new_tokens: int, batch: int, ways: float, share: float = 1.0, length: float = 1.0
+    ) -> float:
+        """share: size of the model that answers, relative to the served one. length: mean share of new_tokens that answers
+        have; rows leave a batch as they end."""
+        rates, rows = self.rates(), length * min(batch, prompts)
         rounds = ways * ceil(prompts / max(1, batch)) * new_tokens
         layers = self.sizes.layers * self.student_share * share
         read = ways * prompts * PROMPT * self.traffic.tokens * layers * rates.prefill_s

@@ -27,6 +27,7 @@ from model_ops.planning import (
     GIB,
     HEAP_FRAGMENTATION,
     MICRO_BATCH_TOKENS,
+    READ_WIDTHS,
     MeshSizes,
     Setup,
     memory_of,
@@ -36,10 +37,10 @@ from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
 from resources.stages import sections, stage
 
-READ_WIDTHS = 8
-"""Tensors as wide as the residual stream and the MLP together that a forward pass without gradients holds for a token."""
-DRAFTED_STATES = 6
-"""Widths of the target's states that a drafter reads, and of its own, for a token and a draft step."""
+DRAFTED_STATES, EVALUATED_TOKENS = 12, 2_048
+"""Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
+block keeps for the backward pass; and tokens whose float32
+distributions an evaluation is assumed to hold. Both were set after one run of a model of 135M, and not traced."""
 
 
 def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float]]:
@@ -83,10 +84,18 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
             yield found.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
     width = served.hidden_size + (getattr(served, "intermediate_size", None) or 4 * served.hidden_size)
     passing = MICRO_BATCH_TOKENS * width * READ_WIDTHS * BYTES_TRAINED * (1 + HEAP_FRAGMENTATION)
-    yield "evaluation_report", process + BYTES_TRAINED * max(counts.all, count_weights(config).all) + passing
+    weights = BYTES_FROZEN * counts.all
+
+    def decoding(prompts: int | None, batch_size: int, new_tokens: int) -> float:
+        rows = min(prompts or batch_size, batch_size)
+        return weights + (decoding_bytes(served, counts, rows, new_tokens) - weights) * (1 + HEAP_FRAGMENTATION)
+
+    read = (BYTES_TRAINED + BYTES_FROZEN) * max(counts.all, count_weights(config).all)  # while it is loaded, the file as well
+    reading = read + passing + EVALUATED_TOKENS * served.vocab_size * BYTES_TRAINED
+    asked = recipe.evaluation
+    yield "evaluation_report", process + max(reading, decoding(asked.prompts, asked.batch_size, asked.max_new_tokens))
     answers = recipe.speculator.answers
-    decoding = decoding_bytes(served, counts, answers.batch_size, answers.max_new_tokens)
-    yield "speculator_dataset", process + decoding
+    yield "speculator_dataset", process + decoding(answers.prompts, answers.batch_size, answers.max_new_tokens)
     yield "quantized_model", process + BYTES_TRAINED * counts.all + recipe.quantize.calibrates * passing
     drafter = counts.block + 2 * served.vocab_size * served.hidden_size
     settings = recipe.speculator.resolved()
