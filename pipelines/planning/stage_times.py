@@ -211,13 +211,19 @@ class _Work:
 
     def _tokens(self, settings: TrainingSettings) -> float:
         """Tokens that a stage trains on. settings: resolved."""
+        settings = self._fitted(settings)
         if settings.steps is not None:
             return settings.steps * settings.tokens_per_step
         return settings.epochs * self.traffic.records * min(self.traffic.tokens, settings.max_length)
 
+    def _fitted(self, settings: TrainingSettings) -> TrainingSettings:
+        """The settings with the step and the passes that a training takes over so few records."""
+        length = min(self.traffic.tokens, settings.max_length)
+        return settings.fitted(self.traffic.records * length, length)
+
     def _training(self, settings: TrainingSettings, share: float = 1.0) -> float:
         """A training of a model with this share of the base model's blocks, its trial of a micro-batch, its validation."""
-        method = getattr(settings, "method", "full")
+        settings, method = self._fitted(settings), getattr(settings, "method", "full")
         tokens, rates, length = self._tokens(settings), self.rates(method), min(self.traffic.tokens, settings.max_length)
         micro_batch = min(settings.tokens_per_step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length))
         updates = tokens / settings.tokens_per_step * rates.update_s * self.sizes.base * share if method == "full" else 0.0

@@ -40,12 +40,11 @@ def test_a_prediction_is_near_what_was_measured_on_one_thread():
         "student_model": 31,
         "speculator_dataset": 16,
         "speculator": 11,
-        "evaluation_report": 112,
         "length_report": 11,
         "interactions": 6,
     }
-    assert all(0.55 < found[name] / seconds < 1.6 for name, seconds in measured.items()), found
-    assert sum(found.values()) == pytest.approx(250, rel=0.2)
+    assert all(0.6 < found[name] / seconds < 1.6 for name, seconds in measured.items()), found
+    assert sum(found[name] for name in measured) == pytest.approx(sum(measured.values()), rel=0.2)
 
 
 def test_twice_the_steps_or_half_the_speed_takes_about_twice_as_long():
