@@ -190,13 +190,6 @@ class TrainingSettings(Settings):
     }
     """Fields that may be None in resolved settings."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_early_end(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "early_end" in given:
-            raise ValueError("early_end is gone: leave it out, and say how long with steps or epochs")
-        return given
-
     @model_validator(mode="after")
     def _shares_add_up(self):
         filled = self.resolved()

@@ -43,7 +43,14 @@ OTHER_WORDS = {
 }  # fmt: skip
 """Name of a key in other tools -> its name here."""
 
-INSTEAD = {"student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1"}
+INSTEAD = {
+    "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
+    "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
+    **{
+        f"{section}.early_end": "a training ends with its steps or epochs"
+        for section in ("sft", "second_sft", "preference", "reward_model", "speculator")
+    },
+}
 """Key that existed once -> what to write instead."""
 
 
