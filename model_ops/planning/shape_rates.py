@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from model_ops.machine import cpu_speeds
 
-BLOCKS, ROUNDS, LONGEST_SECONDS = 2, 3, 0.6
+BLOCKS, ROUNDS, LONGEST_SECONDS = 2, 5, 0.9
 """Blocks of the measured model; times that each part runs, of which the fastest counts; seconds after which no round begins."""
 TOKENS, LEAST_TOKENS, DOCUMENT_TOKENS = 2_048, 128, 256
 PART_SECONDS = 0.15

@@ -31,8 +31,10 @@ ATTENTION, MEASURED_TOKENS = 4, 256
 LABELLED, PROMPT, REWARDED, VALIDATED = 0.7, 0.7, 0.5, 0.1
 """Assumed shares: of tokens with a label, which alone pass the head; of a record's tokens that are its prompt; of
 max_new_tokens that an answer to a prompt with a reward has on average; and validation's tokens, of those of the training."""
-IMPORTANCE_TOKENS, REFERENCE_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 8
-"""What is read to measure the importance of a layer, and to compare a model with its reference."""
+IMPORTANCE_TOKENS, REFERENCE_TOKENS, BLOCK_TOKENS, LONG_CONTEXTS = 8_192, 32_768, 4_096, 8
+"""What is read to measure the importance of a layer, to compare a model with its reference, and to try each block."""
+VALIDATIONS, VALIDATION_TOKENS = 4, 8_000
+"""Most validations of a training, and tokens from which there is one more."""
 DRAFTER_BLOCKS = 2
 """Blocks of the target that take as long as a step of a drafter: its own, and what leads to it."""
 DRAFTED_SHARE = 0.6
@@ -109,6 +111,11 @@ def stage_seconds(recipe: Recipe, speed: Speed, traffic: TrafficSize) -> dict[st
     return found | {"around the steps": AROUND_S}
 
 
+def tries_blocks(recipe: Recipe) -> bool:
+    """Whether the evaluation asks what each block's quantization costs: with 8 bits the whole costs too little."""
+    return recipe.quantize.enabled and not recipe.quantize.scheme.startswith(("w8", "fp8"))
+
+
 class _Work:
     """Seconds of what the stages compute."""
 
@@ -180,7 +187,8 @@ class _Work:
         if answers.endpoint is not None:
             return 0.0
         prompts = min(answers.prompts or self.traffic.records, self.traffic.records)
-        return self._decoding(prompts, answers.max_new_tokens, answers.batch_size, 1)
+        counts = prompts, ceil(prompts * self.recipe.datasets.sft.validation_share)  # validation's are a batch of their own
+        return sum(self._decoding(count, answers.max_new_tokens, answers.batch_size, 1) for count in counts)
 
     def _speculator(self) -> float:
         settings, rates = self.recipe.speculator.resolved(), self.rates()
@@ -199,7 +207,8 @@ class _Work:
         )
         rows = min(settings.rows or records, records) * self.traffic.tokens
         compared = min(REFERENCE_TOKENS, rows) + min(LONG_CONTEXTS * min(settings.max_length, self.context), rows)
-        read = self._read(models * rows + 2 * compared, self.traffic.tokens, exact=True)
+        tried = self.sizes.layers * min(BLOCK_TOKENS, rows) * tries_blocks(self.recipe)
+        read = self._read(models * rows + 2 * compared + tried, self.traffic.tokens, exact=True)
         answering = 1 + sum(found is not None and found.enabled for found in (self.recipe.preference, self.recipe.rft))
         ways = (1 + len(settings.temperatures)) * (1 + DRAFTED_SHARE * self.recipe.speculator.enabled)
         ways += 2 * answering  # side by side with another model; what preferences and rewards changed
@@ -228,7 +237,9 @@ class _Work:
         micro_batch = min(settings.tokens_per_step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length))
         updates = tokens / settings.tokens_per_step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
         tried = tokens + micro_batch * settings.dry_run
-        return self._stepping(rates, tried, length, share) + updates + share * self._read(VALIDATED * tokens, length)
+        validations = max(1, min(VALIDATIONS, VALIDATED * tokens // VALIDATION_TOKENS))
+        validated = VALIDATED * tokens * (1 + 2 / validations)  # before the first step, and as saved
+        return self._stepping(rates, tried, length, share) + updates + share * self._read(validated, length)
 
     def _stepping(self, rates: ShapeRates, tokens: float, length: int, share: float = 1.0, labelled: float = LABELLED) -> float:
         in_blocks = self.sizes.layers * share * rates.step_s * self._longer(length)

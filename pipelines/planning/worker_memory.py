@@ -34,6 +34,7 @@ from model_ops.planning import (
 )
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe, read_recipe
+from pipelines.planning.stage_times import tries_blocks
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
 from resources.stages import sections, stage
 
@@ -41,6 +42,10 @@ DRAFTED_STATES, EVALUATED_TOKENS = 12, 2_048
 """Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
 block keeps for the backward pass; and tokens whose float32
 distributions an evaluation is assumed to hold. Both were set after one run of a model of 135M, and not traced."""
+
+
+OF_METHOD = {"step_s", "head_step_s", "update_s"}
+"""Rates that depend on what is trained. Of the others, measured with each method, the fastest counts."""
 
 
 def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float]]:
@@ -51,6 +56,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
         yield f"memory {name}", each
     if device is not None:
         return
+    found: dict[str, dict[str, float]] = {}
     ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
     for method, settings in (ranks or {"full": TrainingSettings()}).items():
         given = settings.resolved()
@@ -61,8 +67,11 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
                 [recipe.threads, config.to_dict(), given.precision, rank],
                 partial(_rates, config.to_dict(), given.precision, rank),
             )
-            for part, value in rates.items():
-                yield f"rates {method} {part}", value
+            found[method] = rates
+    for method, rates in found.items():
+        for part, value in rates.items():
+            seen = [other[part] for other in found.values()] if part not in OF_METHOD else [value]
+            yield f"rates {method} {part}", min(seen)
 
 
 def _rates(config: dict[str, Any], precision: str, rank: int) -> dict[str, float]:
@@ -91,6 +100,7 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
         return weights + (decoding_bytes(served, counts, rows, new_tokens) - weights) * (1 + HEAP_FRAGMENTATION)
 
     read = (BYTES_TRAINED + BYTES_FROZEN) * max(counts.all, count_weights(config).all)  # while it is loaded, the file as well
+    read += BYTES_TRAINED * counts.all * tries_blocks(recipe)  # beside its unquantized form
     reading = read + passing + EVALUATED_TOKENS * served.vocab_size * BYTES_TRAINED
     asked = recipe.evaluation
     yield "evaluation_report", process + max(reading, decoding(asked.prompts, asked.batch_size, asked.max_new_tokens))
