@@ -96,13 +96,14 @@ RATES = ShapeRates.assumed(100.0, 1e6, 1e7)
 
 
 def test_measured_rates_of_the_method_that_trains_come_first(tmp_path):
-    """3 steps of 1,024 tokens and a trial of one micro-batch; 0.7 of the tokens pass the head; a tenth is validated."""
+    """3 steps of 1,024 tokens and a trial of one micro-batch; 0.7 of the tokens pass the head; a tenth is validated: before, after,
+    and as saved."""
     text = "workload: w\nbase_model: tiny\nsources: {g: {uri: ./logs}}\nsft: {method: lora, steps: 3, tokens_per_step: 1024}\n"
     recipe = read_recipe(text, tmp_path)
     layers = recipe.tiny.resolved().layers
     slow = RATES._replace(step_s=2e-3, head_step_s=4e-3, forward_s=1e-3, head_forward_s=2e-3)
     found = stage_seconds(recipe, Speed(1.0, "float32", {"full": RATES, "lora": slow}), TRAFFIC)["sft_model"]
-    trained = 4_096 * (layers * 2e-3 + 0.7 * 4e-3) + 307.2 * (layers * RATES.forward_s + 0.7 * RATES.head_forward_s)
+    trained = 4_096 * (layers * 2e-3 + 0.7 * 4e-3) + 3 * 307.2 * (layers * RATES.forward_s + 0.7 * RATES.head_forward_s)
     fixed = stage("sft_model").fixed_seconds + stage("sft_model").record_seconds * TRAFFIC.records
     assert found == pytest.approx(fixed + trained, rel=1e-3)
 
