@@ -83,7 +83,9 @@ def worth_of(report: Mapping[str, Any], learnt: bool, champion: Champion | None,
         said.append(f"{share:z.0%} of its held-out answers, sampled as logged, repeat themselves")
     own = find(found, "loss", of=TARGET)
     if own is not None and own.value >= math.log(UNLIKELY):
-        said.append(f"its perplexity on held-out answers is {math.exp(own.value):,.0f}, so its own can hardly make sense")
+        said.append(
+            f"its perplexity on held-out answers is {math.exp(own.value):,.0f}, so answers of its own can hardly make sense"
+        )
     said.append(
         _against("its base", gains(found, "base"), least)
         if learnt

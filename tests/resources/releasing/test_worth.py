@@ -76,6 +76,6 @@ def test_answers_that_make_no_sense_are_named():
     loops = [{"drafter": "none", "sampling": "as logged", "looping_share": 0.62}]
     text = said(measured(), loss, acceptance=loops)
     assert text.startswith("62% of its held-out answers, sampled as logged, repeat themselves; its perplexity on held-out ")
-    assert "answers is 384, so its own can hardly make sense; measurably better than its base: " in text
+    assert "answers is 384, so answers of its own can hardly make sense; measurably better than its base: " in text
     fine = said(measured(), loss.model_copy(update={"value": 1.5}), acceptance=[loops[0] | {"looping_share": 0.02}])
     assert "repeat" not in fine and "perplexity" not in fine
