@@ -21,10 +21,7 @@ FILES = (
     "test_training_operations.py",
     "test_adapters_in_sft.py",
     "test_teacher_cache.py",
-    "test_generate.py",
-    "training/test_optimizers.py",
     "training/test_golden_losses.py",
-    "speculators/test_chain_loss.py",
 )
 EMULATED = Speeds(2.0, 1.0)
 KEEP = "import sys; from model_ops.machine import precision; precision._kept(1, lambda: precision.Speeds(*map(float, sys.argv[1:])))"

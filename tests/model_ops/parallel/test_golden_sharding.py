@@ -14,12 +14,14 @@ from tests.golden.sharding.dump import CASES, golden, path_of, placed, planned, 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("golden sharding")]
 
 IDS = [path_of(name, mesh).stem for name, mesh in CASES]
+USUAL = {"llama-8b-1", "llama-8b-8", "llama-8b-64", "qwen3-30b-a3b-8", "gpt-oss-20b-64", "gpt-oss-20b-1024"}
+"""Each family, and each number of devices."""
 
 
 @pytest.mark.parametrize(
     ("name", "mesh"),
     [
-        pytest.param(*case, id=name, marks=() if name.startswith("llama") else pytest.mark.slow)
+        pytest.param(*case, id=name, marks=() if name in USUAL else pytest.mark.thorough)
         for case, name in zip(CASES, IDS, strict=True)
     ],
 )
@@ -29,8 +31,11 @@ def test_parameters_lie_where_the_golden_file_says(name, mesh):
 
 @pytest.mark.parametrize(
     ("name", "mesh"),
-    [case for case in CASES if case[1].resolved().processes in (8, 1_024)],
-    ids=[case for case in IDS if case.endswith(("-8", "-1024"))],
+    [
+        pytest.param(*case, id=name, marks=() if name in USUAL else pytest.mark.thorough)
+        for case, name in zip(CASES, IDS, strict=True)
+        if name.endswith(("-8", "-1024"))
+    ],
 )
 def test_the_rules_predict_what_is_placed(name, mesh):
     assert planned(name, mesh) == placed(name, mesh, 0)
