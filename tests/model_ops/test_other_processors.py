@@ -1,4 +1,4 @@
-"""Training, distillation and decoding as a processor with AVX2 alone computes them: in emulated bfloat16, and in float32, as
+"""Training and distillation as a processor with AVX2 alone computes them: in emulated bfloat16, and in float32, as
 `make test` does by itself on such a processor.
 
 The variables hold oneDNN's and torch's kernels to AVX2 on any machine. What `precision: auto` stands for is what the cache
