@@ -102,7 +102,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             "needs one process: leave mesh out, or resize the embedding of student.base"
         )
     world.place(student, settings.precision)
-    loss, plan = next_token_loss, PackedPlan(chats.documents, settings)
+    packed = PackedPlan(chats.documents, settings)
+    loss, plan = next_token_loss, packed
     ends = end_of_turn_ids(chats.tokenizer)
     if told is not None and settings.label_weight < 1:
         plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
@@ -124,7 +125,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)
     del teacher  # not needed beside the student where only the labels teach
-    checks = plan_validation(len(plan), plan.settings)
+    checks = plan_validation(len(plan), packed.settings)
     held_out = first_documents(chats.validation, checks.tokens)
     validate = validation_of(student, held_out, settings.precision, world)
     result = train(

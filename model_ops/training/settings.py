@@ -223,7 +223,7 @@ class TrainingSettings(Settings):
     def fitted(self, tokens: int, longest: int = 1) -> Self:
         """Resolved settings with the step and the epochs for so many training tokens. A step holds at most one pass.
         longest: tokens of the longest document."""
-        floor = max(self.least_tokens_per_step, longest, (self.epochs or math.inf) * tokens / self.LEAST_STEPS)
+        floor = max(self.least_tokens_per_step, longest, (self.epochs or 1) * tokens / self.LEAST_STEPS)
         per_step = max(64, round(min(self.tokens_per_step, floor, max(tokens, longest))))
         epochs = self.epochs if self.steps is not None else self.passes(tokens, per_step)
         return self.model_copy(update={"tokens_per_step": per_step, "epochs": epochs})

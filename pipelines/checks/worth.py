@@ -115,7 +115,11 @@ def _people(found: Rehearsal) -> CheckFinding:
             )
     if any(read.values()):
         return ok("users", said)
-    return ok("users", f"{said}; no field names them, so rows of one person may be in training and in test")
+    return warning(
+        "users",
+        f"{said}; rows of one person may be in training and in test",
+        "name their fields under fields of a source: {user: PATH, session: PATH}",
+    )
 
 
 def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
@@ -140,8 +144,9 @@ def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFin
         if remedy is None or recipe.base_model == TINY:
             yield ok(section, said)
             continue
-        needed = math.ceil(count * settings.FEW_STEPS / steps)
-        yield warning(section, f"{said}: too few steps to learn from", f"add rows ({needed:,} would do), or {remedy}")
+        if settings.steps is None:
+            remedy = f"add rows ({math.ceil(count * settings.FEW_STEPS / steps):,} would do), or {remedy}"
+        yield warning(section, f"{said}: too few steps to learn from", remedy)
 
 
 def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, found: Rehearsal) -> tuple[int, str, str]:

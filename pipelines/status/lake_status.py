@@ -350,15 +350,13 @@ def endpoint_status(lake: LakeLayout, workload: str) -> EndpointStatus:
         aliases = Endpoint(lake, workload).read()
     except (EndpointError, EndpointLogError) as error:
         return EndpointStatus(problem=str(error))
-    found = EndpointStatus(
-        aliases.champion or "",
-        aliases.candidate or "",
-        previous=aliases.previous or "",
-        changed_at=aliases.changed_at,
-        changed_by=aliases.changed_by,
-    )
+    found = EndpointStatus(aliases.champion or "", aliases.candidate or "", previous=aliases.previous or "")
     with suppress(EndpointError, EndpointLogError):
-        back = rollback_of(Endpoint(lake, workload).entries(), aliases.previous or "")
+        entries = Endpoint(lake, workload).entries()
+        for before, entry in zip([None, *entries], entries, strict=False):
+            if entry.champion and entry.champion != (before and before.champion):
+                found.changed_at, found.changed_by = entry.at, entry.by
+        back = rollback_of(entries, aliases.previous or "")
         found.rolled_back = f"release {back.replaces} was {back.rollback_sentence}" if back else ""
     if shown := aliases.candidate or aliases.champion:
         with suppress(ReleaseError):

@@ -242,7 +242,9 @@ def _tau(side: _Side) -> str:
 def _size(side: _Side, place: int) -> str:
     if len(side.served) <= place:
         return "-" if side.served else NONE
-    weights = sum(file.bytes for file in side.served[place].files if file.path.endswith(".safetensors"))
+    weights = sum(
+        file.bytes for file in side.served[place].files if file.path.endswith(".safetensors") and "/" not in file.path
+    )
     return f"{weights / 1e6:z,.2f}"
 
 

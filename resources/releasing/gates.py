@@ -28,8 +28,8 @@ NOT_IN_REPORT = "the evaluation report does not hold it"
 TRAINED = {"sft", "second_sft", "preference", "rft", "merged"}
 """Roles of models that learnt something. A student alone is a smaller form of its teacher."""
 MEND_GAIN = (
-    "no other measure shows a gain either: train longer or on more rows, or measure what the training is for (evals); "
-    "release.gates.gain_over_base: null releases it as it is"
+    "no other measure shows a gain either: train longer, at a higher learning_rate or on more rows, or measure what the "
+    "training is for (evals); release.gates.gain_over_base: null releases it as it is"
 )
 
 

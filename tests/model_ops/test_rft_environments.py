@@ -152,6 +152,7 @@ def test_an_attempt_of_several_rollouts_counts_once_in_every_number(tmp_path):
     assert (plan.counts()["first_grade"], plan.counts()["last_tokens"], plan.counts()["rollouts"]) == (0.5, 2.0, 3)
     plan._steps, plan._loss = 1, SimpleNamespace()
     plan.prompts, plan._maker, plan._engine = [None], maker, SimpleNamespace(settings=None)
+    plan._lanes_at_once = 1
     plan._asked(0, 1, reads_canary=False)
     assert plan._pool.rates.tolist() == [0.5]
 

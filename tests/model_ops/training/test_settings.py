@@ -148,3 +148,10 @@ def test_few_steps_have_a_remedy(settings, steps, remedy):
 def test_adapters_learn_at_the_rates_that_were_measured():
     rates = [SftSettings, PreferenceTuningSettings, partial(RftSettings, grader="verifier")]
     assert [kind(method="lora").resolved().learning_rate for kind in rates] == pytest.approx([2e-4, 1e-4, 2e-4])
+
+
+def test_given_steps_of_small_data_are_small_too():
+    settings = TrainingSettings(steps=30, preset="balanced").resolved()
+    assert settings.fitted(46_000).tokens_per_step == 2_048  # not one pass a step
+    assert settings.fitted(10_000_000).tokens_per_step == 65_536
+    assert TrainingSettings(steps=30, tokens_per_step=8_192).resolved().fitted(46_000).tokens_per_step == 8_192

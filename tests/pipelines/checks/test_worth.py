@@ -123,7 +123,7 @@ def test_users_and_sessions_that_are_read_are_counted_and_those_that_are_not_are
 def test_nobody_is_named(tmp_path):
     put(tmp_path / "logs" / "a.jsonl", *map(request, range(30)))
     (line,) = findings(tmp_path)["users"]
-    assert line.state == "ok" and line.message.startswith("users read: none, sessions read: none; no field names them")
+    assert line.state == "warning" and line.message.startswith("users read: none, sessions read: none; rows of one person")
 
 
 def test_a_part_that_cannot_be_read_by_lines_says_nothing(tmp_path, monkeypatch):
