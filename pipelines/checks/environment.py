@@ -297,8 +297,8 @@ def _plans(recipe: Recipe, path: Path, devices: str, stages: list[str]) -> Itera
             plan = json.loads(line or "")
             yield ok(
                 check,
-                f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: "
-                f"{plan['memory_gib']['total']:,.1f} of {plan['device_gib']:,.0f} GiB",
+                f"{METHODS[plan['method']]}, rows of {getattr(recipe, stage).resolved().max_length:,} tokens: fits in "
+                f"{plan['device_gib']:,.0f} GiB",
             )
         except (ValueError, KeyError):
             if result.returncode == 1 and message:  # nothing fits

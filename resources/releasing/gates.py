@@ -231,7 +231,8 @@ def _preferences(gates: Gates, compared: GateInputs) -> Iterator[GateResult]:
         ("divergence_from_parent", gates.divergence_from_parent, found.get("divergence_from_parent"), "most", "high"),
     ):
         why = without or (compared.not_measured.get(name, "") if name == "win_rate" else "")
-        if bound is None or (measured is None and why == measurement.NO_JUDGE):
+        unjudged = name == "win_rate" and measured is None and (without or why == measurement.NO_JUDGE)
+        if bound is None or unjudged:  # without pairs, preference_accuracy says so
             continue
         if measured is None and why:
             yield _nothing(name, bound, why)

@@ -562,7 +562,7 @@ def test_a_hub_id_is_checked_at_the_revision_of_the_recipe(tmp_path, house, monk
             '{"method": "lora", "memory_gib": {"total": 12.34}, "device_gib": 79.2}',
             "",
             "ok",
-            "LoRA, rows of 4,096 tokens: 12.3 of 79 GiB",
+            "LoRA, rows of 4,096 tokens: fits in 79 GiB",
         ),
         (1, "", "millrace: nothing fits: 90 GiB are needed", "problem", "nothing fits: 90 GiB are needed"),
         (2, "", "millrace: base_model x is an id", "warning", "cannot be planned: base_model x is an id"),

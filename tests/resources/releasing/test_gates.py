@@ -463,6 +463,7 @@ def test_gates_of_preference_training():
     assert not gate(only(win_rate=0.5), worse, preference=True).passed
     nothing = gate(only(preference_accuracy=0.5), preference=True, not_measured={"held-out pairs": "no test pair"})
     assert nothing.nothing_to_compare and "no test pair" in nothing.why
+    assert check_gates(only(win_rate=0.5), GateInputs([], preference=True, not_measured={"held-out pairs": "none"})) == []
     assert not gate(only(preference_accuracy=0.5), preference=True).passed
     broken = gate(only(preference_accuracy=0.5), preference=True, not_measured={"preference_accuracy": "a template that fails"})
     assert not broken.passed and "a template that fails" in broken.why
