@@ -74,7 +74,7 @@ def write_approval_page(
     beside = candidate.report.get("side_by_side", {})
     other = beside.get("against")
     sections = summary.sections()[:1] if summary.gates else []
-    sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, release, champion)]
+    sections += [_scores(candidate, beside, champion), _costs(lake, candidate, former, champion)]
     sections += summary.learning
     if summary.facts is not None:
         sections.append(summary.facts.changed())
@@ -178,7 +178,7 @@ def _scores(candidate: _Side, beside: Mapping[str, Any], champion: Champion | No
     return ReportSection("Scores", ["measured", "champion", "this release", "release - champion", "of"], rows, " ".join(notes))
 
 
-def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, champion: Champion | None) -> ReportSection:
+def _costs(lake: LakeLayout, candidate: _Side, former: _Side, champion: Champion | None) -> ReportSection:
     """Acceptance, size, latency, cost and erased rows, each as its own report measured it."""
     rows = [
         ["weights of the target (MB)", _size(former, 0), _size(candidate, 0)],
@@ -194,7 +194,7 @@ def _costs(lake: LakeLayout, candidate: _Side, former: _Side, release: Release, 
     if not _accepted_beside(candidate):  # else the scores have both, on the same rows: a second figure would contradict them
         rows.insert(0, ["acceptance length (tokens per forward)", _tau(former), _tau(candidate)])
     note = (
-        f"Each as its own evaluation report measured it; this release at K {release.num_speculative_tokens}, as logged. "
+        f"Each as its own evaluation report measured it{_drafted_at(candidate)}. "
         "Latency and seconds per 1,000 tokens are those of a whole server and depend on the machine."
     )
     if champion is None:
@@ -232,11 +232,21 @@ def _in_servers(former: _Side, candidate: _Side) -> list[list[str]]:
     return rows
 
 
-def _tau(side: _Side) -> str:
+def _acceptance(side: _Side) -> dict[str, Any] | None:
     """Of the drafter that is served: lookups that need no training come first in a report."""
     drafted = [each for each in side.report.get("acceptance", []) if each["drafter"] != "none"]
     logged = [each for each in drafted if each["sampling"] == AS_LOGGED] or drafted
-    return _with(logged[-1]["tau"], logged[-1]["tau_low"], logged[-1]["tau_high"]) if logged else NONE
+    return logged[-1] if logged else None
+
+
+def _tau(side: _Side) -> str:
+    found = _acceptance(side)
+    return _with(found["tau"], found["tau_low"], found["tau_high"]) if found else NONE
+
+
+def _drafted_at(side: _Side) -> str:
+    found = _acceptance(side)
+    return f"; this release at K {found['num_speculative_tokens']}, sampling: {found['sampling']}" if found else ""
 
 
 def _size(side: _Side, place: int) -> str:
