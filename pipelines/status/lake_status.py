@@ -159,6 +159,7 @@ def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
     """The status of all workloads of the lake, or of the recipe's only."""
     seen = runs(lake)
     names = [recipe.workload] if recipe else workloads_of(lake)
+    ended = [run for run in seen if not run.is_in_progress and (recipe is None or run.workload in ("", recipe.workload))]
     return Status(
         lake.place,
         datetime.now(UTC).replace(microsecond=0),
@@ -168,7 +169,7 @@ def status_of(lake: LakeLayout, recipe: Recipe | None = None) -> Status:
             for run in seen
             if run.is_in_progress and not (run.is_alive is False and _is_redone(run, seen))
         ],
-        max((_run(run, []) for run in seen if not run.is_in_progress), key=lambda run: run.ended_at or LONG_AGO, default=None),
+        max((_run(run, []) for run in ended), key=lambda run: run.ended_at or LONG_AGO, default=None),
     )
 
 

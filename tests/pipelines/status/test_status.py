@@ -22,6 +22,7 @@ from resources.endpoints.approvals import approve, withdraw
 from resources.endpoints.endpoints import Endpoint
 from resources.lake.lake import LakeLayout
 from resources.lake.tables import SCHEMAS, Tables
+from resources.launching.run_history import JOB_TAG
 from resources.manifests.manifest import Input
 from resources.releases.gate_result import GateResult
 from resources.releases.release import Part, Release, ReleaseRef
@@ -215,6 +216,21 @@ def test_a_killed_run_is_said(lake):
         history.execute("insert into runs values (0, 'beef012345', 'logs', 'FAILURE', 900.0, 950.0)")
     assert "the last run, beef0123 (logs), failed 1970-01-01" in " ".join(text(lake).split())
     assert "run abcdef01 (train) ended without a word: its process 999999 is gone" in " ".join(text(lake).split())
+
+
+def test_a_recipe_hears_of_its_own_runs(lake, tmp_path):
+    folder = lake.dagster_home / "history"
+    folder.mkdir(parents=True)
+    with sqlite3.connect(folder / "runs.db") as history:
+        history.execute(
+            "create table runs (id integer, run_id text, pipeline_name text, status text, start_time float, end_time float)"
+        )
+        history.execute("create table run_tags (run_id text, key text, value text)")
+        history.execute("insert into runs values (1, 'abcdef0123', 'train', 'FAILURE', 900.0, 950.0)")
+        history.execute("insert into run_tags values ('abcdef0123', ?, 'other/train')", (JOB_TAG,))
+    path = tmp_path / "recipe.yaml"
+    path.write_text("workload: helper\nbase_model: tiny\nsources: {logs: {uri: logs}}\n")
+    assert "the last run" in text(lake) and "the last run" not in text(lake, load_recipe(path))
 
 
 def test_a_stopped_or_killed_run_is_not_said_once_a_later_one_ended_well(lake):
