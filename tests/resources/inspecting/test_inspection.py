@@ -230,7 +230,7 @@ def test_requests_without_an_answer_and_without_a_time_are_said(tmp_path):
     ]
     found = inspect([write(tmp_path / "rft.jsonl", prompts)], format="messages")
     health = next(check for check in found.verdicts[0].checks if "hold no answer" in check.name)
-    assert not health.passed and health.found == "100.0%"
+    assert not health.passed and health.found == "100%"
     assert any("100.0% of the requests seem to have no time" in section.note for section in sections(found))
     timed = inspect([write(tmp_path / "pairs.jsonl", [pair(1, "ask", "an answer of some words")])])
     assert not any("no time" in section.note for section in sections(timed))

@@ -115,14 +115,14 @@ import json
 from pathlib import Path
 import pipelines.definitions as definitions
 from pipelines.contract.recipe import load_recipe
-from pipelines.planning.stage_times import TrafficSize, stage_seconds
+from pipelines.planning.stage_times import Speed, TrafficSize, stage_seconds
 from pipelines.status.lake_status import STEPS
 from resources.stages.model_policy import ModelPolicy
 
 recipe = load_recipe(Path("recipes/demo.yaml"))
 graph = definitions.demo.resolve_asset_graph()
 read = {key.path[-1]: sorted(parent.path[-1] for parent in graph.get(key).parent_keys) for key in graph.get_all_asset_keys()}
-print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "seconds": list(stage_seconds(recipe, 100.0, TrafficSize(100, 100)))}))
+print(json.dumps({"read": read, "way": ModelPolicy().stages, "status": list(STEPS), "seconds": list(stage_seconds(recipe, Speed(100.0, "float32"), TrafficSize(100, 100)))}))
 
 from pipelines.graph.recipe_graph import definitions as graph_of
 
