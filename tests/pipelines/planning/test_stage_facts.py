@@ -9,6 +9,7 @@ from model_ops.machine.devices import DEVICES, parse_devices
 from model_ops.planning.memory_plan import CPU_PROCESS_GIB, GIB
 from pipelines.contract.recipe import read_recipe
 from pipelines.planning import stage_facts as module
+from pipelines.planning import worker_memory as workers
 from pipelines.planning.stage_facts import StageFacts, stage_facts
 from pipelines.planning.training_plan import config_of, plan_recipe, settings_of
 from pipelines.planning.worker_memory import worker_memory
@@ -81,3 +82,17 @@ def test_a_model_that_cannot_be_measured_is_forecast_without(tmp_path, monkeypat
 
     monkeypatch.setattr(module, "kept_measurement", fails)
     assert stage_facts(recipe_of(tmp_path), None) == StageFacts()
+
+
+def test_of_what_all_methods_share_the_fastest_measurement_counts(tmp_path, monkeypatch):
+    """Work of others makes a measurement slow; what a method trains is its own."""
+    recipe = read_recipe(TEXT.replace("METHOD", "method: lora", 1).replace("METHOD", "method: full"), tmp_path)
+    parts = {True: {"row_s": 2.0, "step_s": 3.0}, False: {"row_s": 1.0, "step_s": 5.0}}
+    monkeypatch.setattr(workers, "kept_measurement", lambda kind, key, measure: parts[key[-1] > 0])
+    monkeypatch.setattr(workers, "worker_memory", lambda *given: [])
+    assert dict(workers.measured(recipe, None)) == {
+        "rates lora row_s": 1.0,
+        "rates lora step_s": 3.0,
+        "rates full row_s": 1.0,
+        "rates full step_s": 5.0,
+    }

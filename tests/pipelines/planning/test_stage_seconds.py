@@ -123,3 +123,14 @@ def test_gptq_takes_its_columns_and_rounding_to_nearest_none(tmp_path):
 def test_a_speed_is_read_as_it_was_written():
     speed = Speed(3.0, "bfloat16", {"lora": RATES}, {"sft_model": 1.0})
     assert Speed.read(json.loads(json.dumps(speed.as_dict()))) == speed
+
+
+def test_each_block_is_tried_where_four_bits_cost_much(tmp_path):
+    text = "workload: w\nbase_model: tiny\nsources: {{g: {{uri: ./logs}}}}\nstudent: {{enabled: false}}\nquantize: {}\n"
+    rates = {"full": ShapeRates(*[0.0] * len(ShapeRates._fields))._replace(head_exact_s=1e-3)}
+    four, eight = (
+        stage_seconds(read_recipe(text.format(kind), tmp_path), Speed(1.0, "float32", rates), TRAFFIC)["evaluation_report"]
+        for kind in ("{scheme: w4a16}", "{scheme: w8a8}")
+    )
+    layers = read_recipe(text.format("{}"), tmp_path).tiny.resolved().layers
+    assert four - eight == pytest.approx(layers * 4_096 * 0.7 * 1e-3)

@@ -164,6 +164,8 @@ def test_who_is_waited_for(lake):
     found = one(lake).endpoint
     assert (found.champion, found.candidate, found.waiting_for) == (made.version, "", "")
     assert "by ana" in text(lake)
+    nominate(lake, release(lake, passed=False))
+    assert one(lake).endpoint.changed_by == found.changed_by  # who moved the champion, not who came last
 
 
 def test_the_payback_of_a_release_is_a_sentence_and_keys(lake):
