@@ -2,25 +2,18 @@
 
 import dagster as dg
 
-from assets.ownership import DATASETS, OWNERS
 from assets.presentation import changes, shown
 from assets.shortages import tell_shortages
+from assets.stage_asset import stage_asset
 from resources.composing import DatasetSettings, PreferenceSettings, TaughtAnswers, TeacherSettings, build_preferences
 from resources.curating import CurationSettings
-from resources.digests import source_digest
 from resources.stages import ModelPolicy
 from resources.workshop import Workshop
 
 SOURCES = ("resources/composing/preferences.py",)
 
 
-@dg.asset(
-    deps=["curated_interactions", "eval_suite", "sft_dataset", "teacher_answers"],
-    group_name=DATASETS,
-    kinds={"duckdb", "parquet"},
-    owners=OWNERS,
-    code_version=source_digest(*SOURCES)[:12],
-)
+@stage_asset("curated_interactions", "eval_suite", "sft_dataset", "teacher_answers", sources=SOURCES)
 def preference_dataset(
     context: dg.AssetExecutionContext,
     workshop: dg.ResourceParam[Workshop],

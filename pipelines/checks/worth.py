@@ -28,6 +28,7 @@ from resources.composing import DatasetError, EvalSuiteError, SeedError
 from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
 from resources.sources import SourceError
+from resources.stages import trained_sections
 
 RULE_OF_THREE = 3
 """Of n outcomes that are all alike, the 95 % interval reaches 3 / n from them."""
@@ -62,7 +63,7 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
         if found is None:
             return [ok("rows", "not counted: the logs are large, and have no lines of which a part can be read")]
         counted_by = "the base model's tokenizer and template"
-        lengths += _rendered(recipe, Path(folder) / "sft")
+        lengths += _rendered(recipe, Path(folder) / "sft_dataset")
     if not lengths:
         counted_by = f"{CHARACTERS_A_TOKEN} characters a token"
         lengths += [size // CHARACTERS_A_TOKEN for size in found.characters]
@@ -152,16 +153,18 @@ def _steps(recipe: Recipe, found: Rehearsal, tokens: float) -> Iterator[CheckFin
 def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, found: Rehearsal) -> tuple[int, str, str]:
     """What a section's training reads: number, word, and whether it is rows or pairs."""
     prompts = found.prompts.get("train", 0)
-    if section == "rft":
+    stage = trained_sections()[section]
+    dataset = recipe.policy.rows_of(stage.name)
+    if dataset == "rl_prompts":
         return prompts, "prompt", "row"
-    if section == "preference" and settings.on_policy is not None:
-        return (prompts if settings.on_policy.prompts == "rl_prompts" else found.pairs.get("train", 0)), "prompt", "row"
-    if section in ("preference", "reward_model"):
-        rows = settings.rows_read if section == "preference" else "pairs"
+    if dataset == "preference_dataset" and getattr(settings, "on_policy", None) is not None:
+        return found.pairs.get("train", 0), "prompt", "row"
+    if dataset == "preference_dataset":
+        rows = getattr(settings, "rows_read", "pairs")
         kinds = {"pairs": (found.pairs,), "unpaired": (found.unpaired,), "both": (found.pairs, found.unpaired)}[rows]
         return sum(kind.get("train", 0) for kind in kinds), "pair" if rows == "pairs" else "answer", "pair"
     rows = found.rows["train"]
-    if section == "speculator":
+    if dataset == "speculator_dataset":
         rows = min(rows, recipe.speculator.answers.prompts or rows)
     return rows, "row", "row"
 
@@ -188,18 +191,19 @@ def _gates(recipe: Recipe, found: Rehearsal) -> list[CheckFinding]:
 
 def _needs(recipe: Recipe, found: Rehearsal) -> Iterator[tuple[str, int, int, str, bool]]:
     """(gate, number that there will be, least number, of what, whether test_share decides) for each gate of the recipe."""
-    gates, trained = recipe.release.gates, recipe.trained
+    gates = recipe.release.gates
     rows, pairs, prompts = (split.get("test", 0) for split in (found.rows, found.pairs, found.prompts))
     if gates.loss_above_base is not None:
         yield "release.gates.loss_above_base", rows, 2, "rows", True
-    if "preference" in trained and found.pairs:
+    measured = recipe.policy.measured_rows
+    if "preferences" in measured and found.pairs:
         if gates.preference_accuracy is not None:
             yield "release.gates.preference_accuracy", pairs, _alike(gates.preference_accuracy), "pairs", True
         if gates.divergence_from_parent is not None:
             yield "release.gates.divergence_from_parent", pairs, 2, "pairs", True
-    if "rft" in trained and gates.rft_gain is not None:
+    if "prompts" in measured and gates.rft_gain is not None:
         yield "release.gates.rft_gain", prompts or found.prompts.get("validation", 0), _alike(gates.rft_gain), "prompts", True
-    if "reward_model" in trained:
+    if recipe.reward_model is not None and recipe.reward_model.enabled:
         gate = recipe.reward_model.gate
         if gate.accuracy is not None and gate.accuracy < 1:
             wilson = math.ceil(gate.accuracy * Z**2 / (1 - gate.accuracy))  # all right: the lower end is n / (n + z^2)

@@ -148,7 +148,7 @@ def plan(
     from pipelines.planning import as_json, dataset_tokens, plan_recipe, planned_stage, print_plan
     from pipelines.storage import lake_location
     from resources.lake import LakeLayout
-    from resources.stages import sections
+    from resources.stages import planned_sections
 
     read = load_recipe(recipe)
     stages = [planned_stage(read, each) for each in stage or [None]]
@@ -158,7 +158,7 @@ def plan(
     for each in stages:
         with errors.status("looking at the model ..."):
             chosen = plan_recipe(read, gpus, each)
-            tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(sections()[each].name))
+            tokens = dataset_tokens(holds_rows, read.workload, read.policy.rows_of(planned_sections()[each].name))
         if format == ReportFormat.json:
             print(as_json(chosen, read, each, tokens), flush=True)
         else:

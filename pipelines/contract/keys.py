@@ -19,6 +19,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, create_model
 from pydantic.fields import FieldInfo
 
+from resources.stages import trained_sections
+
 ANY_NAME = "*"
 """In a path, replaces a name that the recipe's author chooses, such as a source's."""
 
@@ -46,10 +48,7 @@ OTHER_WORDS = {
 INSTEAD = {
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
-    **{
-        f"{section}.early_end": "a training ends with its steps or epochs"
-        for section in ("sft", "second_sft", "preference", "reward_model", "speculator")
-    },
+    **{f"{section}.early_end": "a training ends with its steps or epochs" for section in trained_sections()},
 }
 """Key that existed once -> what to write instead."""
 

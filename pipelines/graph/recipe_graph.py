@@ -133,7 +133,7 @@ def _keys(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]
 def _tokenizers(recipe: Recipe) -> dict[str, Path]:
     """The tokenizers in which datasets are counted: of models that lie in directories."""
     teacher = recipe.teacher.base if recipe.teacher else None
-    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, "student": recipe.student.base})
+    return local_tokenizers({"base": recipe.base_model, "teacher": teacher, stage("student_model").role: recipe.student.base})
 
 
 def asset_of(stage: Stage) -> dg.AssetsDefinition:

@@ -36,7 +36,7 @@ from pipelines.storage import storage_sentence
 from resources.artefacts import Registry
 from resources.lake import LakeLayout, at_work
 from resources.manifests import SCRATCH, ManifestError
-from resources.stages import sections
+from resources.stages import planned_sections
 from stores.in_use import hold
 
 if TYPE_CHECKING:
@@ -131,10 +131,10 @@ def swept_stage(recipe: Recipe, asked: str | None) -> str:
         stage = chosen_stage(recipe, asked)
     except ValueError as error:
         raise SweepError(str(error)) from error
-    if stage == "rft":
+    if not planned_sections()[stage].has_held_out_loss:
         raise SweepError(
-            "--stage rft: a sweep compares held-out losses, and training on rewards has none; compare validation_pass_rate of "
-            "runs with different rft.learning_rate"
+            f"--stage {stage}: a sweep compares held-out losses, and training on rewards has none; compare "
+            f"validation_pass_rate of runs with different {stage}.learning_rate"
         )
     return stage
 
@@ -155,7 +155,7 @@ def sweep(
     steps = min(100, settings.steps or 100) if steps is None else steps
     if steps < LEAST_STEPS:
         raise SweepError(f"--steps {steps}: fewer than {LEAST_STEPS} steps say nothing about a learning rate")
-    trained = sections()[stage]
+    trained = planned_sections()[stage]
     operation, role, source = trained.operation, trained.takes_model_as, recipe.policy.source_of(trained.name)
     registry = Registry(lake, recipe.workload)
     inputs = {}

@@ -24,7 +24,7 @@ from model_ops.training import TrainingSettings
 from pipelines.contract import Base, BaseModelError, Recipe, look_at_base
 from pipelines.planning.stage_facts import stage_facts
 from resources.deciding import AROUND_S
-from resources.stages import STAGES
+from resources.stages import STAGES, Stage
 
 ATTENTION, MEASURED_TOKENS = 4, 256
 """Operations of attention, per width, layer, token and token before it; tokens of the documents that rates were measured on."""
@@ -103,12 +103,12 @@ def stage_seconds(recipe: Recipe, speed: Speed, traffic: TrafficSize) -> dict[st
     sizes = model_sizes(recipe, base)
     if not sizes.base:
         return {}
-    work, found = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
+    work, seconds = _Work(recipe, sizes, traffic, base.context or recipe.evaluation.max_length, speed), {}
     for stage in STAGES:
         if stage.kind == "outside" or stage.module or stage.name in recipe.disabled:
             continue
-        found[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage.name)
-    return found | {"around the steps": AROUND_S}
+        seconds[stage.name] = stage.fixed_seconds + stage.record_seconds * traffic.records + work.of(stage)
+    return seconds | {"around the steps": AROUND_S}
 
 
 def tries_blocks(recipe: Recipe) -> bool:
@@ -130,21 +130,14 @@ class _Work:
             return known.get(method) or next(iter(known.values()))
         return ShapeRates.assumed(self.speed.gflops, self.sizes.block, self.sizes.head)
 
-    def of(self, stage: str) -> float:
-        found = getattr(self, f"_{stage}", None)
-        return 0.0 if found is None else found()
+    def of(self, stage: Stage) -> float:
+        """By the method of the stage's name; a training without one takes the seconds of its tokens."""
+        if (predicted := getattr(self, f"_{stage.name}", None)) is not None:
+            return predicted()
+        return self._training(getattr(self.recipe, stage.section).resolved()) if stage.section else 0.0
 
     def _base_model(self) -> float:
         return self._training(self.recipe.tiny.resolved()) if self.recipe.base_model == "tiny" else 0.0
-
-    def _sft_model(self) -> float:
-        return self._training(self.recipe.sft.resolved())
-
-    def _second_sft_model(self) -> float:
-        return self._training(self.recipe.second_sft.resolved())
-
-    def _reward_model(self) -> float:
-        return self._training(self.recipe.reward_model.resolved())
 
     def _preference_model(self) -> float:
         """The reference reads each row once, unless the model answers prompts."""
@@ -201,15 +194,13 @@ class _Work:
 
     def _evaluation_report(self) -> float:
         settings, records = self.recipe.evaluation, self.traffic.records
-        models = 1 + sum(
-            found is not None and found.enabled
-            for found in (getattr(self.recipe, name) for name in ("sft", "preference", "rft", "student", "quantize"))
-        )
+        policy = self.recipe.policy
+        models = len(policy.models)
         rows = min(settings.rows or records, records) * self.traffic.tokens
         compared = min(REFERENCE_TOKENS, rows) + min(LONG_CONTEXTS * min(settings.max_length, self.context), rows)
         tried = self.sizes.layers * min(BLOCK_TOKENS, rows) * tries_blocks(self.recipe)
         read = self._read(models * rows + 2 * compared + tried, self.traffic.tokens, exact=True)
-        answering = 1 + sum(found is not None and found.enabled for found in (self.recipe.preference, self.recipe.rft))
+        answering = 1 + len(policy.measured_rows)
         ways = (1 + len(settings.temperatures)) * (1 + DRAFTED_SHARE * self.recipe.speculator.enabled)
         ways += 2 * answering  # side by side with another model; what preferences and rewards changed
         prompts = (min(settings.prompts, records), settings.max_new_tokens, ways)

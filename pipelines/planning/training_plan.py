@@ -34,6 +34,7 @@ from pipelines.planning.stage_times import tiny_config
 from resources.artefacts import Registry
 from resources.lake import LakeLayout
 from resources.manifests import ManifestError
+from resources.stages import trained_sections
 
 BAR = 28
 SAID = {
@@ -72,10 +73,11 @@ def needs_of_stage(recipe: Recipe, stage: str, settings: Any, device: Device) ->
 
     config, name = config_of(recipe)
     refuse_untrainable(config.to_dict())
-    if stage != "student" and getattr(settings, "method", "full") != "full" and settings.lora.targets:
+    distils = trained_sections()[stage].takes_model_as == "teacher"
+    if not distils and getattr(settings, "method", "full") != "full" and settings.lora.targets:
         refuse_unmatched_targets(config, settings.lora.targets)
     teacher = 0
-    if stage == "student":
+    if distils:
         read_once = settings.teacher != "online" and not settings.on_policy.share
         teacher = 0 if read_once else count_weights(config).all
         config, name = student_of(recipe, config, name)

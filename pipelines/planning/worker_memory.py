@@ -36,7 +36,7 @@ from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.stage_times import tries_blocks
 from pipelines.planning.training_plan import PlanError, config_of, needs_of_stage, student_of
-from resources.stages import sections, stage
+from resources.stages import trained_sections
 
 DRAFTED_STATES, EVALUATED_TOKENS = 12, 2_048
 """Widths of the residual stream that a drafter holds for a token and a draft step: three states of the target, and what a
@@ -87,10 +87,10 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
     served = student_of(recipe, config, "")[0] if recipe.student.enabled else config
     process, counts = CPU_PROCESS_GIB * GIB, count_weights(served)
     for section, settings in recipe.trained.items():
-        found = sections().get(section) or (stage("base_model") if section == "tiny" else None)
-        if found is not None:
+        stage = trained_sections()[section]
+        if stage.group == "models":
             resolved = settings.resolved()
-            yield found.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
+            yield stage.name, memory_of(needs_of_stage(recipe, section, resolved, device), own_setup(resolved), device).total
     width = served.hidden_size + (getattr(served, "intermediate_size", None) or 4 * served.hidden_size)
     passing = MICRO_BATCH_TOKENS * width * READ_WIDTHS * BYTES_TRAINED * (1 + HEAP_FRAGMENTATION)
     weights = BYTES_FROZEN * counts.all

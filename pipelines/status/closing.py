@@ -30,7 +30,7 @@ from resources.lake import LakeLayout
 from resources.manifests import APPROVAL_PAGE, ManifestError
 from resources.releases import GateResult, GateVerdict, ReleaseRef, missed, read_release
 from resources.releasing import quality_sentences, read_evaluation
-from resources.stages import sections, stage
+from resources.stages import trained_sections
 
 RELEASE_STEP = "release_candidate"
 SECTIONS = {
@@ -97,12 +97,10 @@ def _rows(registry: Registry) -> ClosingLine:
 
 def _few_steps(registry: Registry, recipe: Recipe, outcome: Outcome) -> Iterator[ClosingLine]:
     """Trainings of this run with too few steps to learn from, and what to set. A toy is none."""
-    stages = {**sections(), "speculator": stage("speculator")}
-    for section in recipe.trained if recipe.base_model != TINY else ():
-        if section in stages and (name := stages[section].name) in outcome.finished:
+    for section, trained in recipe.trained.items() if recipe.base_model != TINY else ():
+        if (name := trained_sections()[section].name) in outcome.finished:
             with suppress(ManifestError, KeyError):
-                made = registry.current("model", stages[section].artefact_name)
-                steps, settings = int(made.metrics["steps"]), recipe.trained[section].resolved()
+                steps, settings = int(registry.current("model", name).metrics["steps"]), trained.resolved()
                 if remedy := settings.more_steps(steps, section):
                     yield ClosingLine(
                         "! few", f"{name} took {counted(steps, 'step')}, too few to learn from: {remedy}", "yellow"

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 
 
@@ -13,7 +14,7 @@ class DriftEmbeddings(Settings):
     """Novelty of meaning: how near prompts lie to those of the vocabulary days, by a model's embeddings. Off without a
     model."""
 
-    model: str | None = Field(
+    model: Annotated[str, LocalPath("folder", "the directory of an embedding model")] | None = Field(
         None,
         min_length=1,
         description="Directory of an embedding model in the Hugging Face layout. Left out: no embeddings are compared",

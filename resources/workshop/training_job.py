@@ -21,7 +21,7 @@ from resources.artefacts import Registry
 from resources.digests import source_digest
 from resources.manifests import artefact_version
 from resources.releases import ReleaseSettings
-from resources.stages import sections
+from resources.stages import trained_sections
 
 
 def counted_settings(settings: Settings) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def length_limits(
     return measure_lengths_settings.LengthSettings(
         training={
             name: measure_lengths_settings.TrainingLimit(max_length=filled[name].max_length, overflow=filled[name].overflow)
-            for name, found in sections().items()
-            if name in filled and found.rows == "sft_dataset"
+            for name, stage in trained_sections().items()
+            if name in filled and stage.rows == "sft_dataset"
         },
         drafter=measure_lengths_settings.DrafterLimit(
             max_length=drafter.max_length,

@@ -41,7 +41,7 @@ def said(folder, more):
             "sft.early_end: there is no such key any more: a training ends with its steps or epochs",
         ),
         (
-            "student: {base: ./other, across_tokenizers: spelling}",
+            "student: {across_tokenizers: spelling}",
             "student.across_tokenizers: there is no such key any more: a student with another tokenizer learns answers, by "
             "student.label_weight: 1",
         ),

@@ -33,7 +33,7 @@ REWARDED = {**BARE, "datasets": {"rl_prompts": {}}, "rft": {"grader": "verifier"
         ({"rft": {"grader": "null.py:grade"}}, "null.py is no Python: mend it"),
         ({"rft": {"grader": {"parts": {"a": {"by": "ranking"}}}}}, "`by: ranking` asks a model: name it beside it as `judge"),
         ({"rft": {"grader": "verifier", "answers": 1}}, "rft.answers"),
-        ({"rft": {"grader": "verifier", "python": "python"}}, "python runs an environment or an agent, and there is a grader"),
+        ({"rft": {"grader": "verifier", "python": "/bin/sh"}}, "python runs an environment or an agent, and there is a grader"),
         ({"rft": {"agent": "verifiers", "python": "./absent"}}, "absent; give a Python interpreter, such as ./venvs/agent"),
         ({"rft": {"agent": "verifier"}}, "rft.agent"),
         ({"rft": {"agent": "verifiers"}, "datasets": TASKS}, "it is number, and rft.agent plays what `millrace taskset` wrote"),
