@@ -103,7 +103,7 @@ def fine_tuning_helped(workshop: dg.ResourceParam[Workshop], policy: dg.Resource
     helped = high is not None and high <= -LEAST_GAIN
     said = (
         f"held-out loss {sft:.4f} after fine-tuning, {base:.4f} before, and no gain of {LEAST_GAIN:g} nats per token can be "
-        "shown: train longer or on more rows (millrace plan, millrace sweep)"
+        "shown: train longer or on more rows (millrace plan)"
     )
     return dg.AssetCheckResult(
         passed=helped, description=None if helped else said, metadata={"base_loss": base, "fine_tuned_loss": sft}

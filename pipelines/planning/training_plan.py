@@ -29,12 +29,11 @@ from model_ops.machine import Device, parse_devices
 from model_ops.planning import GIB, MemoryOf, MemoryPlan, Needs, choose
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe
-from pipelines.planning.chosen_stage import chosen_stage
 from pipelines.planning.stage_times import tiny_config
 from resources.artefacts import Registry
 from resources.lake import LakeLayout
 from resources.manifests import ManifestError
-from resources.stages import trained_sections
+from resources.stages import planned_sections, trained_sections
 
 BAR = 28
 SAID = {
@@ -85,11 +84,19 @@ def needs_of_stage(recipe: Recipe, stage: str, settings: Any, device: Device) ->
 
 
 def planned_stage(recipe: Recipe, asked: str | None) -> str:
-    """The section of the stage that is planned. Raises PlanError if the recipe does not train it."""
-    try:
-        return chosen_stage(recipe, asked)
-    except ValueError as error:
-        raise PlanError(str(error)) from error
+    """The section of the stage that is planned, by default the first that the recipe trains. Raises PlanError if the recipe
+    does not train it."""
+    sections = planned_sections()
+    trained = [name for name in sections if name in recipe.trained]
+    usual = [name for name, stage in sections.items() if name in trained or not stage.opt_in]
+    if asked is None and not trained:
+        raise PlanError(f"this recipe switches off {' and '.join(usual)}; enable one of them to plan it")
+    if asked is None or asked in trained:
+        return asked or trained[0]
+    if asked in usual:
+        raise PlanError(f"--stage {asked}: this recipe switches it off ({sections[asked].switch}.enabled)")
+    none = f"this recipe has no {asked}; " if asked in sections else ""
+    raise PlanError(f"--stage {asked}: {none}choose {' or '.join(usual)}")
 
 
 def student_of(recipe: Recipe, teacher: Any, name: str) -> tuple[Any, str]:

@@ -6,7 +6,6 @@
 
     kind                                         where
     a version that was never finished            datasets|models/<workload>/<name>/<version>/, releases/<workload>/<version>/
-    checkpoints of a sweep's training            sweeps/<workload>/<stage>/<digest>/
     catalogs, writes and removals cut short      .catalog-xxxxxxxx, .<file>.xxxxxxxx, .removing-<version>
     a signing cut short                          .signing-xxxxxxxx
 
@@ -32,7 +31,6 @@ from pathlib import Path
 
 from model_ops.jobs import counted, size
 from resources.lake import LakeError, LakeLayout
-from resources.manifests import SCRATCH
 from stores.in_use import InUse, taken
 
 KEEP_DAYS = "MILLRACE_KEEP_UNFINISHED_DAYS"
@@ -129,13 +127,6 @@ def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) 
         for place in _folders(lake.root, lake.artefacts("release").name, workload):
             if _VERSION.fullmatch(place.name):
                 yield place, "unfinished", "release_candidate"
-    if names is None:
-        for stage in _folders(lake.root, "sweeps", workload):
-            for place in _versions(stage):
-                if (place / "result.json").exists():
-                    yield place / SCRATCH, "checkpoints of sweep", stage.name
-                else:
-                    yield place, "unfinished sweep", stage.name
 
 
 def named_versions(lake: LakeLayout) -> frozenset[str]:
@@ -169,8 +160,7 @@ def _folders(root: Path, *inside: str) -> list[Path]:
 def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Leftover | None:
     if not _is_old(place, keep_s):
         return None
-    version = place.parent.name if place.name == SCRATCH else place.name
-    aside = place.with_name(f"{_REMOVING}{version}")
+    aside = place.with_name(f"{_REMOVING}{place.name}")
     with suppress(OSError, InUse):
         with taken(place):
             # checked again under the lock, when no process can begin to work in it
@@ -179,7 +169,7 @@ def _remove_unfinished(place: Path, what: str, name: str, keep_s: float) -> Left
             stopped, total = _newest(place), _bytes_in(place)
             place.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
-        return Leftover(what, name, version, datetime.fromtimestamp(stopped, UTC), total)
+        return Leftover(what, name, place.name, datetime.fromtimestamp(stopped, UTC), total)
     return None
 
 
@@ -193,7 +183,7 @@ def _is_old(place: Path, keep_s: float) -> bool:
 def _temporary(lake: LakeLayout, workload: str) -> Iterator[Path]:
     """Files and folders that were being written or removed when a process was killed."""
     homes = [lake.root]
-    for kind in ("datasets", "models", "releases", "sweeps"):
+    for kind in ("datasets", "models", "releases"):
         for home in _folders(lake.root, kind, workload):
             homes += [home.parent, home, *_folders(home)]
     for name in ("endpoints", lake.dagster_home.name):

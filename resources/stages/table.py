@@ -152,8 +152,6 @@ class Stage:
     """Whether it can learn a teacher's answers (`teacher.trains`)."""
     leaves_out_long_rows: bool = False
     """Whether its training leaves out a row longer than the model's context; other trainings end there."""
-    has_held_out_loss: bool = True
-    """Whether its training measures a held-out loss, which `millrace sweep` compares."""
     own_answers: str = ""
     """File of its version with a row for each answer that its model gave in training; an erasure cleans it."""
     answers_show_text: bool = False
@@ -245,7 +243,7 @@ _MODELS: tuple[Stage, ...] = (
           "log-probability of chosen answers may have fallen (logp_chosen in metrics.jsonl): what it learns is the "
           "difference."),
     Stage("rft_model", "model", "models", "rft", "rft", section="rft", rows="rl_prompts", role="rft", takes_model_as="model",
-          reads=rows_or_prompts, opt_in=True, leaves_out_long_rows=True, has_held_out_loss=False,
+          reads=rows_or_prompts, opt_in=True, leaves_out_long_rows=True,
           own_answers="rollouts.parquet", answers_show_text=True, gains=True, measured_as="prompts", does="learns from rewards",
           card="The model before it, trained on its own answers by rewards: answers with a high grade became likelier. It is "
           "good at what the grader rewards; `before_validation_pass_rate` and `validation_pass_rate` compare it with its "
@@ -344,5 +342,5 @@ def trained_sections() -> dict[str, Stage]:
 
 
 def planned_sections() -> dict[str, Stage]:
-    """The sections that `millrace plan` and `sweep` know: of trainings that start from another model of the chain."""
+    """The sections that `millrace plan` knows: of trainings that start from another model of the chain."""
     return {section: each for section, each in trained_sections().items() if each.takes_model_as}

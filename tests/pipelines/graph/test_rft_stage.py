@@ -10,7 +10,6 @@ import pytest
 
 from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import read_recipe
-from pipelines.planning.rate_sweep import SweepError, sweep
 from pipelines.planning.training_plan import plan_recipe
 from resources.artefacts.registry import Registry
 from resources.stages.table import stage
@@ -100,11 +99,9 @@ def test_a_merge_that_lists_nothing_merges_the_last_trained_model_with_the_one_b
     assert listed(merge={}, **preferred) == ["rft", "preference"]
 
 
-def test_plan_takes_the_stage_and_sweep_says_what_to_compare(tmp_path, lake):  # noqa: F811
+def test_plan_takes_the_stage(tmp_path):
     recipe = read_recipe({**REWARDED, "rft": {"grader": "verifier", "method": "lora"}}, tmp_path)
     assert plan_recipe(recipe, "1xH100", "rft").needs.method == "lora"
-    with pytest.raises(SweepError, match="training on rewards has none; compare validation_pass_rate"):
-        sweep(recipe, lake, "rft", [1e-6, 1e-5], steps=10)
 
 
 def prompts(registry):

@@ -71,13 +71,7 @@ def test_a_stopped_version_goes_after_the_stated_time_and_is_named(lake):
 
 
 @pytest.mark.parametrize(
-    "where",
-    [
-        "datasets/tutor/sft_dataset/1a2b3c4d5e6f",
-        "releases/tutor/1a2b3c4d5e6f",
-        "sweeps/tutor/sft/1a2b3c4d5e6f",
-        "models/tutor/speculator/1a2b3c4d5e6f",
-    ],
+    "where", ["datasets/tutor/sft_dataset/1a2b3c4d5e6f", "releases/tutor/1a2b3c4d5e6f", "models/tutor/speculator/1a2b3c4d5e6f"]
 )
 def test_every_kind_of_unfinished_directory_goes(lake, where):
     place = unfinished(lake, where)
@@ -154,15 +148,6 @@ def test_what_no_operation_named_is_left_alone(lake):
     aged(place, 400)
     assert remove_leftovers(lake, "tutor", WEEK) == []
     assert (place / "read.me").exists()
-
-
-def test_checkpoints_of_a_finished_sweep_go_and_its_result_stays(lake):
-    place = unfinished(lake, "sweeps/tutor/sft/1a2b3c4d5e6f")
-    (place / "result.json").write_text("{}")
-    aged(place, 8)
-    [found] = remove_leftovers(lake, "tutor", WEEK)
-    assert found.what == "checkpoints of sweep" and found.version == "1a2b3c4d5e6f"
-    assert sorted(path.name for path in place.iterdir()) == ["metrics.jsonl", "result.json"]
 
 
 def test_catalogs_and_writes_cut_short_go_and_are_told_together(lake):
