@@ -15,9 +15,13 @@ from typing import Any
 
 import yaml
 
-from resources.artefacts.side_lakes import home_of
 from resources.lake import LakeLayout
-from resources.manifests import Input, Manifest, ManifestError, read_manifest
+from resources.manifests import Input, Kind, Manifest, ManifestError, read_manifest
+
+
+def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
+    """The folder of an artefact's versions. name: workload/name."""
+    return lake.artefacts(kind) / (name.split("/")[0] if kind == "release" else name)
 
 
 def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[Input, Manifest | None]]:
