@@ -43,8 +43,8 @@ def preference_dataset(
             "graded" if policy.taught_by_itself else "teacher",
             9 if teacher_settings.judged else 1,
         )
-        kept = workshop.lake.root / "answers"
-        workshop.lake.mirror.fetch(kept)
+        answer_folder = workshop.lake.root / "answers"
+        workshop.lake.mirror.fetch(answer_folder)
         return build_preferences(
             workshop.tables,
             workshop.workload,
@@ -56,7 +56,7 @@ def preference_dataset(
             workshop.directory(suite) / "items.parquet",
             sft.metrics.get("lent"),
             taught,
-            kept / f"{workshop.workload}.jsonl",
+            answer_folder / f"{workshop.workload}.jsonl",
             about,
         )
 

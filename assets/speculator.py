@@ -26,7 +26,7 @@ def speculator(
     in the layout that vLLM or SGLang loads for its architecture (`speculator.architecture` in the recipe).
     """
     inputs = {"target": workshop.current("model", policy.served), "dataset": workshop.current("dataset", "speculator_dataset")}
-    may_continue = config.continue_from_last and workshop.made_of("model", "speculator", inputs["target"])
+    may_continue = config.continue_from_last and workshop.comes_from("model", "speculator", inputs["target"])
     settings, outside = config.drafter(speculator_settings, may_continue), []
     start = ARCHITECTURES[settings.architecture].starts_from
     if start is not None and policy.drafter_from:

@@ -29,7 +29,7 @@ def speculator_dataset(
         "served": workshop.current("dataset", "served_answers"),
     }
     answers = speculator_settings.answers
-    reuses = config.reuse and workshop.made_alike("dataset", "speculator_dataset", answers, inputs["target"])
+    reuses = config.reuse and workshop.is_alike("dataset", "speculator_dataset", answers, inputs["target"])
     manifest = workshop.train(
         "speculator_dataset", "generate", answers, inputs, context, kind="dataset", continue_from="last" if reuses else None
     )

@@ -48,12 +48,12 @@ def teacher_answers(
         if taken:
             teacher = ModelTeacher(taken[0].digest, workshop.answers_of(workshop.directory(tuned) if tuned else base, context))
         workshop.lake.mirror.fetch(workshop.lake.root / "answers")
-        with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as kept:
+        with AnswerStore(workshop.lake.root / "answers" / f"{workshop.workload}.jsonl") as store:
             report = build_teacher_answers(
                 workshop.directory(dataset),
                 output,
                 teacher_settings,
-                kept,
+                store,
                 context.log.info,
                 judge,
                 teacher,

@@ -35,12 +35,12 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
     known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
-        found = kept_measurement(
+        numbers = kept_measurement(
             "stage_facts", known, lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked)
         )
-        memory = {name.removeprefix("memory "): each for name, each in found.items() if name.startswith("memory ")}
+        memory = {name.removeprefix("memory "): each for name, each in numbers.items() if name.startswith("memory ")}
         rates: dict[str, dict[str, float]] = {}
-        for name, each in found.items():
+        for name, each in numbers.items():
             kind, method, part = name.split(" ", 2) if name.startswith("rates ") else ("", "", "")
             if kind:
                 rates.setdefault(method, {})[part] = each

@@ -338,5 +338,5 @@ def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
         with suppress(BaseModelError):
             return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
         return 1.0
-    kept = recipe.student.kept_layers
-    return kept if kept < 1 else min(1.0, kept / layers)
+    layers_left = recipe.student.kept_layers
+    return layers_left if layers_left < 1 else min(1.0, layers_left / layers)

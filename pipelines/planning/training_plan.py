@@ -299,9 +299,9 @@ def dataset_tokens(lake: LakeLayout | None, workload: str, dataset: str = "sft_d
         rows = pq.ParquetFile(file)
     except (ManifestError, OSError):
         return None
-    found = 0.0
+    total = 0.0
     for name in {*COLUMNS, "token_ids"} & set(rows.schema_arrow.names):
         measure = pc.list_value_length if name == "token_ids" else pc.utf8_length
         for batch in rows.iter_batches(columns=[name]):
-            found += (pc.sum(measure(batch.column(0))).as_py() or 0) / (1 if name == "token_ids" else CHARACTERS_A_TOKEN)
-    return found
+            total += (pc.sum(measure(batch.column(0))).as_py() or 0) / (1 if name == "token_ids" else CHARACTERS_A_TOKEN)
+    return total

@@ -56,7 +56,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
         yield f"memory {name}", each
     if device is not None:
         return
-    found: dict[str, dict[str, float]] = {}
+    by_method: dict[str, dict[str, float]] = {}
     ranks = {getattr(settings.resolved(), "method", "full"): settings for settings in recipe.trained.values()}
     for method, settings in (ranks or {"full": TrainingSettings()}).items():
         given = settings.resolved()
@@ -67,10 +67,10 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
                 [recipe.threads, config.to_dict(), given.precision, rank],
                 partial(_rates, config.to_dict(), given.precision, rank),
             )
-            found[method] = rates
-    for method, rates in found.items():
+            by_method[method] = rates
+    for method, rates in by_method.items():
         for part, value in rates.items():
-            seen = [other[part] for other in found.values()] if part not in OF_METHOD else [value]
+            seen = [other[part] for other in by_method.values()] if part not in OF_METHOD else [value]
             yield f"rates {method} {part}", min(seen)
 
 

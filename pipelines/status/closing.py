@@ -75,11 +75,11 @@ def closing(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> I
         yield from _unfinished(lake, recipe, path, outcome)
         return
     release = registry.directory(registry.current("release", "release"))
-    status, made = endpoint_status(lake, recipe.workload), read_release(release)
-    lost = [gate for gate in made.gates if missed(gate)]
-    if made.worth:
-        yield ClosingLine("worth", made.worth)
-    yield from _gates(release, made.gates)
+    status, content = endpoint_status(lake, recipe.workload), read_release(release)
+    lost = [gate for gate in content.gates if missed(gate)]
+    if content.worth:
+        yield ClosingLine("worth", content.worth)
+    yield from _gates(release, content.gates)
     yield from _next(lake, _run_again(lake, path), recipe.workload, release, status, lost)
 
 
@@ -157,9 +157,9 @@ def _state(status: EndpointStatus, version: str, lost: Sequence[GateResult], wit
 
 def _unfinished(lake: LakeLayout, recipe: Recipe, path: Path, outcome: Outcome) -> Iterator[ClosingLine]:
     """What a run made that did not come to a release, and the command that goes on."""
-    made = [step for step in outcome.finished if step not in outcome.reused]
+    finished = [step for step in outcome.finished if step not in outcome.reused]
     if outcome.exit_code == 0:
-        yield ClosingLine("made", ", ".join(made) or "nothing: all of it was there")
+        yield ClosingLine("made", ", ".join(finished) or "nothing: all of it was there")
         if "release" in recipe.disabled or RELEASE_STEP in recipe.disabled:
             yield ClosingLine("", "the recipe makes no release (release.enabled)")
             return

@@ -74,7 +74,7 @@ def planned_versions(recipe: Recipe, lake: LakeLayout, slice_digest: SliceDigest
     given = {name: value for name, (value, _) in recipe_parts(recipe).items()}
     shop = _Plan(Registry(lake, recipe.workload), None, recipe.threads)
     object.__setattr__(shop, "slice_digest", slice_digest)
-    found = {}
+    planned = {}
     for stage in (*artefact_stages(), *map(named_dataset_stage, recipe.datasets.named)):
         if stage.name in recipe.disabled:
             continue
@@ -86,10 +86,10 @@ def planned_versions(recipe: Recipe, lake: LakeLayout, slice_digest: SliceDigest
         try:
             work(**{word: values[word] for word in words})
         except _Named as named:
-            found[stage.artefact_name] = named.planned
+            planned[stage.artefact_name] = named.planned
         except (ManifestError, SourceError, OSError):
             continue
-    return found
+    return planned
 
 
 class _Named(Exception):

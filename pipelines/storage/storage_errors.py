@@ -62,8 +62,8 @@ class Refusal:
 def storage_sentence(error: Any, place: Path | None) -> str | None:
     """The sentence for an exception, or Dagster's SerializableErrorInfo, that came from writing below `place` or to a
     path that it names. None for any other error. place: None if unknown."""
-    found = refusal(error, place)
-    return None if found is None else _sentence(found, place)
+    refused = refusal(error, place)
+    return None if refused is None else _sentence(refused, place)
 
 
 def refusal(error: Any, place: Path | None) -> Refusal | None:
@@ -86,9 +86,9 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
 
 def require_writable(place: Path) -> None:
     """Writes and removes a small file below `place`. Raises StorageError if that fails."""
-    found = _tried(place)
-    if found is not None:
-        raise StorageError(_sentence(found, place))
+    tried = _tried(place)
+    if tried is not None:
+        raise StorageError(_sentence(tried, place))
 
 
 def _tried(place: Path) -> Refusal | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         up_to_date,
         warm_start_parent,
     )
-    from resources.artefacts.leftovers import kept_seconds, remove_leftovers
+    from resources.artefacts.leftovers import keep_seconds, remove_leftovers
     from resources.artefacts.registry import ArtefactDraft, Registry
     from resources.artefacts.taint import Cause, Taint, keep_taint, rows_erased_from, tainted
 

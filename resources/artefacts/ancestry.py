@@ -45,17 +45,17 @@ def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[In
 
 def licences_of(manifests: Sequence[Manifest]) -> dict[str, str]:
     """The licence of each external input: of a model directory as its README.md states it, of seeds as the recipe does."""
-    found: dict[str, str] = {}
+    licences: dict[str, str] = {}
     for manifest in manifests:
         about = manifest.config.get("about")
         stated = about.get("licences") if isinstance(about, dict) else None
-        found |= {name: licence for name, licence in (stated or {}).items() if licence}
+        licences |= {name: licence for name, licence in (stated or {}).items() if licence}
         for item in manifest.inputs:
-            if item.kind == "external" and item.name not in found:
+            if item.kind == "external" and item.name not in licences:
                 licence = front_matter(Path(item.name)).get("license")
                 if isinstance(licence, str) and licence:
-                    found[item.name] = licence
-    return found
+                    licences[item.name] = licence
+    return licences
 
 
 def front_matter(directory: Path) -> dict[str, Any]:

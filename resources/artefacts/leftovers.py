@@ -1,6 +1,6 @@
 """Removes what stopped, killed and superseded runs left in a lake, after a stated time.
 
-    keep_s = kept_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
+    keep_s = keep_seconds()                                   # of MILLRACE_KEEP_UNFINISHED_DAYS; 7 days; None: for ever
     for found in remove_leftovers(lake, "math-tutor", keep_s):
         print(found.sentence())                               # removed unfinished sft_model 1a2b... (stopped ..., 1.2 GB)
 
@@ -75,7 +75,7 @@ class Leftover:
         return f"removed {self.what} {artefact} (stopped {self.stopped:%Y-%m-%d}, {size(self.bytes)})"
 
 
-def kept_seconds() -> float | None:
+def keep_seconds() -> float | None:
     """How long leftovers are kept, in seconds; None: for ever. Raises LakeError for an invalid
     MILLRACE_KEEP_UNFINISHED_DAYS."""
     given = os.environ.get(KEEP_DAYS, "").strip()
@@ -101,15 +101,15 @@ def remove_leftovers(
     if keep_s is None:
         return []
     removed = []
-    old = [found for found in _unfinished(lake, workload, names) if _is_old(found[0], keep_s)]
+    old = [leftover for leftover in _unfinished(lake, workload, names) if _is_old(leftover[0], keep_s)]
     named = named_versions(lake) if old else frozenset()
     for place, what, name in old:
         if place.name in named:
             continue
-        found = _remove_unfinished(place, what, name, keep_s)
-        removed += [found] if found else []
+        leftover = _remove_unfinished(place, what, name, keep_s)
+        removed += [leftover] if leftover else []
     cut_short = [_remove_cut_short(place, max(keep_s, shortest_s)) for place in _temporary(lake, workload)]
-    there = [found for found in cut_short if found is not None]
+    there = [leftover for leftover in cut_short if leftover is not None]
     if there:
         removed.append(
             Leftover("cut short", "", "", max(item.stopped for item in there), sum(item.bytes for item in there), len(there))
@@ -131,14 +131,14 @@ def _unfinished(lake: LakeLayout, workload: str, names: Collection[str] | None) 
 
 def named_versions(lake: LakeLayout) -> frozenset[str]:
     """Versions that pointers, releases, endpoints and the inputs of readable manifests name, of every workload."""
-    found: set[str] = set()
+    versions: set[str] = set()
     for path in (path for pattern in _NAMING for path in lake.root.glob(pattern)):
         with suppress(OSError):
-            found.update(_NAMED.findall(path.read_text(errors="replace")))
+            versions.update(_NAMED.findall(path.read_text(errors="replace")))
     for path in (path for pattern in _MANIFESTS for path in lake.root.glob(pattern)):
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            found.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
-    return frozenset(found)
+            versions.update(str(item["version"]) for item in json.loads(path.read_bytes())["inputs"] if item.get("version"))
+    return frozenset(versions)
 
 
 def _versions(home: Path) -> Iterator[Path]:

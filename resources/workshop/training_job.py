@@ -89,11 +89,15 @@ def commit_to_import(
         return wanted if hub.is_commit(wanted) else ask(model, wanted) or wanted
     if hub.is_commit(branch):
         return branch
-    made = registry.current("model", NAME) if registry.exists("model", NAME) else None
-    if made is not None and made.op == OPERATION and outside_name(model, branch) in {item.name for item in made.inputs}:
-        known = made.config.get("revision")
+    current = registry.current("model", NAME) if registry.exists("model", NAME) else None
+    if (
+        current is not None
+        and current.op == OPERATION
+        and outside_name(model, branch) in {item.name for item in current.inputs}
+    ):
+        known = current.config.get("revision")
         code = source_digest(f"model_ops/operations/{OPERATION}.py")
-        if known or artefact_version(OPERATION, code, made.config, made.inputs) == made.version:
+        if known or artefact_version(OPERATION, code, current.config, current.inputs) == current.version:
             return known
     return ask(model, branch or None) or branch or None
 

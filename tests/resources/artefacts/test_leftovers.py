@@ -11,7 +11,7 @@ import pytest
 
 from model_ops.files.atomic_files import write_json
 from resources.artefacts import leftovers
-from resources.artefacts.leftovers import KEEP_DAYS, kept_seconds, remove_leftovers
+from resources.artefacts.leftovers import KEEP_DAYS, keep_seconds, remove_leftovers
 from resources.artefacts.registry import Registry
 from resources.lake.lake import LakeError, LakeLayout
 from resources.manifests.manifest import Input
@@ -211,14 +211,14 @@ def test_links_are_not_followed_out_of_the_lake(lake, tmp_path):
 def test_forever_keeps_everything_and_nonsense_is_refused(lake, monkeypatch):
     place = unfinished(lake, days=4000)
     monkeypatch.setenv(KEEP_DAYS, "forever")
-    assert kept_seconds() is None and remove_leftovers(lake, "tutor", kept_seconds()) == [] and place.exists()
+    assert keep_seconds() is None and remove_leftovers(lake, "tutor", keep_seconds()) == [] and place.exists()
     for text, seconds in (("", WEEK), ("  ", WEEK), ("0", 0.0), ("1.5", 1.5 * DAY)):
         monkeypatch.setenv(KEEP_DAYS, text)
-        assert kept_seconds() == seconds
+        assert keep_seconds() == seconds
     for text in ("-1", "soon", "nan", "inf", "7 days"):
         monkeypatch.setenv(KEEP_DAYS, text)
         with pytest.raises(LakeError, match=f"{KEEP_DAYS}={text}: give a number of days, such as 7, or forever"):
-            kept_seconds()
+            keep_seconds()
 
 
 def test_an_empty_or_missing_lake_has_no_leftovers(lake):
