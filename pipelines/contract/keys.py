@@ -44,6 +44,7 @@ OTHER_WORDS = {
 """Name of a key in other tools -> its name here."""
 
 INSTEAD = {
+    "drift.embeddings": "the test novelty compares word n-grams, without a model",
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
     **{

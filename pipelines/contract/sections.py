@@ -161,15 +161,6 @@ drift:
   false_alarms_per_1000_days: 1
 """,
     ),
-    Chapter(
-        "drift.embeddings",
-        "drift.embeddings",
-        "[drift.md](drift.md#what-prompts-mean) says what is compared.",
-        """\
-drift:
-  embeddings: {model: ./models/embedder}
-""",
-    ),
     Chapter("datasets", "datasets", "One dataset is always made, `sft`; the others where they are given."),
     Chapter(
         "datasets.sft",

@@ -251,16 +251,6 @@ CLAIMS: list[Claim] = [
             hundredth(r("acceptance", "false_alarms_per_1000_days")),
         ],
     ),
-    (
-        PAGE,
-        "Drift by embeddings, simulated",
-        "drift_embeddings",
-        lambda r: [
-            *(percent(share, 1, False) for share in r("found").values()),
-            percent(r("quiet"), 1, False),
-            tenth(r("cost", "embedding_cpu_s_per_1000")),
-        ],
-    ),
     (PAGE, "How long does it take to erase", "forget", lambda r: [tenth(r("seconds")), str(r("leftovers"))]),
     (
         PAGE,
