@@ -1467,7 +1467,7 @@ CHANGES = {
         "return decode_hours_a_day * gain if gain > -1",
         ("resources/deciding/test_payback.py",),
     ),
-    "a budget refills twice a week": Change(
+    "a budget is a week's in half a week": Change(
         "resources/deciding/policy.py",
         "WEEK = timedelta(days=7)",
         "WEEK = timedelta(days=3.5)",
