@@ -45,6 +45,7 @@ OTHER_WORDS = {
 
 INSTEAD = {
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
+    "student.hidden_weight": "a student learns its teacher's distributions alone, without hidden states",
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
     **{
         f"{section}.early_end": "a training ends with its steps or epochs"
