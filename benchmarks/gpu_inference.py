@@ -25,8 +25,7 @@ from model_ops.models.model_directory import training_device
 from model_ops.quantization.fp8_linear import kernel_suits
 from model_ops.quantization.model_layers import block_layers
 from model_ops.quantization.scheme import Scheme
-from model_ops.quantization.schemes.fp8 import FP8
-from model_ops.quantization.schemes.w8a8 import W8A8
+from model_ops.quantization.schemes import FP8, W8A8
 from model_ops.speculators.factory import new_draft_model
 from model_ops.speculators.losses.teacher import Teacher
 from model_ops.speculators.losses.training_loss import SpeculatorLoss

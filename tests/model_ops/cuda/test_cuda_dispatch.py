@@ -13,7 +13,7 @@ from model_ops.models import attention
 from model_ops.models.attention import packed_attention
 from model_ops.quantization import fp8_linear
 from model_ops.quantization.fp8_linear import Fp8Linear, fp8_product, fp8_product_scaled, quantize_fp8
-from model_ops.quantization.schemes.fp8 import FP8
+from model_ops.quantization.schemes import FP8
 from model_ops.speculators.backbone import draft_attention as drafts
 from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
 from tests.model_ops.flash_by_definition import OPERATORS
