@@ -623,7 +623,6 @@ CLAIMS: list[Claim] = [
     ),
     (PAGE, "How much of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("advantage_kept")]),
     (PAGE, "What part of that gap", "student", lambda r: [hundredth(x) for x in r("importance_gain")]),
-    (PAGE, "How much more of the teacher's advantage", "student", lambda r: [hundredth(x) for x in r("hidden_gain")]),
     (PAGE, "How much closer to the teacher", "student", lambda r: [hundredth(x) for x in r("on_policy_gain")]),
     (
         PAGE,

@@ -214,19 +214,14 @@ def said(folder, more):
         (
             "quantize: {scheme: auto, budget: 0.4, candidates: [float]}",
             "quantize.candidates: it holds 1 of at least 2 items; give a "
-            "list, each item one of fp8, fp8_block, mxfp4, mxfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, float",
+            "list, each item one of fp8, fp8_block, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, float",
         ),
         ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
         (
             "quantize: {scheme: w8a9}",
-            "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, mxfp4, mxfp4a16, "
-            "nvfp4, nvfp4a16, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, auto; did you mean "
+            "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, "
+            "auto; did you mean "
             "w8a8?",
-        ),
-        (
-            "quantize: {scheme: mxfp4}\nevaluation: {server: {kind: sglang}}",
-            "evaluation.server: sglang does not load scheme mxfp4 on any device (mxfp4 is loaded by vllm, transformers): leave "
-            "evaluation.server out, or choose another quantize.scheme",
         ),
         ("quantize: {scheme: auto}", "quantize: scheme auto needs a budget: give one, such as 0.4"),
         (
@@ -279,7 +274,7 @@ def said(folder, more):
         (
             "release: {serve_on: vllm/b200}",
             "quantize.scheme: vllm/b200 does not load scheme w8a8: choose w4a16, w4a16_g64, w4a16_g32, "
-            "fp8, fp8_block, mxfp4, nvfp4, nvfp4a16, w8a16 or w8a16_channel (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
+            "fp8, fp8_block, w8a16 or w8a16_channel (w8a8 is loaded by vllm on GPU from 7.5 to below 10.0, x86 CPU; sglang on GPU from 8.0 to below 10.0, x86 CPU with "
             "AMX; transformers on any GPU, x86 CPU)",
         ),
         (
