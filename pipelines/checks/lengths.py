@@ -51,7 +51,7 @@ def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list
         ]
     if not tokens:
         return []
-    longer = sum(found > positions for found in tokens)
+    longer = sum(count > positions for count in tokens)
     said = f"about {longer:,} of {len(tokens):,} rows are longer than the base model's {positions:,} positions"
     if 2 * longer >= len(tokens):
         return [

@@ -43,11 +43,11 @@ def status(
 
         read = load_recipe(recipe)
         lake = str(lake_location(recipe, lake))
-    found = status_of(open_lake(lake), read)
+    report = status_of(open_lake(lake), read)
     if format == ReportFormat.json:
-        print(found.as_json())
+        print(report.as_json())
     else:
-        print_status(found, console)
+        print_status(report, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -62,12 +62,12 @@ def decisions(
     from resources.deciding import Decisions, Requests
 
     place = open_lake(lake)
-    found = Decisions(place, known_workload(place, workload)).seen()
+    entries = Decisions(place, known_workload(place, workload)).seen()
     if format == ReportFormat.json:
-        print(decisions_json(found))
+        print(decisions_json(entries))
     else:
-        print_decisions(found, console, count)
-        print_requests(Requests(place, workload).waiting(found), console)
+        print_decisions(entries, console, count)
+        print_requests(Requests(place, workload).waiting(entries), console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -135,13 +135,17 @@ def diff(
     from pipelines.terminal import print_rows
     from resources.reporting import compare_versions, diff_summary
 
-    found = compare_versions(open_lake(lake), dataset, old, new, each_row=rows)
-    shown = found.each_row if found.each_row is not None else found.changes
+    difference = compare_versions(open_lake(lake), dataset, old, new, each_row=rows)
+    shown = difference.each_row if difference.each_row is not None else difference.changes
     if format is not OutputFormat.table:
         print_rows(shown, format.value, console, width)
         return
-    told = ", ".join(f"{counted(count, 'row')} {change}" for change, count in diff_summary(found).items()) or "the same rows"
-    console.print(f"{found.name} {found.old} -> {found.new}: {told}", soft_wrap=True, highlight=False, markup=False)
+    summary = (
+        ", ".join(f"{counted(count, 'row')} {change}" for change, count in diff_summary(difference).items()) or "the same rows"
+    )
+    console.print(
+        f"{difference.name} {difference.old} -> {difference.new}: {summary}", soft_wrap=True, highlight=False, markup=False
+    )
     if len(shown):
         print_rows(shown, format.value, console, width, vertical)
 
@@ -164,5 +168,5 @@ def rescore(
     read = load_recipe(recipe)
     place = open_lake(str(lake_location(recipe, lake)))
     with errors.status("grading ..."):
-        found = rescored(read, place, version)
-    print_rescored(*found, format.value, console)
+        rescoring = rescored(read, place, version)
+    print_rescored(*rescoring, format.value, console)

@@ -72,15 +72,15 @@ def _say_forecast(content: Recipe, recipe: Path, lake: str | None, select: list[
     from pipelines.storage import lake_location
 
     names = None if select is None else [name.strip() for item in select for name in item.split(",")]
-    found = forecast_of_run(content, lake_location(recipe, lake))
+    predicted = forecast_of_run(content, lake_location(recipe, lake))
     if names is not None and not all(name.isidentifier() for name in names):
-        return found
-    if found is not None and names is not None:
-        found = found.of(names) if any(line.stage in names for line in found.lines) else None
-    if found is not None:
-        print_forecast(found, console)
+        return predicted
+    if predicted is not None and names is not None:
+        predicted = predicted.of(names) if any(line.stage in names for line in predicted.lines) else None
+    if predicted is not None:
+        print_forecast(predicted, console)
         console.print()
-    return found
+    return predicted
 
 
 def _say_closing(

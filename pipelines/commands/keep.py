@@ -167,9 +167,9 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
         say_error(f"millrace up was never started on {place.place}")
         return 1
     errors = (location_errors(state.ui) if state.ui and state.is_running else None) or {}
-    found, exit_code = shown_state(state) | {"not_loaded": errors}, int(not state.all_run or bool(errors))
+    content, exit_code = shown_state(state) | {"not_loaded": errors}, int(not state.all_run or bool(errors))
     if as_json:
-        console.print(json.dumps(found, indent=2), markup=False, highlight=False, soft_wrap=True)
+        console.print(json.dumps(content, indent=2), markup=False, highlight=False, soft_wrap=True)
         return exit_code
     if not state.is_running:
         say_error(f"millrace up does not run on {place.place}; it was started last on {state.host} at {state.since}")
@@ -181,7 +181,7 @@ def _checked(lake: str | None, recipes: list[Path], as_json: bool) -> int:
             server["since"],
             str(server["restarts"]),
         ]
-        for server in found["servers"]
+        for server in content["servers"]
     ]
     print_table(text_table(["server", "state", "pid", "since", "restarts"], rows), console)
     for name, error in errors.items():

@@ -32,10 +32,10 @@ def inspect(
     if html is not None:
         require_writable(html.absolute().parent)  # fail before minutes are spent on a report that cannot be written
     with errors.status("") as status:
-        found = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
-    print_inspection(found, console, width)
+        inspection = look(uris, log_format, sample, limit_objects, lambda doing: status.update(f"{doing} ..."))
+    print_inspection(inspection, console, width)
     if html is not None:
-        write_page(found, html)
+        write_page(inspection, html)
         console.print(Text.assemble("\n", ("✓", "green"), f" {html}"), soft_wrap=True)
 
 
@@ -61,15 +61,15 @@ def init(
     """Writes a recipe for your logs, with the reason for each value in a comment."""
     import sys
 
-    from pipelines.init import RecipeWishes, ask, print_made, write_recipe
+    from pipelines.init import RecipeWishes, ask, print_new_recipe, write_recipe
 
     wanted = RecipeWishes(list(uris or []), output, base_model or "tiny", workload, force, limit_objects)
     if not wanted.uris:
         wanted = ask(wanted, base_model is not None, console, sys.stdin.isatty() and sys.stdout.isatty())
     with errors.status("") as status:
-        made = write_recipe(wanted, lambda doing: status.update(f"{doing} ..."))
-    print_made(made, console)
-    raise typer.Exit(0 if made.trainable else 1)
+        new_recipe = write_recipe(wanted, lambda doing: status.update(f"{doing} ..."))
+    print_new_recipe(new_recipe, console)
+    raise typer.Exit(0 if new_recipe.trainable else 1)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -220,5 +220,5 @@ def taskset(
         raise Misuse('--env is a JSON object, such as {"agent": {"harness": {"id": "null"}}}') from error
     require_writable(output.absolute().parent)
     with errors.status(f"reading tasks of {name} ..."):
-        found = write_taskset(given, output, count, None if python is None else str(python.absolute()))
-    console.print(Text.assemble(("✓", "green"), f" {output}: {found:,} tasks"), soft_wrap=True)
+        tasks = write_taskset(given, output, count, None if python is None else str(python.absolute()))
+    console.print(Text.assemble(("✓", "green"), f" {output}: {tasks:,} tasks"), soft_wrap=True)

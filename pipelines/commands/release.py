@@ -181,8 +181,8 @@ def releases(
     """Lists releases, newest first: decision, aliases, gates, signature, erased rows."""
     from pipelines.releasing import print_releases, releases_as_json, releases_of
 
-    found = releases_of(open_lake(lake), workload)
-    print(releases_as_json(found)) if format == ReportFormat.json else print_releases(found, console)
+    rows = releases_of(open_lake(lake), workload)
+    print(releases_as_json(rows)) if format == ReportFormat.json else print_releases(rows, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -199,8 +199,8 @@ def compare(
 
     place = open_lake(lake)
     named = find_release(place, release).directory
-    found = compare_releases(place, named, find_release(place, other).directory if other else None)
-    print(comparison_as_json(found)) if format == ReportFormat.json else print_comparison(found, console)
+    comparison = compare_releases(place, named, find_release(place, other).directory if other else None)
+    print(comparison_as_json(comparison)) if format == ReportFormat.json else print_comparison(comparison, console)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -256,13 +256,13 @@ def measure(
     asked = read_prompts(prompts, count)
     levels = read_concurrency(concurrency)
     with errors.status("asking the server ..."):
-        found = measure_servers(
+        speeds = measure_servers(
             [server, *([against] if against else [])], asked, levels, max_tokens, temperature, model, api_key_env
         )
     if format == ReportFormat.json:
-        print(speeds_as_json(found))
+        print(speeds_as_json(speeds))
     else:
-        print_speeds(found, console)
+        print_speeds(speeds, console)
 
 
 def _asked_about(lake, release: str, yes: bool, what: str, always: bool = False):

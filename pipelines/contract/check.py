@@ -47,7 +47,7 @@ YES_NO = ("yes", "no", "on", "off")
 def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError | None) -> list[RecipeProblem]:
     """All problems with the values of a recipe, unordered."""
     wrong = dict(_wrong_kinds(Kind(model), text.content, ()))
-    found = [
+    problems = [
         RecipeProblem(_sentence(model, place, value), dotted(place), text.line_of(place)) for place, value in wrong.items()
     ]
     said = {(problem.key, problem.line) for problem in text.problems}
@@ -57,8 +57,8 @@ def problems_in(model: type[BaseModel], text: RecipeText, error: ValidationError
         place = without_tags(model, item["loc"])
         misspelt = item["type"] == "missing" and any(_explains(model, text, other, place) for other in unknown)
         if not misspelt and not any(place[: len(known)] == known for known in wrong):
-            found.extend(_problems_of(model, text, place, item))
-    return [problem for problem in found if (problem.key, problem.line) not in said]
+            problems.extend(_problems_of(model, text, place, item))
+    return [problem for problem in problems if (problem.key, problem.line) not in said]
 
 
 def _explains(model: type[BaseModel], text: RecipeText, unknown: Place, missing: Place) -> bool:

@@ -100,15 +100,15 @@ def keys_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> list[Key]:
 
 @cache
 def _keys_of(model: type[BaseModel], path: tuple[str, ...]) -> tuple[Key, ...]:
-    found: list[Key] = []
+    keys: list[Key] = []
     for name, field in model.model_fields.items():
         key = Key((*path, name), field, model)
-        found.append(key)
+        keys.append(key)
         if key.section:
-            found.extend(_keys_of(key.section, key.path))
+            keys.extend(_keys_of(key.section, key.path))
         elif key.named_sections:
-            found.extend(_keys_of(key.named_sections, (*key.path, ANY_NAME)))
-    return tuple(found)
+            keys.extend(_keys_of(key.named_sections, (*key.path, ANY_NAME)))
+    return tuple(keys)
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ class Kind:
 
 def kind_at(model: type[BaseModel], place: tuple[str | int, ...]) -> Kind | None:
     """What the schema expects at a place; None for an unknown place."""
-    found = Kind(model)
+    kind = Kind(model)
     for part in place:
-        below = kind_below(found, part)
+        below = kind_below(kind, part)
         if below is None:
             return None
-        found = below
-    return found
+        kind = below
+    return kind
 
 
 def kind_below(kind: Kind, part: str | int) -> Kind | None:
@@ -193,13 +193,13 @@ def _with_keys_of_all(sections: tuple[type[BaseModel], ...]) -> type[BaseModel]:
 
 def without_tags(model: type[BaseModel], place: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """A place as pydantic names it, without the names of settings models in it."""
-    found, kind, parts = [], Kind(model), iter(place)
+    path, kind, parts = [], Kind(model), iter(place)
     for part in parts:
-        found.append(part)
+        path.append(part)
         kind = kind and kind_below(kind, part)
         if kind and len(sections_in(kind.annotation)) > 1:
             next(parts, None)
-    return tuple(found)
+    return tuple(path)
 
 
 def tag_of(model: type[BaseModel], place: tuple[str | int, ...]) -> str:

@@ -68,10 +68,10 @@ class Recipe(RecipeFields):
         """Sections whose stages train in this recipe -> their settings, in order of execution."""
         sections = {name: getattr(self, name) for name in type(self).model_fields}
         return {
-            name: found
-            for name, found in sections.items()
-            if isinstance(found, TrainingSettings)
-            and getattr(found, "enabled", True)
+            name: settings
+            for name, settings in sections.items()
+            if isinstance(settings, TrainingSettings)
+            and getattr(settings, "enabled", True)
             and (name != "tiny" or self.base_model == "tiny")
         }
 

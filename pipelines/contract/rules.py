@@ -23,7 +23,7 @@ Broken = Iterator[tuple[str | Place, str]]
 
 def broken_rules(recipe: RecipeFields) -> Broken:
     """Checks the rules between keys; needs nothing but the recipe."""
-    yield from _what_is_made(recipe)
+    yield from _no_model_left(recipe)
     yield from _what_is_released(recipe)
     yield from _what_is_served(recipe)
     yield from _what_the_evaluation_serves(recipe)
@@ -60,8 +60,8 @@ def _what_is_decided(recipe: RecipeFields) -> Broken:
         )
 
 
-def _what_is_made(recipe: RecipeFields) -> Broken:
-    switches = [found.switch for found in STAGES if found.kind == "model" and found.switch]
+def _no_model_left(recipe: RecipeFields) -> Broken:
+    switches = [line.switch for line in STAGES if line.kind == "model" and line.switch]
     if recipe.policy.off >= set(switches):
         yield (
             f"{switches[0]}.enabled",
@@ -224,10 +224,10 @@ def _what_is_trained(recipe: RecipeFields) -> Broken:
     for section, tuned in (("sft", recipe.sft), ("second_sft", recipe.second_sft)):
         if tuned and tuned.enabled and tuned.reasoning_budget and recipe.datasets.sft.thinking == "strip":
             yield f"{section}.reasoning_budget", "datasets.sft.thinking is strip, which leaves no reasoning; set it to keep"
-    for found in STAGES:
-        rows = recipe.policy.rows_of(found.name) if found.section else ""
-        if rows in recipe.policy.disabled and found.switch not in recipe.policy.off:
-            yield found.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {found.section} out"
+    for line in STAGES:
+        rows = recipe.policy.rows_of(line.name) if line.section else ""
+        if rows in recipe.policy.disabled and line.switch not in recipe.policy.off:
+            yield line.section, f"it learns {rows}, which is not made: give {stage(rows).switch}, or leave {line.section} out"
     if "reward_model" in recipe.policy.off:
         for key in (key for key, grader in recipe.graders.items() if grader.asks_reward_model):
             yield key, "it asks the reward model, which is not trained: give reward_model, or another grader"
@@ -248,13 +248,13 @@ def _what_is_merged(recipe: RecipeFields) -> Broken:
     merge = recipe.merge
     if merge is None:
         return
-    made = {word: word not in recipe.policy.off for word in (REINFORCED, PREFERRED)} | {TRAINED: recipe.sft.enabled}
-    last = next((word for word, is_made in made.items() if is_made), None)
+    enabled = {word: word not in recipe.policy.off for word in (REINFORCED, PREFERRED)} | {TRAINED: recipe.sft.enabled}
+    last = next((word for word, is_on in enabled.items() if is_on), None)
     if last is not None and last not in merge.listed:
         which = MERGED[last]
         yield "merge.models", f"{last} is missing, so the {which} would not be used; add it, or set {last}.enabled to false"
-    for word, is_made in made.items():
-        if word in merge.listed and not is_made:
+    for word, is_on in enabled.items():
+        if word in merge.listed and not is_on:
             yield "merge.models", f"it lists {word}, and {word}.enabled is false; take {word} out, or enable {word}"
 
 
@@ -309,7 +309,7 @@ def _who_is_taught(recipe: RecipeFields) -> Broken:
 
 
 def _what_is_named(recipe: RecipeFields) -> Broken:
-    named, own = recipe.datasets.named, {name for found in STAGES for name in (found.name, found.artefact_name)}
+    named, own = recipe.datasets.named, {name for line in STAGES for name in (line.name, line.artefact_name)}
     for name, settings in named.items():
         if name in own or name in SCHEMAS:
             yield ("datasets", "named", name), "millrace makes something of this name itself; choose another name"

@@ -238,13 +238,13 @@ class _Reading:
 
     def _merged(self, node: yaml.Node, place: Place) -> dict[str, Any]:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for source in reversed(sources):
             if isinstance(source, yaml.MappingNode):
-                found |= self.value(source, place)
+                values |= self.value(source, place)
             else:
                 self._problem(source, place, "`<<` takes an alias of a mapping, such as `<<: *training`")
-        return found
+        return values
 
     def _key(self, node: yaml.Node, place: Place) -> str | None:
         if node.tag == _TAG + "merge":
@@ -322,8 +322,8 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> RecipeProblem:
         what = "a tab is not allowed here; use spaces"
     elif "scanning an alias" in context or "scanning an anchor" in context or "undefined alias" in said:
         what = "a value that begins with * or & needs quotes, unless it names an anchor of this file"
-    elif found := re.search(r"found character '(.)' that cannot start any token", said):
-        what = f"a value that begins with {found.group(1)} needs quotes"
+    elif match := re.search(r"found character '(.)' that cannot start any token", said):
+        what = f"a value that begins with {match.group(1)} needs quotes"
     elif "mapping values are not allowed" in said:
         what = (
             "there is a colon where no key can be: put a value that holds a colon in quotes, indent a key like its "

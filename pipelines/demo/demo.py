@@ -19,7 +19,7 @@ from rich.text import Text
 
 from model_ops.files import write_json, write_text
 from model_ops.jobs import counted, duration
-from pipelines.demo.fitting_steps import FittedSteps, fit_steps, keep, kept_share
+from pipelines.demo.fitting_steps import FittedSteps, fit_steps, keep, stored_share
 from pipelines.demo.traffic import write_traffic
 from pipelines.planning import TrafficSize
 from pipelines.running import Outcome, follow, submit
@@ -67,7 +67,7 @@ def run_demo(console: Console, lake: str | Path | None, approved: bool, size: De
     by = Actor.of_command("demo --approve") if approved else None  # fails for an unknown person now, not after the last step
     home = Path.cwd() / size.folder
     place = lake_location(home / size.recipe, lake or os.environ.get("MILLRACE_LAKE") or home / "lake")
-    share = kept_share(place)
+    share = stored_share(place)
     choice = fit_steps(RECIPES / size.recipe, size.budget - SECONDS_BEFORE, size.traffic, share=share)
     recipe = demo_recipe(size, choice)
     console.print(f"[bold]millrace demo[/]: from logs to a release, on this machine, in {LakeLayout.open(place).place}")

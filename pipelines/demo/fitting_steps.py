@@ -72,15 +72,15 @@ def shortened(text: str, share: float) -> tuple[str, list[str]]:
     """The recipe's text with a share of what SHORTENED lists, and what was left out."""
     left_out = []
     for section, key in SHORTENED if share < 1 else ():
-        found = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
-        before = int(found[1])
+        match = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
+        before = int(match[1])
         after = min(before, max(FEWEST[key], round(before * share)))
-        text = text[: found.start(1)] + str(after) + text[found.end(1) :]
+        text = text[: match.start(1)] + str(after) + text[match.end(1) :]
         left_out += [f"{section} {after} of {before} {key}"] if after < before else []
     return text, left_out
 
 
-def kept_share(lake: Path) -> float | None:
+def stored_share(lake: Path) -> float | None:
     """The share that was chosen for this lake; None for a new one."""
     try:
         return float(json.loads((lake / KEPT).read_text())["share"])

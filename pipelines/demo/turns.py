@@ -75,15 +75,15 @@ def readable_functions() -> tuple[Function, ...]:
     Functions with an e-mail address are left out, so that only planted addresses occur.
     """
     root = Path(sysconfig.get_path("stdlib"))
-    found: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
     for path in library_sources("traffic"):
         with tokenize.open(path) as file:
             text = file.read()
         module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
         for function in _functions(text, module):
             if not _EMAIL.search(function.source):
-                found.setdefault(function.bare, function)
-    return tuple(found.values())
+                functions.setdefault(function.bare, function)
+    return tuple(functions.values())
 
 
 def make_turn(function: Function, kind: Kind, wording: int = 0) -> DemoTurn | None:
@@ -115,7 +115,7 @@ def _functions(text: str, module: str) -> list[Function]:
         warnings.simplefilter("ignore", SyntaxWarning)
         tree = ast.parse(text)
     lines = text.split("\n")
-    found = []
+    functions = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -127,8 +127,8 @@ def _functions(text: str, module: str) -> list[Function]:
         without = lines[first : body.lineno - 1] + lines[body.end_lineno : node.end_lineno] if docstring else []
         signature = _dedented(lines[first : _signature_end(lines, first, body.lineno - 1)])
         bare = _dedented(without) if docstring and len(node.body) > 1 else ("" if docstring else source)
-        found.append(Function(module, node.name, signature, source, bare or source, docstring if bare else ""))
-    return found
+        functions.append(Function(module, node.name, signature, source, bare or source, docstring if bare else ""))
+    return functions
 
 
 def _signature_end(lines: list[str], first: int, body: int) -> int:

@@ -320,8 +320,8 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
     if evals:
         text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")
-        for suite, found in {name: suite for source in evals for name, suite in suites_of(source).items()}.items():
-            text.put(suite, found | {"uri": place(found["uri"], contents.home)}, 2)
+        for suite, settings in {name: suite for source in evals for name, suite in suites_of(source).items()}.items():
+            text.put(suite, settings | {"uri": place(settings["uri"], contents.home)}, 2)
         text.note("A suite without a task is only kept out of training; `task: number`, `exact`, `judge`, ... has it asked.", 2)
     else:
         text.note("Name your evaluation suites here, so that no training row contains one of their items.")
@@ -349,8 +349,8 @@ def _curation(contents: Contents, text: _Text) -> None:
     text.put("pii", "redact", 2)
     languages = [item for item in seen.languages if item["language"] and item["share"] >= 0.01]
     if len(languages) > 1:
-        told = ", ".join(f"{item['language']} {item['share']:z.0%}" for item in languages[:6])
-        text.note(f"Languages: {told}. To keep some only:", 2)
+        shares = ", ".join(f"{item['language']} {item['share']:z.0%}" for item in languages[:6])
+        text.note(f"Languages: {shares}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
     known = FeedbackRules().least
     guessed = {
@@ -441,8 +441,8 @@ def _worth(verdicts: list[Verdict], question: str) -> bool:
 
 
 def _judgement(verdicts: list[Verdict], question: str) -> str:
-    found = next((verdict for verdict in verdicts if verdict.question == question), None)
-    return f"{found.answer}. {found.sentence}" if found else "not looked at."
+    verdict = next((verdict for verdict in verdicts if verdict.question == question), None)
+    return f"{verdict.answer}. {verdict.sentence}" if verdict else "not looked at."
 
 
 def _release(contents: Contents, text: _Text) -> None:

@@ -146,10 +146,10 @@ def _chosen() -> dict[str, str]:
 
 def _environment() -> list[tuple[str, str]]:
     """Those, and where a checkout that is not installed lies."""
-    found = _chosen()
+    variables = _chosen()
     if "PYTHONPATH" in child_environment() and not Path(sys.executable).with_name("millrace").exists():
-        found["PYTHONPATH"] = str(PROJECT)
-    return sorted(found.items())
+        variables["PYTHONPATH"] = str(PROJECT)
+    return sorted(variables.items())
 
 
 def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
@@ -180,24 +180,24 @@ def _words(settings: UpSettings, lake: str, host: str) -> list[str]:
 
 def _written(settings: UpSettings, lake: str) -> set[Path]:
     """Folders that `millrace up` writes to."""
-    found = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
+    folders = {Path(lake)} if not is_bucket(lake) else {Path.home() / ".millrace"}
     if settings.capture and not is_bucket(settings.capture):
-        found.add(Path(settings.capture).absolute())
+        folders.add(Path(settings.capture).absolute())
     if settings.logs:
-        found.add(settings.logs.absolute())
+        folders.add(settings.logs.absolute())
     if home := os.environ.get("MILLRACE_HOME"):
-        found.add(Path(home).expanduser().absolute())
-    return found
+        folders.add(Path(home).expanduser().absolute())
+    return folders
 
 
 def _read(settings: UpSettings) -> set[Path]:
     """Folders of the recipes and of the files that they name, without those inside of others."""
-    found = {Path(path).resolve().parent for path in settings.recipes}
+    folders = {Path(path).resolve().parent for path in settings.recipes}
     for path in settings.recipes:
-        found |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
+        folders |= {_folder(text) for text in _texts(json.loads(load_recipe(path).as_text())) if text.startswith("/")}
     if settings.keys:
-        found.add(settings.keys.expanduser().absolute().parent)
-    return {path for path in found if path != Path("/") and not any(other in path.parents for other in found)}
+        folders.add(settings.keys.expanduser().absolute().parent)
+    return {path for path in folders if path != Path("/") and not any(other in path.parents for other in folders)}
 
 
 def _named_variables(settings: UpSettings) -> list[str]:

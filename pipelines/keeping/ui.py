@@ -33,8 +33,8 @@ from pipelines.keeping.dagster_servers import (
     writable_home,
     write_workspace,
 )
-from pipelines.keeping.kept_process import ManagedProcess
 from pipelines.keeping.launched_runs import end_launched_runs
+from pipelines.keeping.managed_process import ManagedProcess
 from pipelines.storage import lake_location, location_name
 from resources.lake import LakeError, LakeLayout
 

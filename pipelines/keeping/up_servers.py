@@ -64,15 +64,15 @@ class UpSettings:
 
 def serving_of(words: Sequence[str]) -> tuple[WorkloadServer, ...]:
     """--serve WORKLOAD or WORKLOAD:PORT, each. Raises UiError."""
-    found: list[WorkloadServer] = []
+    servings: list[WorkloadServer] = []
     for place, word in enumerate(words):
         workload, _, port = word.partition(":")
         if not workload or (port and not (port.isdigit() and 0 < int(port) < 65536)):
             raise UiError(f"--serve {word!r}: give a workload, or WORKLOAD:PORT such as math-tutor:8000")
-        found.append(WorkloadServer(workload, int(port) if port else FIRST_SERVE_PORT + place))
-    if len({serving.workload for serving in found}) != len(found):
+        servings.append(WorkloadServer(workload, int(port) if port else FIRST_SERVE_PORT + place))
+    if len({serving.workload for serving in servings}) != len(servings):
         raise UiError("--serve names a workload twice")
-    return tuple(found)
+    return tuple(servings)
 
 
 def require_choice(settings: UpSettings) -> dict[str, int]:
@@ -138,13 +138,13 @@ def up_servers(
         more = {"held": (up_lock,), **more}
         return Server(name, command, environment, logs / f"{name}.log", **more)
 
-    found = [
+    servers = [
         server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
         for serving in settings.serve
     ]
     if settings.to:
-        found.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
-    found.append(
+        servers.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
+    servers.append(
         server(
             "daemon",
             daemon_command(workspace),
@@ -153,8 +153,8 @@ def up_servers(
             may_run=why_no_daemon,
         )
     )
-    found.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
-    return found
+    servers.append(server("webserver", webserver_command(workspace, settings.host, settings.port)))
+    return servers
 
 
 def _serve_command(settings: UpSettings, serving: WorkloadServer, lake: LakeLayout) -> list[str]:

@@ -86,8 +86,8 @@ def write_state(home: Path, state: UpState) -> None:
 def read_state(home: Path) -> UpState | None:
     """The state last written; None if there is none or it cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
-        return UpState(**{**found, "servers": tuple(ServerState(**server) for server in found["servers"])})
+        content: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
+        return UpState(**{**content, "servers": tuple(ServerState(**server) for server in content["servers"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

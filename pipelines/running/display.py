@@ -145,22 +145,22 @@ def _how_reused(event: Mapping[str, Any]) -> str:
     """`reused (made 2026-11-21 10:03 UTC, run 1a2b3c4d)`, as far as known."""
     facts = []
     if event.get("made_at"):
-        made_at = datetime.fromisoformat(event["made_at"])
-        facts.append(f"made {made_at.astimezone(UTC) if made_at.tzinfo else made_at:%Y-%m-%d %H:%M} UTC")
+        created_at = datetime.fromisoformat(event["made_at"])
+        facts.append(f"made {created_at.astimezone(UTC) if created_at.tzinfo else created_at:%Y-%m-%d %H:%M} UTC")
     facts += [f"run {event['run'][:8]}"] if event.get("run") else []
     return f"reused ({', '.join(facts)})" if facts else "reused"
 
 
 def _memory_mb(pid: int) -> tuple[float, float]:
     """Resident memory of a process, and of all its children."""
-    found = [0.0, 0.0]
+    memory = [0.0, 0.0]
     with suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         for place, tree in enumerate(([root], root.children(recursive=True))):
             for process in tree:
                 with suppress(psutil.NoSuchProcess):
-                    found[place] += process.memory_info().rss / 2**20
-    return found[0], found[1]
+                    memory[place] += process.memory_info().rss / 2**20
+    return memory[0], memory[1]
 
 
 FIRST_LINE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 600.0

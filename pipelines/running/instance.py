@@ -156,9 +156,9 @@ def _is_dead(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     """Whether the process of a launched run, which its history names, is gone. False where it names none yet: Dagster's own
     monitoring fails runs that do not start in time."""
     for entry in reversed(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)):
-        found = STARTED_AS.match(entry.dagster_event.message or "")
-        if found is not None:
-            return not has_run_since(int(found[1]), entry.timestamp)
+        match = STARTED_AS.match(entry.dagster_event.message or "")
+        if match is not None:
+            return not has_run_since(int(match[1]), entry.timestamp)
     return False
 
 

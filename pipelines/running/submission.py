@@ -209,8 +209,8 @@ def runs_of(lake: LakeLayout) -> Path:
 
 def others_running(folder: Path) -> list[Run]:
     """The runs on a lake that are at work, besides the run of this folder. A run outlives the command that started it."""
-    found = [Run(other.name, other) for other in sorted(folder.parent.iterdir()) if other != folder and other.is_dir()]
-    return [run for run in found if run.pid is not None and run.poll() is None]
+    runs = [Run(other.name, other) for other in sorted(folder.parent.iterdir()) if other != folder and other.is_dir()]
+    return [run for run in runs if run.pid is not None and run.poll() is None]
 
 
 def _content(path: Path) -> dict[str, Any] | None:

@@ -141,13 +141,13 @@ def _print_table(
 
 def _unique(names: list[str]) -> list[str]:
     """Column names made unique: a join may have one twice."""
-    told: list[str] = []
+    unique: list[str] = []
     for name in names:
         other, number = name, 2
-        while other in told:
+        while other in unique:
             other, number = f"{name}_{number}", number + 1
-        told.append(other)
-    return told
+        unique.append(other)
+    return unique
 
 
 def print_lineage(edges: pa.Table, format: str, console: Console, width: int | None = None, downwards: bool = False) -> None:
@@ -160,7 +160,7 @@ def print_lineage(edges: pa.Table, format: str, console: Console, width: int | N
         if downwards:
             edge |= {"child": edge["parent"], "parent": edge["child"]}
         children.setdefault(edge["child"], []).append(edge)
-    below = {edge["parent"] for found in children.values() for edge in found}
+    below = {edge["parent"] for group in children.values() for edge in group}
     for root in [child for child in children if child not in below]:
         tree = Tree(Text(visible(root), style="bold"))
         _grow(tree, root, children, set())

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.keeping import keeper
 from pipelines.keeping.keeper import Keeper, Server
-from pipelines.keeping.kept_process import KEPT, ManagedProcess, RotatedLog
+from pipelines.keeping.managed_process import KEPT, ManagedProcess, RotatedLog
 from tests.reports import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("keeper")]
