@@ -1,6 +1,6 @@
 """The recipe, the contract with its users: sections and keys (fields.py), reading YAML with lines (text.py), rules between keys
-(rules.py), paths, and problems as one sentence each. schema.py and reference_page.py generate the JSON Schema and
-docs/recipe.md. Settings of a stage stand beside its code and are only gathered here. Start with recipe.py.
+(rules.py), paths, and problems as one sentence each. schema.py and reference_page.py make the JSON Schema and the list of
+keys. Settings of a stage stand beside its code and are only gathered here. Start with recipe.py.
 """
 
 from typing import TYPE_CHECKING

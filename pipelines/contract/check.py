@@ -240,13 +240,9 @@ def _unknown_key(model: type[BaseModel], text: RecipeText, place: Place) -> str:
         *sections, last = str(name).split(".")
         if kind_at(model, (*above, *sections, last)):
             return f"a key holds no dot; write {last} below {'.'.join(sections)}"
-    meant = _meant(model, text, place)
-    if len(meant) > 4:  # keys of the nearest sections: those of training stages before those of a part of a stage
-        meant = [key for key in meant if len(key.path) == min(len(other.path) for other in meant)]
-        meant = [key for key in meant if key.path[:-1] in text.lines or not _is_left_out(model, key)]
     if ":" in str(name):
         return "there is no such key; write one colon after a key, and a space after the colon"
-    if meant and len(meant) <= 4:
+    if 0 < len(meant := _meant(model, text, place)) <= 4:
         words = [key.name if key.path[:-1] == section.path else _as_written(key.path, above) for key in meant]
         return f"there is no such key; did you mean {' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)}?"
     known = sorted(getattr(section_in(section.annotation), "model_fields", {}))
@@ -260,12 +256,6 @@ def _meant(model: type[BaseModel], text: RecipeText, place: Place) -> list[Key]:
     section = kind_at(model, tuple(above)) or Kind(model)
     given = {str(other[-1]) for other in text.lines if other[:-1] == tuple(above)}
     return meant_by(model, section.path, str(name), frozenset(given - {str(name)}))
-
-
-def _is_left_out(model: type[BaseModel], key: Key) -> bool:
-    """Whether a key belongs to a section that a recipe has only where it names it."""
-    section = kind_at(model, key.path[:-1])
-    return section is not None and section.field is not None and section.field.default is None
 
 
 def _as_written(path: tuple[str, ...], above: list[str | int]) -> str:

@@ -103,8 +103,7 @@ def demo_recipe(size: DemoSize, choice: FittedSteps) -> Path:
     if Path.cwd() == RECIPES.parent and not choice.left_out:
         return RECIPES / size.recipe
     own = Path.cwd() / size.folder / size.recipe
-    lines = [line for line in choice.text.splitlines() if "$schema=" not in line]  # it lies elsewhere
-    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + "\n".join(lines) + "\n"
+    text = "# Written by `millrace demo`, again on every run: copy this file before you change it.\n" + choice.text
     text = text.replace(f"../{size.folder}/", "")
     if not own.is_file() or own.read_text(encoding="utf-8") != text:
         write_text(own, text)

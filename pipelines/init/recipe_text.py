@@ -170,8 +170,8 @@ def _head(contents: Contents, text: _Text) -> None:
     rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
     text.note(
         f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
-        "All other keys have defaults (docs/recipe.md, or `millrace schema --markdown`). Paths are relative to this "
-        "file."
+        "All other keys have defaults: `millrace schema --markdown` lists them, `millrace schema` makes a schema for editors. "
+        "Paths are relative to this file."
     )
     text.blank()
     text.put("workload", contents.workload)
