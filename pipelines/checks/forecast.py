@@ -1,12 +1,7 @@
-"""What a run of a recipe takes on this machine, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
+"""Predicts what a run takes, stage by stage: time, memory, disk, money. `check` and `run` begin with it.
 
-    found = forecast(recipe, looks, lake_place)       # None where the model's size, the logs or the speed are not known
-    print_forecast(found, console)
-    said = keep_measured(found, outcome, seconds)     # after the run: "3 min ...; 2 min were predicted (1.5 times as long)"
-
-A prediction is the planner's estimate, of time and of the worker's memory, times what the stage took over its own estimate when
-this lake last made it. Estimates, predictions and what was measured are kept beside Dagster's history, which belongs to one
-machine: forecasts/<workload>.json.
+A prediction is the planner's estimate times what the stage took over its own estimate when this lake last made it; both are in
+forecasts/<workload>.json beside Dagster's history, which belongs to one machine.
 """
 
 from __future__ import annotations

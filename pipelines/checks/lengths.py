@@ -1,7 +1,4 @@
-"""Checks the lengths of rows against the recipe's limits and the base model's positions.
-
-worth.py counts them on some rows; a run counts all, before it trains anything (`length_report`).
-"""
+"""Checks the lengths of rows against the recipe's limits and the base model's positions, on some rows; a run counts all."""
 
 from __future__ import annotations
 

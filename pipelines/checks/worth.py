@@ -1,10 +1,7 @@
 """Checks whether a run is worth its hours: rows and steps of each training, whose rows are read, and gates that can hold.
 
-    lengths = []
-    for finding in check_worth(recipe, lengths): ...         # lengths: gets the tokens of some rows
-
-The datasets are rehearsed on the logs (resources/inspecting/rehearsal.py), and tokens counted with the base model's tokenizer
-and chat template where these are at hand.
+The datasets are rehearsed on the logs, and tokens counted with the base model's tokenizer and template where these are at
+hand.
 """
 
 from __future__ import annotations

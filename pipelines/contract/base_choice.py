@@ -1,10 +1,4 @@
-"""Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights.
-
-    base = look_at_base("tiny")                 # or a directory, or a Hugging Face id (owner/name)
-    base.kind, base.context, base.parameters, base.served
-
-Imports no torch.
-"""
+"""Looks up a recipe's base model (a Hub id, a directory, or `tiny`) from its config, without loading weights or torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Turns wrong values of a recipe into problems: wrong types, and pydantic's errors as sentences.
-
-    problems_in(Recipe, text, error)        # error: the ValidationError of text.content, if there was one
+"""Turns wrong values of a recipe into problems that name the key, its value unless it may be a secret, and what is accepted.
 
 pydantic accepts `"8"` and `true` for a number; a recipe does not, because the JSON schema that editors use does not either.
-Messages name the dotted key, its value unless it may be a secret, and what would be accepted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The keys of a recipe: the fields of each section, values derived from them, and the check of cron schedules.
-
-`RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
-"""
+"""The fields of a recipe's sections with types, bounds and descriptions; `Recipe` adds the rules between keys."""
 
 from __future__ import annotations
 

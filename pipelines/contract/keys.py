@@ -1,9 +1,4 @@
-"""Every key that a recipe can have, what each accepts, and which key was probably meant.
-
-keys_of(Recipe)                                   # Key(path=("sft", "lora", "rank"), ...), in the order of the schema
-accepted(key.annotation, key.field.metadata)      # "a whole number of at least 1"
-meant_by(Recipe, ("sft",), "rank")                # [Key(path=("sft", "lora", "rank"), ...)]
-"""
+"""Keys of a recipe as the schema has them: what each accepts, in words, and which key an unknown one means."""
 
 from __future__ import annotations
 

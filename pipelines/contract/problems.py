@@ -1,9 +1,4 @@
-"""The problems of a recipe: one sentence each, with line and key.
-
-except RecipeError as error:
-    for problem in error.problems:
-        print(problem.line, problem.key, problem.sentence)
-"""
+"""The problems of a recipe: one sentence each, with line and key."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """The recipe: the contract with its users, one for each workload.
 
     recipe = load_recipe(Path("shop.yaml"))                             # a YAML file
-    recipe = read_recipe(text, base=Path("/srv/shop"))                   # its text, from any origin
-    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its values
+    recipe = read_recipe({"workload": "shop", ...}, base=Path.cwd())     # or its text, or its values
 
-Only `workload`, `base_model` and `sources` are needed; everything else has a default that works. Unknown keys are
-refused. Relative paths are relative to the recipe's own folder, or to `base`. All raise RecipeError with one sentence per
-line, each naming the key, its value, and what would be accepted.
+Only `workload`, `base_model` and `sources` are needed. Relative paths start at the recipe's own folder, or at `base`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The text of a recipe: YAML with the line of every key.
+"""The text of a recipe: YAML with the line of every key, and problems such as duplicate keys.
 
-    text = read_text(path)            # a file; parse_text(text, origin) and parse_values(values, origin) take no file
-    text.content                      # {"workload": "shop", "sft": {"steps": 3}}
-    text.lines["sft", "steps"]        # 4
-    text.problems                     # duplicate keys, unknown tags
-
-Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no` and `on` are text (so that a list of languages
-can hold `no`), `1:30` is text, and a date stays text until a key asks for a date. Keys are always text. Anchors, aliases
-and merge keys (`<<`) work. A file in JSON is read as well.
+Plain values are read as YAML 1.2 and editors read them: `1e-3` is a number, `no`, `on` and `1:30` are text, and a date stays
+text until a key asks for a date. Keys are always text. Anchors, aliases and merge keys (`<<`) work. JSON is read as well.
 """
 
 from __future__ import annotations

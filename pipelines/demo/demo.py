@@ -1,8 +1,5 @@
-"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds.
-
-Works in ./demo of the current folder (`--quick`: in ./demo/quick): writes traffic/, the recipe and, unless --lake names
-another, lake/. Runs the recipe through Dagster, approves the release if its gates hold, and prints closing tables: rows,
-losses, recovery, acceptance, seconds against the budget, what to try next.
+"""`millrace demo`: runs the full pipeline on Python's own standard-library source, within a budget of seconds. Works in ./demo
+of the current folder (`--quick`: in ./demo/quick) and ends with tables of rows, losses, acceptance and seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Chooses the demo's steps so that it ends within its budget on this machine.
 
-    choice = fit_steps(RECIPES / "quick.yaml", seconds=180, traffic=TrafficSize(445, 200), gflops=None)    # None: measured now
-    choice.share, choice.seconds, choice.left_out       # 0.6, {"base_model": 41.0, ...}, ["tiny 18 of 30 steps", ...]
-    choice.text                                         # the recipe with these steps
-
-One share shortens all that is repeated: steps of the four trainings, prompts of the drafter's answers and of the evaluation. It
-is chosen once for a lake, before the first step, and kept there: a stopped demo continues with the same recipe.
+One share shortens steps of the four trainings, prompts of the drafter's answers and of the evaluation. It is chosen once for a
+lake and stored there: a stopped demo continues with the same recipe.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
 """The demo's traffic: a code assistant's logs as a gateway would write them, with known numbers of typical faults.
 
-    report = write_traffic(Path("traffic"), interactions=6000, days=7, seed=0)
-
-The questions and answers are the standard library's own functions (`pipelines.demo.turns`). Under the directory:
-
-    gateway/dt=2026-06-01/hour=09/part-0000.jsonl.gz    request/response pairs, one JSON object a line
-    litellm/2026-06-04/<id>.json                        one day as LiteLLM records instead, one object per file
-    feedback/2026-06-01.jsonl                           thumbs up and down, on responses and on sessions
-    seeds.jsonl                                         examples of functions that the logs never use
-    evals/heldout_functions.jsonl                       {"id", "prompt", "answer"}: held out, but for the planted leaks
-    planted.json                                        the report: counts of everything
-
-Two clients send differently shaped prompts (workload_id `code-completion` and `code-chat`). The same arguments on the
-same Python give the same bytes.
+Questions and answers are the standard library's own functions. The directory gets gateway/ (gzipped request/response pairs by
+hour), litellm/ (one day, one object per record), feedback/, seeds.jsonl, evals/ and planted.json (the report). The same
+arguments on the same Python give the same bytes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,5 @@
-"""Questions and answers about the standard library's functions: what the demo's conversations are made of.
-
-    functions = readable_functions()            # every short function of the modules reserved for traffic
-    turn = make_turn(functions[0], "write")     # a user's question and its true answer
-
-Three kinds of question, each with the true source or docstring as its answer:
-
-    write      the name, the signature and the docstring's first line are given; the source is the answer
-    complete   the first half of the source is given; the rest is the answer
-    explain    the source without its docstring is given; the docstring is the answer
-
-Only the few words around the code are written by hand; no text is from a model.
+"""Questions and answers about the standard library's functions. write: the signature is given, the source is the answer;
+complete: the first half of the source is given; explain: the source is given, the docstring is the answer.
 """
 
 from __future__ import annotations

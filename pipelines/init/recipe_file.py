@@ -1,10 +1,4 @@
-"""`millrace init`: looks at logs and writes a commented recipe that runs.
-
-    made = write_recipe(RecipeWishes(uris=["./logs"], output=Path("support.yaml")), tell=print)
-    made.path, made.found, made.trainable
-
-The recipe is loaded before it gets its final name, so `millrace run` accepts it. Nothing else is written.
-"""
+"""`millrace init`: looks at logs and writes a commented recipe, which is loaded before it gets its final name."""
 
 from __future__ import annotations
 

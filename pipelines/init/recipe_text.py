@@ -1,9 +1,5 @@
-"""Writes the text of `millrace init`'s recipe: every value with its reason in a comment.
-
-    recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
-
-Scalars go through a YAML writer, so that any path or name is read back as it was; values from logs (names of workloads and
-models) are shortened and in one-line comments.
+"""The text of `millrace init`'s recipe: every value with its reason in a comment. Values from logs are shortened and on one
+line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""Evaluation suites as a recipe names them: each file by itself, with the task that scores its items.
-
-    suites_of(source)      # {"refunds": {"uri": "/srv/evals/refunds.jsonl", "task": "number"}, ...}
-
-A task fits if every item has what it needs; the first that fits is proposed. Without one, items are only kept out of training.
+"""Evaluation suites as a recipe names them: each file by itself, with the first task that can score all of its items. Without
+one, items are only kept out of training.
 """
 
 from __future__ import annotations

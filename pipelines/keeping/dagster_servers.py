@@ -1,9 +1,4 @@
-"""What `millrace ui` and `millrace up` need to run Dagster's webserver and daemon on a lake.
-
-home = writable_home(lake)
-workspace = write_workspace(folder, recipes)
-webserver_command(workspace, host, port), daemon_command(workspace), server_environment(home, lake)
-"""
+"""What `millrace ui` and `millrace up` need to run Dagster's webserver and daemon on a lake."""
 
 from __future__ import annotations
 

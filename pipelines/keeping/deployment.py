@@ -1,15 +1,8 @@
-"""Files that start `millrace up` with a machine: systemd units and a compose file, for one set of recipes and options.
+"""Writes files that start `millrace up` with a machine: systemd units, a compose file with a Postgres, and what to do
+(README.md).
 
-    write_deployment(Path("deploy"), settings)          # the paths written
-    compose_file(deployment)                            # a dictionary, as compose.yaml has it
-
-    DIR/millrace-NAME.service           systemd, for the machine
-    DIR/user/millrace-NAME.service      systemd, for one user
-    DIR/compose.yaml, DIR/Dockerfile    Docker, with a Postgres for Dagster's history
-    DIR/millrace.env, DIR/README.md     names of secrets; what to do
-
-Paths are absolute, and the command is what was asked for, so the files match the recipe. No secret is written. The lake, the
-recipes and the files that they name have the same paths in the container as outside, so the lake's records hold in both.
+Paths are absolute, the command is what was asked for, and no secret is written. Lake, recipes and the files that they name
+have the same paths in the container as outside, so the lake's records hold in both.
 """
 
 from __future__ import annotations

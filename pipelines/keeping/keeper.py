@@ -1,9 +1,5 @@
-"""Keeps servers running until it is asked to stop: restarts what ends, after pauses that grow from 1 s to 60 s.
-
-    keeper = Keeper([Server("webserver", command, environment, log)], say, changed)
-    keeper.run(stop)                     # returns when `stop` is set; the servers have ended then, last to first
-
-A server that ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
+"""Keeps servers running until it is asked to stop: restarts what ends, after pauses that grow from 1 s to 60 s. A server that
+ends is reported once, with its last lines; one that keeps ending once more, and again when it runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Ends the runs that a daemon launched, before the daemon itself ends.
-
-    end_launched_runs(daemon_pid)
-
-Each run is a process that Dagster's code server starts with multiprocessing, in the daemon's session. SIGTERM lets its worker
-save a checkpoint; Dagster then counts the run as failed unexpectedly, and the next daemon starts it again from that step.
+"""Ends the runs that a daemon launched, before the daemon itself ends. SIGTERM lets a run's worker save a checkpoint; the next
+daemon starts the run again from that step.
 """
 
 from __future__ import annotations

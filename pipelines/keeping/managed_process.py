@@ -1,18 +1,7 @@
-"""One process that is started, watched and ended (a server of `millrace up` or `millrace ui`), and its log of bounded size.
-
-    process = ManagedProcess(["dagster-daemon", "run"], environment, log)
-    process.start()
-    process.exit_code()                 # None while it runs
-    process.stop(seconds=20)            # SIGTERM, and SIGKILL for what is left
-
-    log = RotatedLog(Path("lake/.dagster/up/daemon.log"))
-    log.write("a line")                 # a disk that is full loses lines, and nothing else
-    log.last_lines()
+"""One process that is started, watched and ended, and its log of bounded size.
 
 A guard (model_ops/serving/server_guard.py) starts the process in a session of its own, and ends the whole session when the
-process ends and when this process does, however it ends: killed processes leave nothing behind.
-
-At MAX_BYTES the file becomes NAME.log.1, the older ones move up, and the oldest of KEPT files is deleted.
+process ends and when this process does, however it ends.
 """
 
 from __future__ import annotations

@@ -1,11 +1,5 @@
-"""Everything that a lake needs on one machine, kept running: `millrace up`.
-
-    up(UpSettings((Path("math-tutor.yaml"),)), say)          # until SIGTERM, SIGINT or SIGHUP; the exit code
-    location_errors("http://127.0.0.1:3000")       # {"shop": "Conflicting definitions ..."}; None while it does not answer
-
-Webserver, daemon and, where asked, the servers of releases and the capture layer are started by one command, started again when
-they end, and ended in order. If this process is killed, they end with it. One `millrace up` runs on a lake. Recipes that the
-webserver could not load are named by `--check` and the log, since all processes run then.
+"""`millrace up`: everything that a lake needs on one machine, kept running until SIGTERM, SIGINT or SIGHUP. If this process is
+killed, its servers end with it; one `millrace up` runs on a lake.
 """
 
 from __future__ import annotations

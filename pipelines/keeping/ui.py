@@ -1,10 +1,4 @@
-"""The Dagster UI and daemon on a lake, until one of them ends: `millrace ui`. `millrace up` starts them again.
-
-    serve([Path("math-tutor.yaml")], None, "127.0.0.1", 3000, console)
-
-Only the named lake is opened; a lake that does not exist is created only if a recipe is named. One daemon
-serves a lake: a second UI on it starts no second daemon, which Dagster does not support.
-"""
+"""`millrace ui`: the Dagster UI and daemon on a lake, until one of them ends. A second UI on a lake starts no second daemon."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The servers of `millrace up`, with their command lines and ports; checked before any is started.
-
-    servers = up_servers(settings, lake, home, lock)
-
-In the order in which they are started: what customers use first, then the daemon, then the webserver. They end last to first.
-"""
+"""The servers of `millrace up`, with their command lines and ports; checked before any is started."""
 
 from __future__ import annotations
 

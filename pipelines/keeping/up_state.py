@@ -1,9 +1,4 @@
-"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors.
-
-write_state(home, UpState(...))
-read_state(home)                     # None if `millrace up` was never started there
-shown_state(state)                   # for `millrace up --check`
-"""
+"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors."""
 
 from __future__ import annotations
 

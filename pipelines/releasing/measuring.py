@@ -1,10 +1,7 @@
 """`millrace measure`: measures a server's speed, latency and acceptance on held-out prompts, against a second server.
 
-    found = measure_servers(["http://drafted:8000", "http://plain:8000"], read_prompts(dataset, 64), [1, 8], 128, 0.0)
-    print_speeds(found, console)
-
-Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server
-meanwhile. The first answer is printed too, because a server with wrong answers may be fast.
+Each server gets the same prompts in the same order, one concurrency after the other; nothing else may use the server meanwhile.
+The first answer is printed too, because a server with wrong answers may be fast.
 """
 
 from __future__ import annotations

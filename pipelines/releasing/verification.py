@@ -1,7 +1,5 @@
-"""`millrace verify`: checks the files of a model, drafter, dataset or release against digests and formats.
-
-A model or drafter is checked by model_ops.verify; a dataset by its manifest; a release by its own files, its gates, and
-every model that it refers to in the lake around it; a lake's endpoints by their logs.
+"""`millrace verify`: checks the files of a model, drafter, dataset, release or a lake's endpoints against digests and
+formats.
 """
 
 from __future__ import annotations

@@ -1,19 +1,5 @@
-"""Shows a run on the terminal: steps as they start and finish, progress of the current one, peak memory.
-
-    outcome = follow(submit(recipe, lake), console, budget={"sft_model": 90})
-
-    with StepProgress(console) as shown:
-        shown.begin("sft_model")
-        shown.waits_for("loading the model and its data")
-        shown.hear(event)                    # a worker's progress event
-        shown.look()                         # call often: without a terminal, prints a line when one is due
-        shown.end()
-
-The run is a process of its own, so that Dagster's capture of output does not disturb the terminal. Ctrl-C is passed on once:
-workers save a checkpoint, the run is marked as cancelled, and the outcome's exit code is 130.
-
-Progress is a bar on a terminal; a log file or a pipe gets a line after 30 seconds of a step, then at doubling intervals of at
-most 10 minutes.
+"""Shows a run on the terminal: steps, progress of the current one, peak memory. Progress is a bar on a terminal; a log file or
+a pipe gets a line after 30 seconds of a step, then at doubling intervals of at most 10 minutes. Ctrl-C is passed on once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`.
-
-`open_instance(lake)` puts the shipped dagster.yaml there, newest wins, with what the environment adds (MILLRACE_POSTGRES,
-MILLRACE_DEVICES). `fail_dead_runs(instance)` marks runs whose process is gone as failed and frees their pool slots, which a
-killed run would keep for ever.
+"""The lake's Dagster instance, shared by the command line, the UI and the daemon: `<lake>/.dagster`, with the shipped
+dagster.yaml and what the environment adds (MILLRACE_POSTGRES, MILLRACE_DEVICES).
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""The outcome of a run, from its events: seconds of each step, reused steps, errors.
-
-outcome = Outcome()
-for event in events:
-    outcome.hear(event)
-outcome.end(exit_code, log)
-"""
+"""The outcome of a run, from its events: seconds of each step, reused steps, errors."""
 
 from __future__ import annotations
 

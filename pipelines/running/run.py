@@ -1,9 +1,6 @@
-"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
-
-    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
-
-Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Relevant Dagster events and the
-workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step failed, 2 misuse, 130 interrupted.
+"""The process of one run, which `submit` starts and `millrace run` follows: finds what is new in the logs, runs the `logs` job
+over the days that need it, then `train`. Events go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step
+failed, 2 misuse, 130 interrupted.
 """
 
 from __future__ import annotations

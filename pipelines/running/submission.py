@@ -1,12 +1,8 @@
-"""Submits a recipe: starts a run in a process of its own, and reports its state.
+"""Submits a recipe: starts a run in a process of its own, which continues when its submitter ends, and reports its state.
 
-    run = submit(recipe, lake="lake", select=["+curated_interactions"])
-    run.state                       # starting, running, succeeded, failed, refused, stopped or killed
-    outcome = run.wait()            # seconds of each step, reused steps, errors
-    Run.open("lake", run.id)        # the same run, from any other process
-
-The run is independent: it continues when the process that submitted it ends or is killed. Its events and output are in
-<lake>/.dagster/submitted/<id>/ (MILLRACE_HOME moves .dagster).
+run = submit(recipe, lake="lake", select=["+curated_interactions"])
+outcome = run.wait()            # seconds of each step, reused steps, errors
+Run.open("lake", run.id)        # the same run, from any other process
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Prints rows and lineage trees as tables, JSON or CSV.
-
-Tables escape control characters (pipelines/terminal/tables.py). CSV and JSON have the exact values: JSON escapes control
-characters, CSV only on a terminal.
+"""Prints rows and lineage trees as tables, JSON or CSV. Tables escape control characters; CSV and JSON have the exact
+values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Writes rows to a file: CSV, JSON, Parquet or Arrow.
-
-    write_rows_file(answer, Path("lines.parquet"), "parquet")       # the number of rows
-
-The file appears under its name when it is complete. Values are those of the query; two columns of one name get different names.
-"""
+"""Writes rows to a file (CSV, JSON, Parquet or Arrow), which appears under its name when it is complete."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """The result of an inspection of logs: counts, samples, and verdicts on whether a drafter and a student are worth training.
-
-    found.totals["rows"], found.usable_share
-    for verdict in verdicts_of(found): print(verdict.question, verdict.answer, verdict.checks)
-
-The thresholds are rules of thumb; each check says why it matters. Estimates from a sample say that they are estimates.
+The thresholds are rules of thumb; each check says why it matters.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Inspects logs before anything is built: their content, their quality, and whether a drafter or a student is worth training.
+"""Inspects logs before anything is built. Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into
+a temporary lake.
 
-    found = inspect(["s3://logs/gateway/", "feedback/*.jsonl"])
-    found.verdicts                            # with reasons and thresholds (resources/inspecting/findings.py)
-    write_page(found, Path("report.html"))    # resources/inspecting/inspection_page.py
-
-Needs no recipe and no lake: the pipeline's own ingest reads the logs in place into a temporary lake, which is deleted
-afterwards. Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the
-expensive measures (cleaning, personal data, near duplicates, shapes, the drafter) run on whole sessions drawn by hash. A
-sample contains both copies of a pair less often than one copy, so its share of near duplicates is a lower bound. The result
-has only ids, counts and the words of prompt shapes, never what users wrote.
+Counts of records, days, tokens and identical rows cover everything. If there are more rows than `sample`, the expensive
+measures run on whole sessions drawn by hash, so the share of near duplicates is a lower bound. The result has only ids, counts
+and the words of prompt shapes, never what users wrote.
 """
 
 from __future__ import annotations

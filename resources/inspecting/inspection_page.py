@@ -1,10 +1,4 @@
-"""Renders an inspection as one self-contained HTML file, and its tables for the terminal.
-
-    write_page(found, Path("report.html"))
-    for section in sections(found): print(section.title, section.columns, section.rows, section.note)
-
-Charts are inline SVG, drawn by the template from numbers computed here.
-"""
+"""Renders an inspection as one self-contained HTML file with charts in SVG, and its tables for the terminal."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
-"""Describes a source in seconds: number of objects, their age, and the formats of its first records.
-
-    look = first_look("gateway", SourceSettings(uri="s3://logs/gateway/"))
-    look.objects, look.has_more, look.formats, look.days, look.problems
-    far_days({date(2000, 1, 1): 1, date(2026, 6, 1): 900})     # "1 record of 2000-01-01 lies more than a year from the others"
-
-Lists at most LISTED objects and reads the first records of a few of them (first, last, some between). Nothing is written, and
-no record is kept. A day far from the others is a clock that was wrong, or a log that was found again.
+"""Describes a source in seconds: lists at most LISTED objects and reads the first records of a few of them (first, last, some
+between). Nothing is written, and no record stays.
 """
 
 from __future__ import annotations

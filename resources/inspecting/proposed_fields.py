@@ -1,10 +1,5 @@
-"""Proposes a source's `fields` for records of no known format, from the names and shapes of their values.
-
-    proposed_fields([{"uuid": "...", "payload": {"question": "...", "reply": "..."}}, ...])
-    # {"prompt": "payload.question", "answer": "payload.reply", "id": "uuid"}; {} where nothing fits
-
-A guess to check, never applied by a run: bodies and lists of messages are recognised by their shape, texts, ids and times by
-name and shape. JSON inside texts is looked into.
+"""Proposes a source's `fields` for records of no known format, from the names and shapes of their values: a guess to check,
+never applied by a run.
 """
 
 from __future__ import annotations

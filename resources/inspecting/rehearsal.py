@@ -1,11 +1,7 @@
 """Rehearses the datasets of a recipe on its logs, in a temporary lake: how many rows each training will have, and whose.
 
-    found = rehearse(Asked(workload, sources, seeds, evals, curation, sft=settings), folder)
-    found.rows["train"], found.pairs["test"], found.with_user, found.unread
-
-The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random, of
-large ones their first lines, and counts are scaled by bytes: `share` says how much was read. A judge, a teacher and embeddings
-are not asked.
+The run's own code reads, cleans, curates and splits. Of logs of more than MOST_BYTES some objects are read, drawn at random,
+of large ones their first lines, and counts are scaled by bytes. A judge, a teacher and embeddings are not asked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Finds the sources that a recipe should name for a uri: logs, feedback, seeds and evaluation suites.
 
-    for found in survey(["./traffic", "s3://logs/gateway/"]): found.name, found.uri, found.kind, found.look
-
-A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source. Where the parts differ,
+A folder whose parts (sub-folders, and files grouped by name) have one kind and format is one source; where the parts differ,
 each is a source of its own. Days are not parts: `dt=2026-06-01/`, `2026/`, `gateway-2026-06-01.jsonl`.
 """
 
