@@ -30,13 +30,13 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"reference": {"type": "string"}}, "required": ["reference"]},
     },
 }
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"role": "user", "content": "first question"},
     {"role": "assistant", "content": "first answer"},
     {"role": "user", "content": "second question"},
     {"role": "assistant", "content": "second answer"},
 ]
-CALLS = [
+CALLS: list[dict[str, Any]] = [
     {"role": "user", "content": "where is it"},
     {
         "role": "assistant",
@@ -233,7 +233,7 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
         )
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
-    if recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
+    if start is not None and recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
         findings.append(
             problem(
                 "architecture",

@@ -71,7 +71,9 @@ def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
         findings += _server("answers", "speculator.answers.endpoint", answers, needed=False)
     judge = recipe.evaluation.tasks.judge
     asked = [name for name, suite in recipe.evals.items() if suite.task == "judge"]
-    if asked and judge is None:
+    if asked and judge is not None:
+        findings += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
+    elif asked:
         findings.append(
             warning(
                 "answer judge",
@@ -79,8 +81,6 @@ def check_endpoints(recipe: Recipe) -> list[CheckFinding]:
                 "name a server: evaluation.tasks.judge",
             )
         )
-    elif asked:
-        findings += _server("answer judge", "evaluation.tasks.judge", judge, needed=False)
     return findings
 
 
@@ -234,7 +234,7 @@ def check_devices(recipe: Recipe, path: Path, parameters: int | None, plan: bool
         findings.append(ok("devices", _named(devices)))
     else:
         findings.append(ok("devices", "no accelerator here: training runs on the CPU"))
-    if not count and (parameters or 0) >= LARGE:
+    if not count and parameters is not None and parameters >= LARGE:
         findings.append(
             warning(
                 "devices",

@@ -134,7 +134,12 @@ def forecast_of_run(recipe: Recipe, place: Path) -> Forecast | None:
         [CheckStep(name, partial(check_source, "source", name, source, looks)) for name, source in recipe.sources.items()],
         seconds=10,
     )
-    run_checks([CheckStep("time", lambda: forecasts.append(forecast(recipe, dict(looks), place)) or [])], seconds=60)
+
+    def predict() -> list[CheckFinding]:
+        forecasts.append(forecast(recipe, dict(looks), place))
+        return []
+
+    run_checks([CheckStep("time", predict)], seconds=60)
     return forecasts[0] if forecasts else None
 
 

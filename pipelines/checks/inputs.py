@@ -238,10 +238,12 @@ def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Chec
     except BaseModelError:
         return []  # reported with the base model
     size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    if not isinstance(size, int):
+        return []
     strange = {
         name: next(number for number in look.token_ids if not 0 <= number < size)
         for name, look in looks.items()
-        if type(size) is int and look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size
+        if look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size
     }
     return [
         problem(

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 from model_ops.adapters import tokenizer_directory
 from model_ops.jobs import ModelError, counted
+from model_ops.operations import PreferenceTuningSettings
 from model_ops.training import TrainingSettings
 from pipelines.checks.base_model import local_base
 from pipelines.checks.finding import CheckFinding, ok, problem, warning
@@ -126,8 +127,8 @@ def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[Chec
     each_pair = tokens * rehearsal.pair_characters / max(1.0, fmean(rehearsal.characters))
     for section, given in recipe.trained.items():
         settings = given.resolved()
-        count, word, each = _learnt(recipe, section, settings, rehearsal)
-        each = each_pair if each == "pair" else tokens
+        count, word, kind = _learnt(recipe, section, settings, rehearsal)
+        each = each_pair if kind == "pair" else tokens
         if section == "tiny" or not count:
             continue
         if asks := settings.prompts_a_step:
@@ -153,10 +154,11 @@ def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal:
     prompts = rehearsal.prompts.get("train", 0)
     if section == "rft":
         return prompts, "prompt", "row"
-    if section == "preference" and settings.on_policy is not None:
-        return (prompts if settings.on_policy.prompts == "rl_prompts" else rehearsal.pairs.get("train", 0)), "prompt", "row"
+    tuned = settings if isinstance(settings, PreferenceTuningSettings) else None
+    if tuned is not None and tuned.on_policy is not None:
+        return (prompts if tuned.on_policy.prompts == "rl_prompts" else rehearsal.pairs.get("train", 0)), "prompt", "row"
     if section in ("preference", "reward_model"):
-        rows = settings.rows_read if section == "preference" else "pairs"
+        rows = tuned.rows_read if tuned is not None else "pairs"
         kinds = {"pairs": (rehearsal.pairs,), "unpaired": (rehearsal.unpaired,), "both": (rehearsal.pairs, rehearsal.unpaired)}[
             rows
         ]
@@ -206,7 +208,7 @@ def _needs(recipe: Recipe, rehearsal: Rehearsal) -> Iterator[tuple[str, int, int
             "prompts",
             True,
         )
-    if "reward_model" in trained:
+    if recipe.reward_model is not None and "reward_model" in trained:
         gate = recipe.reward_model.gate
         if gate.accuracy is not None and gate.accuracy < 1:
             wilson = math.ceil(gate.accuracy * Z**2 / (1 - gate.accuracy))  # all right: the lower end is n / (n + z^2)

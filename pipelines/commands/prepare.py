@@ -151,7 +151,7 @@ def plan(
     from resources.stages import sections
 
     read = load_recipe(recipe)
-    stages = [planned_stage(read, each) for each in stage or [None]]
+    stages = [planned_stage(read, each) for each in stage] if stage else [planned_stage(read, None)]
     place = lake_location(recipe, lake)
     is_named = lake is not None and lake != os.environ.get("MILLRACE_LAKE")  # that of the environment may be made later
     holds_rows = LakeLayout.open(place, create=False) if is_named or (place / "lake.json").exists() else None

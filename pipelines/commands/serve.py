@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperOption
 from typer.main import get_command
 
 from pipelines.terminal import LakeOption, app, console, open_lake
@@ -137,8 +138,9 @@ def passed_options(words: Sequence[str], given_as: str, own: Collection[str]) ->
     options = {
         name: option
         for option in command.params
+        if isinstance(option, TyperOption)
         for name in (*option.opts, *option.secondary_opts)
-        if name.startswith("--") and name not in own
+        if name not in own
     }
     for word in words:
         name, has_value, _ = word.partition("=")

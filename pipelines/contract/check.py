@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import MinLen
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from pipelines.contract.keys import (
     INSTEAD,
@@ -91,9 +92,9 @@ def _wrong_kinds(kind: Kind, value: Any, place: Place) -> Iterator[tuple[Place, 
         yield place, value
 
 
-def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: dict[str, Any]) -> Iterator[RecipeProblem]:
+def _problems_of(model: type[BaseModel], text: RecipeText, place: Place, item: ErrorDetails) -> Iterator[RecipeProblem]:
     """One pydantic error as problems."""
-    kind, value = item["type"], item.get("input")
+    kind, value = item["type"], item["input"]
     if kind == "broken_rules":
         yield from placed(item["ctx"]["problems"], text)
     elif kind == "extra_forbidden":

@@ -53,7 +53,7 @@ class Recipe(RecipeFields):
     @property
     def evaluate_settings(self) -> EvaluateSettings:
         """Settings of the evaluation job: `evaluation`, the draft length that is served, and who graded training answers."""
-        grader = self.rft.grader if "rft" not in self.policy.off else None
+        grader = self.rft.grader if self.rft is not None and "rft" not in self.policy.off else None
         return EvaluateSettings(
             **self.evaluation.model_dump(),
             num_speculative_tokens=self.speculator.num_speculative_tokens,

@@ -133,8 +133,8 @@ def _what_is_served(recipe: RecipeFields) -> Broken:
 
 def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
     server = recipe.evaluation.server
-    for scheme in recipe.quantize.schemes if server is not None and recipe.quantize.enabled else []:
-        if server.kind not in SUPPORT[scheme]:
+    for scheme in recipe.quantize.schemes if recipe.quantize.enabled else []:
+        if server is not None and server.kind not in SUPPORT[scheme]:
             yield (
                 "evaluation.server",
                 f"{server.kind} does not load scheme {scheme} on any device ({scheme} is loaded by "
@@ -159,7 +159,7 @@ def _what_the_evaluation_serves(recipe: RecipeFields) -> Broken:
 def _what_drafts(recipe: RecipeFields) -> Broken:
     drafter, architecture = recipe.speculator, ARCHITECTURES[recipe.speculator.architecture]
     begun = stage(recipe.drafter_from) if recipe.drafter_from else None
-    if begun and begun.switch in recipe.policy.off:
+    if begun and architecture.starts_from and begun.switch in recipe.policy.off:
         yield (
             "speculator.architecture",
             f"it is {drafter.architecture}, which begins from the {begun.role}, and {begun.switch}.enabled is false; "
@@ -297,7 +297,7 @@ def _what_is_named(recipe: RecipeFields) -> Broken:
                 f"there is no dataset {dataset} under datasets.named; "
                 + (f"there {'is' if len(named) == 1 else 'are'} {', '.join(named)}" if named else "none is given there"),
             )
-        elif dataset is not None and stage_name in recipe.policy.taught:
+        elif dataset is not None and recipe.teacher is not None and stage_name in recipe.policy.taught:
             yield (
                 f"{section}.dataset",
                 f"teacher.trains is {recipe.teacher.trains}, so {section} learns the teacher's answers to datasets.sft; "

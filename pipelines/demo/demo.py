@@ -195,8 +195,8 @@ def _time_section(outcome: Outcome, predicted: dict[str, float], budget: float) 
         memory = outcome.step_peak_memory_mb.get(stage)
         about = f"{predicted[stage]:.0f}" if stage in predicted else ""
         rows.append([stage, f"{outcome.seconds.get(stage, 0.0):.1f}", about, f"{memory:,.0f}" if memory else ""])
-    about = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
-    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{about:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
+    whole = sum(seconds for stage, seconds in predicted.items() if stage not in outcome.reused)
+    rows.append(["in all", f"{sum(outcome.seconds.values()):.1f}", f"{whole:.0f}", f"{outcome.peak_memory_mb:,.0f}"])
     note = f"The budget is {budget:.0f} s. Memory is that of the run and its worker together."
     if outcome.reused:
         one = len(outcome.reused) == 1

@@ -69,6 +69,8 @@ def shortened(text: str, share: float) -> tuple[str, list[str]]:
     left_out = []
     for section, key in SHORTENED if share < 1 else ():
         match = re.search(rf"^{section}:(?:.|\n)*?\b{key}: (\d+)", text, re.MULTILINE)
+        if match is None:
+            raise ValueError(f"the recipe has no {section}.{key} to shorten")
         before = int(match[1])
         after = min(before, max(FEWEST[key], round(before * share)))
         text = text[: match.start(1)] + str(after) + text[match.end(1) :]

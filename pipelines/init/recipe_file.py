@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from model_ops.files import write_text
 from model_ops.jobs import Misuse
 from pipelines.contract import TINY, load_recipe, look_at_base
@@ -89,7 +91,7 @@ def check_uri(uri: str) -> None:
         raise InitError("the logs' place is empty; give a file, a directory, a glob or an s3:// prefix")
     try:
         SourceSettings(uri=uri)
-    except ValueError as error:
+    except ValidationError as error:
         raise InitError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
 
 

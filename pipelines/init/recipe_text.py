@@ -29,7 +29,7 @@ TINY_TOKENS = 1.4
 FEW_SESSIONS = 100
 MOST_NAMES = 12
 WORTH = ("yes", "possible")
-TINY_SIZES = {
+TINY_SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"steps": 300, "learning_rate": 4.0e-3, "tokens_per_step": 2_048, "max_length": 512},
     "sft": {"steps": 100, "learning_rate": 4.0e-3, "tokens_per_step": 4_096},
     "student": {"steps": 40, "learning_rate": 2.0e-3, "tokens_per_step": 4_096},
@@ -287,8 +287,8 @@ def _days(contents: Contents, text: _Text) -> None:
         )
         return
     if contents.saw_everything:
-        looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
-        first = min([days[0], *(look.days[0] for look in looks)])
+        looks = [source.look for source in contents.of("logs", "feedback")]
+        first = min([days[0], *(look.days[0] for look in looks if look.names_days and look.days)])
         span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
         text.note(
             f"{_asked(seen.totals)} on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "

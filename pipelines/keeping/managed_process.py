@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from model_ops.serving import server_guard
 from resources.launching import stamp_of
@@ -59,13 +60,13 @@ class ManagedProcess:
             pass_fds=self._held,
         )
         self._code = None
-        first_line = self._guard.stdout.readline().strip()
+        first_line = self._guard.stdout.readline().strip() if self._guard.stdout else ""
         self.pid = int(first_line) if first_line.isdigit() else None
         self.stamp = stamp_of(self.pid) if self.pid else ""
-        if self._log is not None:
-            if self.pid is None and first_line:
-                self._log.write(first_line)
-            self._reader = threading.Thread(target=self._read, args=(self._guard,), daemon=True)
+        if self._log is not None and self.pid is None and first_line:
+            self._log.write(first_line)
+        if self._log is not None and self._guard.stderr is not None:
+            self._reader = threading.Thread(target=_copy_lines, args=(self._guard.stderr, self._log), daemon=True)
             self._reader.start()
 
     @property
@@ -102,15 +103,17 @@ class ManagedProcess:
             self._guard.wait(timeout=max(0.0, seconds))
         except subprocess.TimeoutExpired:
             self._end_group()
-        with suppress(OSError):
-            self._guard.stdin.close()  # at which the guard ends the session
+        if self._guard.stdin is not None:
+            with suppress(OSError):
+                self._guard.stdin.close()  # at which the guard ends the session
         try:
             self._guard.wait(timeout=ENDS_GROUP_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait()
         self.exit_code()
-        self._guard.stdout.close()
+        if self._guard.stdout is not None:
+            self._guard.stdout.close()
         self._guard = None
 
     def _end_group(self) -> None:
@@ -118,10 +121,11 @@ class ManagedProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def _read(self, guard: subprocess.Popen[str]) -> None:
-        with guard.stderr as lines:
-            for line in lines:
-                self._log.write(line.rstrip("\n"))
+
+def _copy_lines(stream: IO[str], log: RotatedLog) -> None:
+    with stream:
+        for line in stream:
+            log.write(line.rstrip("\n"))
 
 
 MAX_BYTES = 10 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.contract import RecipeProblemsError, load_recipe
@@ -129,9 +129,8 @@ def up_servers(
     now, "" if it may."""
     environment = {**server_environment(home, lake), "PYTHONUNBUFFERED": "1"}
 
-    def server(name: str, command: list[str], **more: object) -> Server:
-        more = {"held": (up_lock,), **more}
-        return Server(name, command, environment, logs / f"{name}.log", **more)
+    def server(name: str, command: list[str], stop_s: float = 20.0) -> Server:
+        return Server(name, command, environment, logs / f"{name}.log", stop_s, (up_lock,))
 
     servers = [
         server(f"serve-{serving.workload}", _serve_command(settings, serving, lake), stop_s=DRAIN_S + 10)
@@ -140,9 +139,8 @@ def up_servers(
     if settings.to:
         servers.append(server("capture", _capture_command(settings), stop_s=DRAIN_S + 40))
     servers.append(
-        server(
-            "daemon",
-            daemon_command(workspace),
+        replace(
+            server("daemon", daemon_command(workspace)),
             held=(up_lock, *daemon_locks),
             ends_first=end_launched_runs,
             may_run=why_no_daemon,

@@ -113,7 +113,8 @@ def _as_csv(value: Any) -> Any:
 def _print_table(
     names: list[str], batches: Iterable[pa.RecordBatch], console: Console, width: int | None, limit: int | None, vertical: bool
 ) -> int:
-    shown, counted = [], 0
+    shown: list[list[str]] = []
+    counted = 0
     most = limit or MOST_ROWS
     for batch in batches:
         if len(shown) < most:

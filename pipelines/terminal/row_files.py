@@ -21,7 +21,7 @@ ENDINGS = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".arrow": "arr
 def format_of(path: Path, format: str | None) -> str:
     """The format of a file: as given, or by its ending. Raises CatalogError if neither says."""
     chosen = format or ENDINGS.get(path.suffix.lower())
-    if chosen in ENDINGS.values():
+    if chosen is not None and chosen in ENDINGS.values():
         return chosen
     raise CatalogError(f"--out {path}: the ending names no format; give {', '.join(ENDINGS)}, or --format")
 

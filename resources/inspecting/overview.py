@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 
 from model_ops.jobs import counted
 from resources.inspecting.proposed_fields import proposed_fields
@@ -221,13 +221,13 @@ _TIME = re.compile(
 
 def far_days(days: Mapping[date, int]) -> str:
     """One sentence on the days that are more than FAR days from those with the most records; "" without any."""
-    order, groups = sorted(days), []
-    for earlier, day in pairwise([None, *order]):
-        if earlier is None or (day - earlier).days > FAR:
+    groups: list[list[date]] = []
+    for day in sorted(days):
+        if not groups or (day - groups[-1][-1]).days > FAR:
             groups.append([])
         groups[-1].append(day)
-    most = max(groups, key=lambda group: (sum(days[day] for day in group), group[-1]), default=[])
-    far = [day for group in groups if group is not most for day in group]
+    groups.sort(key=lambda group: (sum(days[day] for day in group), group[-1]))
+    far = sorted(day for group in groups[:-1] for day in group)
     count = sum(days[day] for day in far)
     listed = ", ".join(map(str, far[:3])) + (f" and {len(far) - 3:,} other days" if len(far) > 3 else "")
     lie = "lies" if count == 1 else "lie"

@@ -59,11 +59,12 @@ def proposed_fields(records: Sequence[dict[str, Any]]) -> dict[str, str]:
         paths[name] = seen.named(pattern, fits, distinct=name == "id")
     paths["id"] = paths["id"] or seen.named(_NUMBER, _is_word, distinct=True) or seen.shaped(_is_uuid)
     paths["time"] = paths["time"] or seen.shaped(_is_recent)
-    if paths.get("prompt") and paths.get("answer") and seen.are_versions(paths["prompt"], paths["answer"]):
-        paths["original"], paths["correction"] = paths.pop("prompt"), paths.pop("answer")
-        if _SAID_BY_A_MODEL.search(str(paths["correction"][-1])):
-            paths["original"], paths["correction"] = paths["correction"], paths["original"]
-        paths = {name: path for name, path in paths.items() if name not in ("request", "response", "system", "model")}
+    before, after = paths.get("prompt"), paths.get("answer")
+    if before and after and seen.are_versions(before, after):
+        swapped = _SAID_BY_A_MODEL.search(str(after[-1])) is not None
+        paths["original"], paths["correction"] = (after, before) if swapped else (before, after)
+        of_requests = ("request", "response", "prompt", "answer", "system", "model")
+        paths = {name: path for name, path in paths.items() if name not in of_requests}
     paths["feedback"] = seen.named(_FEEDBACK, _is_feedback, usual=0.0)
     return _useful({name: json_paths.path_of(path) for name, path in paths.items() if path}, records)
 
@@ -90,7 +91,8 @@ class _Seen:
     """The values by path; a path that was given to one field is not given to another."""
 
     def __init__(self, values: dict[tuple, list[Any]], records: int):
-        self._values, self._records, self._taken = values, records, set()
+        self._values, self._records = values, records
+        self._taken: set[tuple] = set()
 
     def shaped(self, fits: Callable[[Any], bool], pattern: re.Pattern | None = None, usual: float = _USUAL) -> tuple | None:
         """The first path whose values fit, one whose name fits the pattern before the others."""

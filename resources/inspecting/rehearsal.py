@@ -165,7 +165,8 @@ def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[s
     if total <= MOST_BYTES and len(listed) < LISTED:
         return dict(sources), 1.0
     random.Random(0).shuffle(listed)  # days differ
-    taken, held = {}, 0
+    held = 0
+    taken: dict[str, SourceSettings] = {}
     for item in listed[:MOST_OBJECTS]:
         if held + item.bytes <= MOST_BYTES:
             uri, size = glob.escape(item.uri) if local_path(item.uri) else item.uri, item.bytes

@@ -113,7 +113,7 @@ def _parts(root: str, listed: list[LogObject]) -> dict[str, list[LogObject]]:
     for item in listed:
         part = _part_of(root, item.uri)
         if not part.endswith("/") and (days_in(part) or re.search(r"\d{8}", part)):
-            head, tail = re.match(r"([^\d]*).*?([^\d]*)$", part).groups()
+            head, *_, tail = re.split(r"\d", part)
             part = glob.escape(head) + "*" + glob.escape(tail)
         parts.setdefault(part, []).append(item)
     patterns = [part for part in parts if "*" in part]
