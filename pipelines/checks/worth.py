@@ -158,11 +158,11 @@ def _learnt(recipe: Recipe, section: str, settings: TrainingSettings, rehearsal:
     if tuned is not None and tuned.on_policy is not None:
         return (prompts if tuned.on_policy.prompts == "rl_prompts" else rehearsal.pairs.get("train", 0)), "prompt", "row"
     if section in ("preference", "reward_model"):
-        rows = tuned.rows_read if tuned is not None else "pairs"
-        kinds = {"pairs": (rehearsal.pairs,), "unpaired": (rehearsal.unpaired,), "both": (rehearsal.pairs, rehearsal.unpaired)}[
-            rows
-        ]
-        return sum(kind.get("train", 0) for kind in kinds), "pair" if rows == "pairs" else "answer", "pair"
+        read = tuned.rows_read if tuned is not None else "pairs"
+        kinds = {"pairs": (rehearsal.pairs,), "unpaired": (rehearsal.unpaired,)}.get(
+            read, (rehearsal.pairs, rehearsal.unpaired)
+        )
+        return sum(kind.get("train", 0) for kind in kinds), "pair" if read == "pairs" else "answer", "pair"
     rows = rehearsal.rows["train"]
     if section == "speculator":
         rows = min(rows, recipe.speculator.answers.prompts or rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.terminal import LakeOption, app, console, say_error
+from pipelines.terminal import HostOption, LakeOption, RecipeArgument, app, console, print_line, say_error
 
 if TYPE_CHECKING:
     from pipelines.checks import Forecast
@@ -33,7 +33,7 @@ def demo(
 
 @app.command(rich_help_panel=PANEL)
 def run(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     lake: LakeOption = None,
     select: Annotated[
         list[str] | None, typer.Option(help="part of the graph, Dagster's selection syntax: sft_model, or +sft_dataset,+best")
@@ -136,17 +136,17 @@ def retrain(
     known, by = known_workload(place, workload), Actor.of_command(because, "--because")
     if withdraw:
         request = Requests(place, known).withdraw(withdraw, by, datetime.now(UTC))
-        console.print(request.withdrawn_sentence, soft_wrap=True, highlight=False, markup=False)
+        print_line(request.withdrawn_sentence)
         return
     wanted = RetrainingRequest.of(known, by, action, despite or [])
     if not dry_run:
-        console.print(request_retraining(place, wanted, recipe), soft_wrap=True, highlight=False, markup=False)
+        print_line(request_retraining(place, wanted, recipe))
         return
     from pipelines.status import print_decisions
 
     decision, said = preview_retraining(place, wanted, recipe)
     print_decisions([decision], console, 1)
-    console.print(f"\n{said}", soft_wrap=True, highlight=False, markup=False)
+    print_line(f"\n{said}")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -154,7 +154,7 @@ def ui(
     recipe: Annotated[list[Path] | None, typer.Argument(help="recipes to show (default: those last run on the lake)")] = None,
     lake: LakeOption = None,
     port: Annotated[int, typer.Option(help="port of the web page", min=1, max=65535)] = 3000,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
 ) -> None:
     """Opens the Dagster UI on a lake: the graph, its history, its schedules."""
     from pipelines.keeping import serve

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal import app, console
+from pipelines.terminal import HostOption, KeysOption, app, print_line
 
 PANEL = "Check and release"
 
@@ -16,14 +16,9 @@ PANEL = "Check and release"
 def capture(
     store: Annotated[str, typer.Argument(help="directory or s3://BUCKET/PREFIX of the log objects; a source of a recipe")],
     to: Annotated[str, typer.Option(help="address of the OpenAI-compatible server, such as http://127.0.0.1:8000")],
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on", min=0, max=65535)] = 8080,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="YAML file of sampling rates and zero retention by the sha256 of an API key", show_default="everything is kept"
-        ),
-    ] = None,
+    keys: KeysOption = None,
     token_ids: Annotated[
         bool, typer.Option("--token-ids/--no-token-ids", help="ask the server (vLLM) for the token ids of every chat")
     ] = False,
@@ -53,10 +48,7 @@ def capture(
     """Passes requests on to a server, and writes them with their answers as logs that `millrace run` reads."""
     from resources.gateway import CaptureSettings, read_rules, read_sampling, run_capture
 
-    def say(sentence: str) -> None:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
     settings = CaptureSettings(
         store, journal, read_rules(keys), token_ids, every, int(journal_gib * 2**30), digest, read_sampling(generation_config)
     )
-    run_capture(to, settings, host, port, drain, say)
+    run_capture(to, settings, host, port, drain, print_line)

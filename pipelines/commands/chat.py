@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal import LakeOption, app, console, errors, open_lake
+from pipelines.terminal import LakeOption, app, console, errors, open_lake, print_line
 
 PANEL = "Check and release"
 
@@ -61,12 +61,12 @@ def chat(
                 talk.wait()
         for talk in talks:
             said = f"{talk.speaker.name}: {talk.speaker.drafting.label}, {talk.positions:,} tokens of context"
-            console.print(said, markup=False, highlight=False, soft_wrap=True)
+            print_line(said)
         given = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
         sampling = {name: value for name, value in given.items() if value is not None}
         if page:
             front = stack.enter_context(chat_page(place, talks, prompt, {**sampling, "draft": draft}, port))
-            console.print(f"{front.url}  (Ctrl-C ends)", markup=False, highlight=False, soft_wrap=True)
+            print_line(f"{front.url}  (Ctrl-C ends)")
             _until_interrupted()
             return
         if prompt and system is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from pipelines.terminal import LakeOption, ReportFormat, WidthOption, app, console, errors
+from pipelines.terminal import LakeOption, RecipeArgument, ReportFormat, WidthOption, app, console, errors
 
 PANEL = "Before a run"
 
@@ -74,7 +74,7 @@ def init(
 
 @app.command(rich_help_panel=PANEL)
 def check(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     lake: LakeOption = None,
     plan: Annotated[
         bool, typer.Option(help="also count rows and steps, and predict memory and time of the stages (some seconds more)")
@@ -97,7 +97,7 @@ def check(
 
 @app.command(rich_help_panel=PANEL)
 def show(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     row: Annotated[str | None, typer.Option(help="only the row of this id")] = None,
     count: Annotated[int, typer.Option(help="rows to show, and as many of those left out", min=1, max=10_000)] = 3,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="split of the dataset")] = "train",
@@ -132,7 +132,7 @@ def show(
 
 @app.command(rich_help_panel=PANEL)
 def plan(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     gpus: Annotated[str, typer.Option(help="devices: 8xH100, A100-40, 4x24GB (memory only), or cpu")],
     stage: Annotated[
         list[str] | None,
@@ -167,7 +167,7 @@ def plan(
 
 @app.command(rich_help_panel=PANEL)
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="the recipe's YAML file")],
+    recipe: RecipeArgument,
     stage: Annotated[str | None, typer.Option(help="sft or student (default: the first one that the recipe trains)")] = None,
     learning_rates: Annotated[str | None, typer.Option(help="learning rates to try, such as 1e-5,3e-5,1e-4")] = None,
     around: Annotated[float | None, typer.Option(help="try rates around this one (default: the recipe's)")] = None,

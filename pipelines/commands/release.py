@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from model_ops.jobs import counted, size
-from pipelines.terminal import LakeOption, ReportFormat, app, console, errors, open_lake
+from pipelines.terminal import LakeOption, ReportFormat, app, console, errors, open_lake, print_line
 
 PANEL = "Check and release"
 
@@ -46,11 +46,11 @@ def verify(
         directory = Path(lake) / directory
     problems = verify_directory(directory)
     for problem in problems:
-        console.print(f"✗ {problem}", style="red", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"✗ {problem}", style="red")
     if not problems:
         console.print(Text.assemble(("✓", "green"), f" {directory}: files, digests and contents agree"), soft_wrap=True)
         for note in notes_on_erasures(directory):
-            console.print(f"! {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            print_line(f"! {note}", style="yellow")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -230,7 +230,7 @@ def rollback(
     show(console, place, named.directory, seen)
     taint = taint_of(place, named.directory, seen.champion)
     if taint:
-        console.print(f"! {taint}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"! {taint}", style="yellow")
     _confirm(named, yes, f"Roll {workload} back from {seen.champion} to release {named.directory.name}?", bool(taint))
     aliases = roll_back(place, named.directory, by, seen, though_tainted=yes or (bool(taint) and sys.stdin.isatty()))
     say_rolled_back(console, place, seen, aliases, by)

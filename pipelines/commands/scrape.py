@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.terminal import LakeOption, app, console, open_lake
+from pipelines.terminal import LakeOption, app, open_lake, print_line
 
 PANEL = "Check and release"
 
@@ -26,9 +26,6 @@ def scrape(
     from resources.monitoring import scrape as scrape_server
     from resources.releases import find_release
 
-    def say(sentence: str) -> None:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
     place = open_lake(lake)
     named = find_release(place, release, workload).directory.name if release else None
-    scrape_server(place, workload, url, named, every, say, api_key_env)
+    scrape_server(place, workload, url, named, every, print_line, api_key_env)

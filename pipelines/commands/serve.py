@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperOption
 from typer.main import get_command
 
-from pipelines.terminal import LakeOption, app, console, open_lake
+from pipelines.terminal import HostOption, KeysOption, LakeOption, app, open_lake, print_line
 
 PANEL = "Check and release"
 
@@ -57,7 +57,7 @@ def serve(
             show_default="this environment, or vllm on PATH",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen on", min=0, max=65535)] = 8000,
     smoke: Annotated[bool, typer.Option("--smoke/--no-smoke", help="try a server before it takes traffic")] = True,
     start: Annotated[float, typer.Option(help="seconds that a server may take until it can be asked", min=1)] = 900,
@@ -77,13 +77,7 @@ def serve(
     capture: Annotated[
         str | None, typer.Option(help="directory or s3://BUCKET/PREFIX into which the traffic is written as logs")
     ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option(
-            help="with --capture: YAML file of sampling rates and zero retention by the sha256 of a key",
-            show_default="everything is kept",
-        ),
-    ] = None,
+    keys: KeysOption = None,
     token_ids: Annotated[
         bool, typer.Option("--token-ids/--no-token-ids", help="with --capture: ask the server for token ids of chats")
     ] = True,
@@ -121,10 +115,7 @@ def serve(
         smoke,
     )
 
-    def say(sentence: str) -> None:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-    serve_alias(place, workload, traffic, settings, say, watch, every)
+    serve_alias(place, workload, traffic, settings, print_line, watch, every)
 
 
 def passed_options(words: Sequence[str], given_as: str, own: Collection[str]) -> tuple[str, ...]:

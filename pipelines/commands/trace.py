@@ -20,6 +20,7 @@ from pipelines.terminal import (
     app,
     console,
     open_lake,
+    print_line,
 )
 
 
@@ -115,7 +116,7 @@ def copy(
     place = open_lake(lake)
     other = LakeLayout.open(to)
     for sentence in sentences(copy_artefact(place, artefact, other), other):
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        print_line(sentence)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -156,4 +157,4 @@ def report(
         write_data_report(place, out, previews)
     else:
         write_dashboard(place, what, out)
-    console.print(f"wrote {out}", soft_wrap=True, highlight=False, markup=False)
+    print_line(f"wrote {out}")

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from pipelines.terminal.printing import MOST_ROWS, Rows, print_lineage, print_rows
     from pipelines.terminal.row_files import format_of, require_file_place, write_arrow_stream, write_rows_file
     from pipelines.terminal.shared_options import (
+        HostOption,
+        KeysOption,
         LakeOption,
         LimitOption,
         OutputFormat,
         PageOption,
+        RecipeArgument,
         ReportFormat,
         RowFormat,
         VerticalOption,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
         console,
         errors,
         open_lake,
+        print_line,
         say_error,
     )
     from pipelines.terminal.tables import print_table, shortened, text_table
