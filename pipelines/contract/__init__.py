@@ -9,9 +9,9 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from pipelines.contract.base_choice import TINY, Base, BaseModelError, look_at_base
-    from pipelines.contract.problems import RecipeProblemsError
     from pipelines.contract.recipe import Recipe, load_recipe, read_recipe
     from pipelines.contract.reference_page import reference
     from pipelines.contract.schema import as_text, json_schema
+    from pipelines.contract.text import RecipeProblemsError
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -30,8 +30,7 @@ from pipelines.contract.keys import (
     takes_null,
     without_tags,
 )
-from pipelines.contract.problems import RecipeProblem
-from pipelines.contract.text import Place, RecipeText, dotted
+from pipelines.contract.text import Place, RecipeProblem, RecipeText, dotted
 
 NOT_SHOWN = {"uri", "base_url", "api_key_env", "prompt", "request"}
 """Keys whose values may hold a secret or a person's text."""

@@ -23,9 +23,8 @@ from model_ops.training import TrainingSettings
 from pipelines.contract.check import placed, problems_in
 from pipelines.contract.fields import RecipeFields
 from pipelines.contract.places import absolute_places, settle_places
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.rules import broken_rules
-from pipelines.contract.text import RecipeText, parse_text, parse_values, read_text
+from pipelines.contract.text import RecipeProblemsError, RecipeText, parse_text, parse_values, read_text
 
 __all__ = ["Recipe", "load_recipe", "read_recipe"]
 

@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader
 from model_ops.files import write_text
 from pipelines.contract import load_recipe
 from pipelines.keeping.dagster_servers import UiError, code_locations, require_recipes
-from pipelines.keeping.launched_runs import CHECKPOINT_S
+from pipelines.keeping.managed_process import CHECKPOINT_S
 from pipelines.keeping.up_servers import DRAIN_S, UpSettings, require_choice, require_known_workloads
 from pipelines.storage import lake_location
 from resources.digests import PROJECT

@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+import psutil
 
 from model_ops.serving import server_guard
 from resources.launching import stamp_of
@@ -167,3 +170,26 @@ class RotatedLog:
             older = self.path.with_name(f"{self.path.name}.{number}") if number else self.path
             if older.exists():
                 older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
+
+
+CHECKPOINT_S = 130.0
+"""Seconds that a run has: its worker takes up to 120 to save a checkpoint (LocalLauncher)."""
+
+
+def end_launched_runs(session: int, hurried: Callable[[], bool] = lambda: False, seconds: float = CHECKPOINT_S) -> int:
+    """Ends the runs in a session, and waits. Returns how many there were. seconds: that they have, until `hurried`."""
+    runs = [process for process in psutil.process_iter() if _is_run(process, session)]
+    for run in runs:
+        with suppress(psutil.Error):
+            run.terminate()
+    left, until = runs, time.monotonic() + seconds
+    while left and time.monotonic() < until and not hurried():
+        _, left = psutil.wait_procs(left, timeout=0.5)
+    return len(runs)
+
+
+def _is_run(process: psutil.Process, session: int) -> bool:
+    try:
+        return os.getsid(process.pid) == session and any("spawn_main" in word for word in process.cmdline())
+    except (psutil.Error, OSError):
+        return False

@@ -27,12 +27,12 @@ from pipelines.keeping.dagster_servers import (
     require_recipes,
     require_ui,
     shown_recipes,
+    ui_lake,
     writable_home,
     write_workspace,
 )
 from pipelines.keeping.keeper import Keeper, Server
 from pipelines.keeping.managed_process import RotatedLog
-from pipelines.keeping.ui import ui_lake
 from pipelines.keeping.up_servers import UpSettings, require_choice, require_free_ports, require_known_workloads, up_servers
 from pipelines.keeping.up_state import UpState, folder_of, now, read_state, write_state
 from pipelines.storage import require_writable

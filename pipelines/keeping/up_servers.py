@@ -10,7 +10,7 @@ from pathlib import Path
 from pipelines.contract import RecipeProblemsError, load_recipe
 from pipelines.keeping.dagster_servers import UiError, daemon_command, require_port, server_environment, webserver_command
 from pipelines.keeping.keeper import Server
-from pipelines.keeping.launched_runs import end_launched_runs
+from pipelines.keeping.managed_process import end_launched_runs
 from resources.endpoints import workloads_with_endpoints
 from resources.gateway import read_rules, require_another_server
 from resources.lake import LakeLayout

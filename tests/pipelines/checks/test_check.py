@@ -24,8 +24,8 @@ from pipelines.checks.finding import CheckStep, ok, run_checks
 from pipelines.checks.lengths import check_room
 from pipelines.checks.place import bytes_needed
 from pipelines.contract.base_choice import Base
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.planning.stage_times import Speed
 from pipelines.running.outcome import Outcome
 from resources.inspecting.overview import first_look

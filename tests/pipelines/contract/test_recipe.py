@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
+from pipelines.contract.text import RecipeProblemsError
 
 SMALLEST = "workload: math-tutor\nbase_model: tiny\nsources:\n  gateway: {uri: logs/}\n"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.contract.keys import ANY_NAME, accepted, keys_of
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import Recipe, load_recipe
+from pipelines.contract.text import RecipeProblemsError
 from pipelines.storage.locations import RECIPES
 from tests.pipelines.contract.wrong_recipes import SMALLEST, VALUES, recipe_with, unlike_keys
 from tests.thorough_cases import thorough_except

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.contract.recipe import load_recipe, read_recipe
-from pipelines.demo.demo import FULL, QUICK, _say, demo_recipe
-from pipelines.demo.fitting_steps import USED, fit_steps, keep, stored_share
+from pipelines.demo.demo import FULL, QUICK, USED, _say, demo_recipe, fit_steps, keep, stored_share
 from pipelines.planning.stage_times import Speed
 from pipelines.storage.locations import RECIPES
 
