@@ -1461,8 +1461,8 @@ CHANGES = {
     ),
     "what a stage took is dropped where a later one failed": Change(
         "pipelines/checks/forecast.py",
-        "if found.kept_in is not None and made:",
-        "if found.kept_in is not None and outcome.exit_code == 0:",
+        "if expected.file is not None and lines:",
+        "if expected.file is not None and outcome.exit_code == 0:",
         ("pipelines/checks/test_check.py",),
     ),
     "the planner takes the kernels of a CPU for those of a device": Change(
