@@ -76,13 +76,13 @@ def _key(lake: LakeLayout) -> list[CheckFinding]:
 
 
 def _at_work(lake: LakeLayout) -> list[CheckFinding]:
-    found = []
+    findings = []
     for run in running(lake):
         if run.is_alive is False:
-            found.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
+            findings.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            found.append(
+            findings.append(
                 warning(
                     "lake",
                     f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
@@ -90,8 +90,8 @@ def _at_work(lake: LakeLayout) -> list[CheckFinding]:
                 )
             )
     if holder := _ingesting(lake):
-        found.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
-    return found
+        findings.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
+    return findings
 
 
 def _ingesting(lake: LakeLayout) -> str:

@@ -1,7 +1,4 @@
-"""The keys of a recipe: the fields of each section, values derived from them, and the check of cron schedules.
-
-`RecipeFields` has the types, bounds and descriptions; `pipelines.contract.recipe.Recipe` adds the rules between keys.
-"""
+"""The fields of a recipe's sections with types, bounds and descriptions; `Recipe` adds the rules between keys."""
 
 from __future__ import annotations
 
@@ -254,7 +251,7 @@ class RecipeFields(Settings):
     @property
     def policy(self) -> ModelPolicy:
         """The recipe's models, and which model each starts from."""
-        switches = {found.switch for found in STAGES if found.switch}
+        switches = {line.switch for line in STAGES if line.switch}
         off = frozenset(name for name in switches if not self._is_on(name))
         taught = frozenset(
             stage.name for stage in STAGES if stage.taught and self.teacher and self.teacher.teaches(stage.section)
@@ -266,7 +263,7 @@ class RecipeFields(Settings):
         if self.teacher and self.teacher.prompts == "rl_prompts":
             named["teacher_answers"] = "rl_prompts"
         rowless = frozenset(
-            found.name for found in STAGES if found.switch and not getattr(attrgetter(found.switch)(self), "reads_rows", True)
+            line.name for line in STAGES if line.switch and not getattr(attrgetter(line.switch)(self), "reads_rows", True)
         )
         return ModelPolicy(
             off,
@@ -282,8 +279,8 @@ class RecipeFields(Settings):
     def graders(self) -> dict[str, GraderSettings]:
         """Graders of sampled answers, by their keys."""
         sampling = self.preference and self.preference.on_policy
-        found = {f"rft.{key}": grader for key, grader in self.rft.graders.items()} if self.rft else {}
-        return ({"preference.on_policy.grader": sampling.grader} if sampling else {}) | found
+        graders = {f"rft.{key}": grader for key, grader in self.rft.graders.items()} if self.rft else {}
+        return ({"preference.on_policy.grader": sampling.grader} if sampling else {}) | graders
 
     @property
     def _ask_reward_model(self) -> frozenset[str]:

@@ -158,7 +158,7 @@ def test_the_stage_of_the_page_on_extending_can_be_declared(monkeypatch):
 OWN = (
     "pipelines/contract/",  # declares the recipe's keys
     "pipelines/init/recipe_text.py",  # writes a recipe
-    "pipelines/demo/fitting_steps.py",  # fits values of the demo's recipe
+    "pipelines/demo/demo.py",  # fits values of the demo's recipe
     "resources/stages/table.py",
     "resources/composing/teachers/settings.py",  # teacher.trains and teacher.base
     "resources/deciding/",  # "preference" is an action of a decision
