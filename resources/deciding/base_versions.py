@@ -1,7 +1,5 @@
 """Whether the directory of the base model has other files than those that were imported.
 
-    then, now = base_digests(lake, manifest, "/models/mine")        # (None, None) where it cannot change
-
 Files are hashed only if one is newer than the import, each once: its hash is kept by its name, size and time. A look hashes
 for a limited time, so of a large model it says that nothing changed until later looks have hashed the rest.
 """

@@ -1,7 +1,5 @@
 """Weighs what could be done about a cause: the cost and the gain of each action, and the cheapest that is worth its cost.
 
-    options, chosen, why = weigh(cause, seen, costs, facts, decisions, now)
-
 Cost: the seconds of the action's last run; before there was one, of its stages as they were last made (costs.py).
 Gain: what the action's last run gained, as settle.py measured it. Where the served acceptance fell, a drafter gains what was
 lost since the release. An action whose gain was never measured is tried, unless it could not pay back even if decoding took no

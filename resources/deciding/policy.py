@@ -1,10 +1,5 @@
 """Decides about a workload: the first cause that holds and was not decided yet, weighed, within the budget and the quiet hours.
 
-    step = decide(lake, facts, decisions, now)
-    step.decision            # None: nothing new
-    step.again_at            # when to look again although nothing changed
-    step.work                # what its run makes; None where nothing is started
-
 Nothing is written or started here: pipelines/graph/decide_sensor.py records the decision and asks Dagster for the run.
 
 A budget holds in every window of seven days (of 1 / N weeks for less than one run a week): what started in it, with what it

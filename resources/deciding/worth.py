@@ -1,10 +1,5 @@
 """Whether a release's drafter pays for its training.
 
-    drafter_payback(lake, "math-tutor", release, decide_settings).says
-                        # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
-                        #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
-                        #  12.0 requests at a time"
-
 A request takes (tokens of an answer) / (tokens/s) seconds of each of the server's devices (`devices_per_server`), with and
 without the drafter, as the evaluation measured both in a server (drafting.json of the release), at the concurrency of the
 endpoint at which the drafter is fastest. What is not known is said with its reason.

@@ -1,11 +1,5 @@
 """Whether the served acceptance length falls: by hour, without the profile of the week, on a CUSUM chart.
 
-    chart = acceptance(hours, settings, rate, now)        # hours: HourlyDrafts(hour, drafts, accepted tokens), in order
-    chart.days                                            # DayOfAcceptance(day, sum, alarm, tau), after the reference
-    chart.problem                                         # why there is no chart yet, in words
-    charted, alarms = chart(increments, bound)            # the sum at each step; it begins again at 0 after an alarm
-    bound = bound_for(history, 24, rate, rng)             # history: increments without a change, 24 a day
-
 tau of an hour is 1 + accepted tokens / drafts. The reference is the first full window of the release. Its mean by hour of the
 week (of the day, in less than two weeks) is the profile; a residual leaves its own week out, as later hours do.
 Their variance is a constant plus a part that falls with the number of drafts. Neighbouring hours resemble each other, and a

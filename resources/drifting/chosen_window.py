@@ -1,10 +1,5 @@
 """Keeps the reference window that a release was first compared with, so that it stays the same while days leave the lake.
 
-    chosen = ChosenWindow(tables.lake, "math-tutor", release="3f2a", length=28, counted_with=digest)
-    chosen.window                             # ReferenceWindow without counts, or None before one was chosen
-    choice = chosen.choose(rows_by_day, today, made)     # the reference of this run; choice.lost: its rows were removed
-    chosen.keep(ReferenceWindow(reference, known, digest, files, counts))
-
 Lies in <lake>/reference_windows/<workload>/<release>-<length>.npz, of a lake in a bucket for all machines: the first one that
 writes it chooses. It holds days, hashed names of categories (prompt shapes, languages, tools), lengths, and what each session
 counted: no text, no id, no n-gram. A file that cannot be read counts as none.

@@ -1,11 +1,5 @@
 """Compares windows of days with the reference window: every test on every window, and which of them alarm (Holm's procedure).
 
-    comparison = WindowComparison(reference, counts, columns, settings)
-    results = comparison.of_day(date(2026, 7, 1), counts)            # one Result for each window and test
-    decided = holm([0.2, 1e-6, 0.01], rate=0.001)       # HolmDecision(alarm=False, level=...), HolmDecision(alarm=True, ...),
-    ...
-    weighted = sessions_alike(counts, columns)          # the columns of each test sum to 1 in every session that it counts in
-
 Guarantee: on a day on which nothing has changed, the probability of any alarm is at most `rate`, under any dependence between
 tests, windows and days: each p-value is valid for its window alone, and Holm's procedure needs no more (Holm 1979). So at most
 1,000 times `rate` of 1,000 quiet days are expected to alarm, on average over reference windows. A sum of expectations needs no

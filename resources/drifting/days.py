@@ -1,10 +1,5 @@
 """Which days are the reference window, which are compared with it, and which days each is compared with.
 
-    reference = reference_of(days_with_traffic, settings.reference_days, today)    # None: not full yet
-    reference.vocabulary         # days that say which categories and n-grams are known
-    reference.comparison         # days that windows are compared with
-    strata_of(window, reference.comparison)          # [(days of the window, days of the reference), ...]
-
 The reference is cut in two because what is known must not be read from the days that are compared: a rare category that is
 chosen because the reference has it is rarer anywhere else, and an n-gram of the reference is never new to it. Given the first
 part, sessions of the second and of later days are exchangeable as long as nothing changes.

@@ -1,10 +1,5 @@
 """How much a workload's days differ from each other beyond their sessions, measured on the reference's own days.
 
-    found = dispersion(counts, comparison, columns, rng)[0]         # Dispersion(factor=1.1, days=14), or None
-    day_level_p(permuted, found)                                      # p-value of a window, given that days differ so much
-    upper_tail(5.3, 3, 20)          # P(F > 5.3) with 3 and 20 degrees of freedom, which may be fractions
-    f_quantile(1e-4, 3, 20)         # the value that F exceeds with probability 1e-4
-
 Sessions of one day may be alike for a reason of that day: an outage, a campaign, a batch job. A permutation test over sessions
 calls this a difference. Each day of the reference is therefore compared with the others of its stratum as a window would be.
 `factor` is the mean of the squared statistics over what random splits give: 1 where days differ by their sessions only. A

@@ -1,9 +1,5 @@
 """Compares each day of a workload's traffic with the reference window, and keeps every value in the table `drift`.
 
-    report = compare_traffic(tables, "math-tutor", settings, DriftInputs(), served_release(lake, "math-tutor"))
-    report.alarms            # rows of the newest day that alarm
-    report.notes             # what was not compared, and why, in words
-
 A day is compared once it is over (UTC) and again when its files changed: late logs, feedback or judgements, rows that were
 cleaned or erased. The reference window stays the one that was chosen first, also when its rows leave the lake. The bound on
 false alarms is shared by the traffic's tests and the chart of acceptance, half each, if servers report acceptance.

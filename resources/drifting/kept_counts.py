@@ -1,9 +1,5 @@
 """Keeps the counts of days that were read, so that a report reads the days of its reference window once, not every day.
 
-    kept = CountCache(tables, "math-tutor", reference.vocabulary, settings_digest, count=session_counts.of_day)
-    kept.of_day(date(2026, 6, 1))        # float64 [sessions, columns]: kept, or counted now
-    kept.keep_days(days)                 # forgets all others
-
 Lies in <lake>/.remembered/drift/<workload>/<day>.npz: numbers alone, no text and no id. A count stays as long as the files of
 its day, those of the vocabulary days, settings and code do; Delta never writes a file's name again. Of a lake that cannot be
 written nothing is kept.

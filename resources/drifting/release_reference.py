@@ -1,7 +1,4 @@
-"""The release whose reference window traffic is compared with: the champion of the endpoint.
-
-served = served_release(lake, "math-tutor")        # ServedRelease("3f2a...", made=date(2026, 7, 1)), or NO_RELEASE
-"""
+"""The release whose reference window traffic is compared with: the champion of the endpoint."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """What each session of a day counts in every test: read from the lake, a day at a time.
 
-    counts = SessionCounts(tables, "math-tutor", reference, settings, DriftInputs(judge=..., scales=...))
-    counts.columns                          # the tests, and which columns are theirs
-    counts.of_day(date(2026, 7, 1))         # float64 [sessions, columns]
-    known = vocabulary(texts, size=3)                        # sorted hashes of word n-grams, each once
-    new, old = novelty(texts, known, size=3)                 # n-grams of each text that are new, and that are known
-
 SQL counts (sql/drifting.sql); n-grams are counted by the kernels of resources.curating.shingles. What is distinguished (shapes,
 languages, tools, tenths of lengths, known n-grams) comes from the reference's vocabulary days. A text with fewer words than an
 n-gram has none.

@@ -1,9 +1,5 @@
 """The append-only log of one endpoint: who changed it, when and why.
 
-    log = EndpointLog(lake, "math-tutor")
-    log.entries()             # oldest first; raises if an entry was changed or is missing
-    log.append(entry)         # under the endpoint's lock
-
 `<lake>/endpoints/log/<workload>/000001.json` and so on: one file per entry, written to a temporary file and renamed, so that a
 killed process leaves a whole entry or none. Each entry has the sha256 of its own content and of the previous entry: a changed,
 inserted or removed entry breaks the chain (except removal of the last). The digests have no key, so the chain shows errors and

@@ -1,9 +1,5 @@
 """Checks a release again before an alias moves: a check that stopped one run of the graph does not stop a later one.
 
-    problems = recheck(lake, directory)       # one sentence each; none where it may be served
-    disagreements(lake, directory)            # drafter, target and report must belong together; the result never changes
-    superseded(lake, directory)               # everything behind it must be current; changes with the next training
-
 The gates hold for what was measured, so the report must be about the released weights, made from the current data and models.
 """
 

@@ -1,10 +1,5 @@
 """The capture layer around a front: journal, shipper, feedback, status.
 
-    with Capture(CaptureSettings("s3://logs/capture")) as capture:
-        with Front("127.0.0.1", 8000, watcher=capture.recorder, answers=capture.answers) as front:
-            ...
-    run_capture("http://127.0.0.1:8000", settings, "127.0.0.1", 8080, 60.0, print)     # `millrace capture`: one foreign server
-
 GET /capture/status says what was kept, what was not and why, what waits for the store, and whether the store takes objects.
 `News` says it to the log: once when trouble begins, and once when it is over.
 """

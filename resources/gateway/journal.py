@@ -1,9 +1,5 @@
 """The journal: answered exchanges on the local disk, until they lie in the store.
 
-    journal = Journal(Path(".journal"), run="20261125T184500-4711")
-    journal.append({"kind": "exchange", ...}, request, [part, part])     # False: not kept, and counted in journal.not_kept
-    for frame in frames(path): frame.meta, frame.request, frame.answer
-
 A frame is written with one call of the operating system, so it survives the end of this process at any moment; the shipper
 flushes the files to the disk every second, which is what a power failure can take. Segments are written as <run>-<n>.open and
 renamed to .ready when they are full or old; the shipper (shipper.py) turns .ready segments into objects and deletes them.

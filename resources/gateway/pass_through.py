@@ -1,9 +1,5 @@
 """Passes HTTP requests on to one of several servers, answers untouched, streams included.
 
-    passing = PassThrough()                       # in a running event loop
-    passing.routes = Routes([Route(backend)])     # a switch: requests in flight stay where they are, new ones go here
-    response = await passing.answer(request)      # an aiohttp request
-
 What decides (`routes.py`) is apart from what passes on. A request's body is held in memory. An answer is written
 as it arrives; a short one whose length is known is written at once.
 

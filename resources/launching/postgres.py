@@ -1,8 +1,5 @@
 """The database that holds Dagster's history for teams: MILLRACE_POSTGRES, postgresql://millrace:PASSWORD@db.example:5432/millrace.
 
-    postgres.url()         # as SQLAlchemy takes it; "" where the history is in SQLite
-    postgres.require()     # raises PostgresError for a database that cannot be reached
-
 The URL, which holds a password, is written into no file: dagster.yaml names the variable.
 """
 

@@ -1,8 +1,5 @@
 """Reads Dagster's history of a lake without writing: runs in progress, and the duration of each step of a run.
 
-    for run in running(lake): run.run_id, run.job, run.started_at, run.is_alive
-    seconds_of_steps(lake, run_id)          # {"sft_model": 12.3, ...}
-
 Reads the SQLite files of <lake>/.dagster (MILLRACE_HOME moves it) that the shipped dagster.yaml makes Dagster keep, or, for
 teams, the database of MILLRACE_POSTGRES (postgres.py). Opening a DagsterInstance would create and migrate the tables, and
 takes seconds. Missing or unreadable files count as no runs.

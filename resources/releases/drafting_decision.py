@@ -1,9 +1,4 @@
-"""What a release drafts with: the recipe's word, or a decision from the evaluation's measurements.
-
-choice = decide_drafting(settings, report, speed, drafter="eagle3", num_speculative_tokens=3)
-write_choice(output, choice)                    # drafting.json
-drafting_sections(choice)                       # tables for the release's report
-"""
+"""What a release drafts with: the recipe's word, or a decision from the evaluation's measurements."""
 
 from __future__ import annotations
 

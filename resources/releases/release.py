@@ -1,9 +1,6 @@
 """A release: target and drafter by path and digest, gates, and serving scripts. In the form `adapter`, what is served is a LoRA
 adapter in the release's own directory on a base model, and the target, in which both are merged, is what was measured.
 
-    read_release(directory)             # the Release in release.json; `write_release` makes a directory
-    generation_config(directory)        # {"eos_token_id": [151645, 151643], ...}: the target's, its end ids as a list
-
 `<lake>/releases/<workload>/<version>/` holds release.json (target, drafter, gates, by relative path and digest), drafting.json
 (what is drafted with, and why), the files that serve it, the bill of materials, the provenance, the model card and the report.
 Signatures over it lie beside its manifest.

@@ -1,8 +1,5 @@
 """Finds a release by its version, the beginning of one, workload/version, or its directory.
 
-    named = find_release(lake, "3f2a91")
-    named.directory, named.given         # given: the beginning of a version, "" if it was named in full
-
 A beginning of fewer than `SHORTEST_SURE` characters may mean another release tomorrow, so the whole version is shown before an
 alias is changed by it.
 """

@@ -1,9 +1,5 @@
 """Writes the serving files of a release: scripts for vLLM, SGLang and llama.cpp, and YAML for Docker and Kubernetes.
 
-    write_serving_files(directory, ServingPlan(...))
-    compose(plan)              # docker-compose.yaml, started in the release's directory
-    kubernetes(plan)           # kubernetes.yaml: a Deployment with vLLM and its Service
-
 Paths are relative to the lake; a script finds the lake from its own location.
 """
 

@@ -1,7 +1,5 @@
 """The page that a person reads before approving a release: approval.html, one file without network.
 
-    write_approval_page(output, lake, summary, release, evaluation, champion)     # evaluation: directory of the report
-
 Verdict and gates first; then candidate against champion: scores with intervals on last week's held-out rows, acceptance, size,
 latency, cost and erased rows, what changed, and the held-out prompts where the candidate does worst: the logged answer, its
 own, and the champion's or, for a first release, the base's. The page shows texts of users, so an erasure rewrites it

@@ -1,9 +1,5 @@
 """Charts of a release's pages as inline SVG: no script, no network, narrow enough for a phone.
 
-    bars("Held-out loss", [Bar("base", 6.12), Bar("target", 5.94, 5.90, 5.98)], "nats per token")
-    lines("Acceptance by position", {"eagle3": [(1, 0.9), (2, 0.7)]}, "draft position", "share accepted")
-    report_charts(report, speed, {"base_model": 6.12, "sft_model": 5.94})     # report.json, speed.json, losses by model
-
 A report has charts of losses, acceptance by position and by shape of prompts, speed and latency by concurrency. Text is
 escaped; colours of text and axes follow the page.
 """

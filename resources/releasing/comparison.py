@@ -1,8 +1,5 @@
 """What differs between two releases: measurements, models, data, code and settings.
 
-    found = compare_releases(lake, directory, other)        # other None: the endpoint's champion
-    found.measurements, found.parts, found.settings
-
 Only manifests and release.json are read, so a release whose models are gone can be compared too.
 """
 

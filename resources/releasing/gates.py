@@ -1,8 +1,5 @@
 """Gates: bounds that a release's measurements must meet before anyone may approve it.
 
-    results = check_gates(gates, GateInputs.of(report, drafter="eagle3"))    # one GateResult for each gate
-    missed(results[0])                                                     # a sentence, or None if it holds
-
 A gate looks at one end of the 95 % interval, so that too few rows cannot let a worse model pass: a loss may exceed another one
 by at most the bound at the interval's upper end, a gain must reach it at the lower end. A gate without a measurement fails with
 the reason, unless there is nothing to compare with. A release that trained nothing (it quantizes its base, or adds a drafter)

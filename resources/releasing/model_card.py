@@ -1,7 +1,5 @@
 """Model cards: README.md in Hugging Face's form, with measurements as evaluation results.
 
-    write_card(output, "math-tutor", facts, measurements, body)       # body: Markdown, the sections of the report
-
 Metadata: base_model, license, language, datasets, tags, model-index. Form:
 https://github.com/huggingface/hub-docs/blob/main/modelcard.md. The card shows no text and no id of a row.
 """

@@ -1,7 +1,5 @@
 """Packages: a signed release with its models as one directory, tar or OCI layout that a machine without millrace can verify.
 
-    package(lake, directory, Path("tutor.tar"), "tar")
-
 A package has the release, its target and its drafter at their paths in a lake, so that the release's serving scripts work in
 it; beside them model.sig (OpenSSF), provenance.dsse.json (SLSA), approvals.json (the signed entries of the endpoint's log) and
 verify.py, which checks all of them. It is written under another name and renamed, so a package is whole or not there.

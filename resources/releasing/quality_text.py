@@ -1,7 +1,5 @@
 """What an evaluation says of a release's quality, in sentences: at the end of `millrace run`, and on the asset's page.
 
-    for name, text in quality_sentences(measurements): ...     # ("acceptance", "eagle3: 2.90 (95 %: 2.60 to 3.10) tokens ...")
-
 Differences are served model - other model; losses are in nats per answer token.
 """
 

@@ -1,10 +1,5 @@
 """What the pages of a release, or the card of a model, say beside measurements: base, licences, languages, lineage, mix of
-rows, changes since the champion.
-
-    facts = facts_of(lake, release, version, served, champion="3f2a91c0d4e5")
-    facts = model_facts(lake, manifest)                # of one version of a model
-    facts.lines, facts.changed(), facts.made_from(), facts.mixed()
-"""
+rows, changes since the champion."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers.
-
-rollout_series(directory, passing=1.0)     # {"Reward by part": {"all": [(1, 0.2), (2, 0.3)], "brief": [...]}, ...}
-rollout_section(lake, manifest)            # a ReportSection with charts, without text
-    passed_section(report)                     # passed answers that say least about their prompts; [] without such a training
-    rollout_samples(lake, manifest)            # worst and best answers with their prompts: for pages that show texts only
-"""
+"""What reinforcement fine-tuning did, for people: curves by step, held-out answers before and after, worst and best answers."""
 
 from __future__ import annotations
 

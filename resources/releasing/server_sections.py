@@ -1,7 +1,4 @@
-"""Sections of a release's report about a real server: what it loaded, said and took, and some of its answers.
-
-server_sections(report, speed)        # from report.json and speed.json; one row where no server was asked for
-"""
+"""Sections of a release's report about a real server: what it loaded, said and took, and some of its answers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """Summary of a workload from logs to release, for the demo's closing tables and the release's report.
 
-    summary = summarise(lake, workload, serving)
-    summary.sections()          the same tables for the terminal, for Markdown and for HTML
-    summary.write(directory)    report.md, report.html, and README.md for a release
-
 Counts come from the catalog in SQL, figures from the evaluation report, paths and digests from the manifests.
 """
 

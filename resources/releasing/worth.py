@@ -1,8 +1,5 @@
 """Whether a release is better than its base and than what is served: the first sentence of its pages, and of status.
 
-    gains(measurements, "base")                            # differences, in the order in which they speak for answers
-    worth_of(report, learnt=True, champion=champion)       # "Measurably better than its base (score on math +0.120 ...); ..."
-
 A difference counts from LEAST_GAIN on, at the unfavourable end of its 95 % interval.
 """
 

@@ -1,8 +1,5 @@
 """The dashboard of a workload as one HTML file without network: traffic, quality, acceptance, cost, drift, decisions.
 
-    write_dashboard(lake, "math-tutor", Path("math-tutor.html"))
-    dashboard_path(lake, "math-tutor")        # <lake>/reports/math-tutor.html: written at the end of every run of `train`
-
 The page holds numbers, names of rules and releases, and what people wrote as reasons of their decisions; nothing that a user
 said.
 """

@@ -1,7 +1,5 @@
 """What the dashboard of a workload shows: rows of its tables by day, its releases and their decisions, what runs cost.
 
-    facts = facts_of(lake, "math-tutor", now)
-
 Reads the newest DAYS days of the log tables, manifests, and the endpoint's log. What cannot be read is a sentence in
 `problems`.
 """

@@ -1,9 +1,5 @@
 """Compares two versions of a dataset: rows added, removed, moved between splits, changed, or repeated another number of times.
 
-    found = compare_versions(lake, "math-tutor/sft_dataset")                    # the last version and the one before
-    found = compare_versions(lake, "math-tutor/sft_dataset", "3fa9", "current")
-    found.changes                                                               # Arrow: change, from_split, ..., rows
-
 A version is `current`, `previous` (the version made last before the other one), or the beginning of its 12 hex digits.
 """
 

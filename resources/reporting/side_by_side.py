@@ -1,9 +1,5 @@
 """What two releases of a workload answered to the same prompts, from what their runs kept, with the differences marked.
 
-    pairs = answers_side_by_side(lake, find_release(lake, "3f2a91").directory, find_release(lake, "77b0c2").directory, 50)
-    differences("a small cat", "a big cat")      # "a <del>small</del> cat", "a <ins>big</ins> cat"
-    pairs_as_html(pairs, "3f2a91", "77b0c2")     # all pairs, each answer beside the other: no script, no network
-
 Two sources, in this order: greedy answers to held-out rows that an evaluation asked of a candidate and its champion
 (side_by_side.jsonl), and the answers of each release's target that its drafter learnt from (speculator_dataset), which are
 sampled. Nothing is generated here. Texts are escaped, and characters that cannot be seen are shown.

@@ -1,9 +1,5 @@
 """Statistics of the columns of a relation or of Parquet files, and a preview of rows without what people or models said.
 
-    count, columns = column_statistics(connection, "tutor_sft_dataset", with_texts=False)     # type, nulls, distinct, mean, ...
-    columns = column_statistics(connection, files_relation(["train.parquet", "test.parquet"]), with_texts=False)[1]
-    rows_without_texts(connection, "from tutor_sft_dataset")  # [{"column": "messages", "row 1": "412 characters", ...}, ...]
-
 Smallest and largest values of text columns are what users wrote: they are left out unless `with_texts` is set.
 
 The preview is for Dagster's event log, which may outlive the rows: after an erasure or `retention.raw_days` nothing there has

@@ -1,8 +1,5 @@
 """Runs releases of form adapter in one vLLM server on their base, for follow.py.
 
-    slots = [Slot("tutor", "champion"), Slot("support", "champion")]
-    host = AdapterHost(lake, settings, slots, say)
-
 An adapter is loaded beside the one that answers, and the old one is unloaded when its last request is answered: no server
 starts for that. A release on another base, or with another tokenizer, gets a server of its own beside the first, and a server
 that no workload uses any more is stopped.

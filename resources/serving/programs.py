@@ -1,9 +1,5 @@
 """Which inference server runs a release, and the command line that starts it.
 
-    program = find_program(None, "./venvs/vllm/bin/python")       # its environment has vLLM
-    with command_of(program, lake, directory) as command:
-        running_server([*command.words, "--max-model-len", "2048"], folder=command.folder, environment=command.environment, ...)
-
 vLLM and SGLang are started by the release's own script, so what serves is what was signed: its flags, its drafting. The script
 finds its program on PATH, so a folder with the program that was chosen comes first there. vLLM is told which parser reads the
 target's tool calls, if its script does not. transformers has no script: it serves

@@ -1,10 +1,5 @@
 """The server of one release: verified, started, and tried before it takes traffic.
 
-    directory = verified_release(lake, "math-tutor", "3f2a91c0d4e5", "champion")
-    server = ReleaseServer.start(lake, directory, program, settings)
-    server.smoke(lake, settings)              # findings; written to <logs>/<version>.smoke.json
-    server.close()
-
 Gates, digests of all files, signature and approvals are checked at every start, also of a release that served before.
 """
 

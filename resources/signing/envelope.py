@@ -1,8 +1,5 @@
 """DSSE envelopes: a JSON statement with a signature over its type and its bytes.
 
-    text = sealed(statement, IN_TOTO, key)
-    opened(text, IN_TOTO, trusted, date.today())      # (statement, key); raises EnvelopeError
-
 Form: https://github.com/secure-systems-lab/dsse, envelope.md and protocol.md. The signed bytes are the pre-authentication
 encoding of protocol.md: "DSSEv1", then length and bytes of the type and of the body.
 """

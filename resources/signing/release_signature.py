@@ -1,9 +1,5 @@
 """The signatures of a release: over every file of release, target and drafter (or an adapter's base), and over its provenance.
 
-    sign_release(lake, directory, key)                                 # <release>/model.sig, <release>/provenance.dsse.json
-    check_signature(lake, directory, trusted, date.today())           # the key that signed; raises SignatureRefusedError
-    files = release_files(lake, directory)                            # {path in the lake: file}
-
 The signature binds paths in the lake, so an older release of the same key cannot take the place of a newer one, and serving
 scripts work in a copy as they do in the lake. What an erasure may rewrite later is no part of it: pages that show rows, and the
 records beside a manifest, signatures among them.

@@ -1,10 +1,5 @@
 """Alerts that were sent or wait to be sent: <lake>/alerts/<workload>/<id>.json, one file per alert.
 
-    with outbox.opened() as mine:                     # False: another process tells at this moment
-        outbox.add(alert, ["webhook", "email"], now)  # False if its cause was sent before
-        outbox.waiting("webhook", now)                # alerts that this channel has not taken, oldest first
-        outbox.settle(alert, "webhook", "sent")
-
 An alert is written before it is sent, so that a restart loses none, and its file stays, so that its cause is sent once: also
 with two daemons on one lake, which take turns under a lock, and on two machines with one lake in a bucket: the one that
 publishes the file first sends the alert, and the other only if the first has not tried for TAKEN_OVER. A process that is killed

@@ -1,10 +1,5 @@
 """Alerts about releases, drift, the budget of retraining, and runs that failed.
 
-    release_alerts(lake, "math-tutor")    # by the endpoint's log: waits for a person, missed its gates, was rolled back
-    drift_alerts(tables, "math-tutor", release="3f2a")
-    budget_alerts(tables, "math-tutor")
-    failed_run_alerts("math-tutor", [FailedRun(run_id, "train", at, ["sft_model"], ["ManifestError"])])
-
 An error's message may hold what a library read, so the alert names the step and the kind of error, and where to read the rest.
 """
 

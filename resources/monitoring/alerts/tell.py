@@ -1,8 +1,5 @@
 """Sends alerts: each cause once, to every channel of the recipe (webhook, Slack, mail), within a bounded time.
 
-    told = tell(lake, "math-tutor", settings, alerts)        # told.sent, told.waiting, told.notes
-    deliver("webhook", settings.webhook, alert, lake="/srv/lake", timeout_s=10)       # raises DeliveryError
-
 Channels are served in parallel, each in a thread that is abandoned if it does not return in time, so one that hangs delays
 no other and not the sensor. A channel that takes nothing is tried again after 1, 2, 4, ... 60 minutes, with its oldest alert;
 this is said once, and told through the other channels. A message never holds an address with its secret: a channel is named by

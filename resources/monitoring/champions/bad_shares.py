@@ -1,8 +1,5 @@
 """Whether answers of a new champion are bad more often than those of the champion before it.
 
-    found = compare_sessions(rows_of_new, rows_of_old, settings, since)       # one WatchSignal for each signal
-    found = compare_errors(windows_of_new, windows_of_old, settings, since, until)
-
 The unit is the session (rows of a session are alike), and for errors that the server counts itself a block of minutes. What is
 tolerated is the upper end of the champion's mean share plus `bad_answers_rise`.
 """

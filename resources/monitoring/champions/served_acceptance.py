@@ -1,9 +1,5 @@
 """Whether the served acceptance length of a new champion is below what it should be.
 
-    should = from_windows(windows_of_the_champion_before, "3f2a...", settings, report=(2.31, 2.25))      # None: too few
-    should = should or from_report(2.31, 2.25)            # value and lower end of the interval of the release's own report
-    found = compare_acceptance(windows, should, settings, since, until)
-
 From windows: the mean of days of the champion before, its lower end at the given probability, by the hour of the day, less
 `acceptance_drop`; not more than what the release's own report says, since who approved it knew that. The surprise of a block is
 its distance below that in units of three standard deviations of the champion's blocks (or of the tolerated fall, if that is

@@ -1,10 +1,5 @@
 """Watches a new champion for a stated time after its promotion, and rolls back if it does worse than it should.
 
-    look = look_after_promotion(lake, "math-tutor", settings)
-    look.sentence              # "release 3f2a... is watched for 21.4 hours more: ..."
-    look.rolled_back           # Aliases after a rollback, or None
-    found = promotion_of(entries, aliases)     # Promotion(entry, before="3f2a91c0d4e5"), or a sentence: none to watch
-
 Each look reads the served windows (serving_metrics) and the sessions (interactions, feedback) since the promotion, and those
 of the champion before it. A rollback happens where the evidence of one signal is strong enough (evidence.py): once for a
 promotion, never for one that a person repeated after it, and only if the endpoint did not move since it was read. It is an

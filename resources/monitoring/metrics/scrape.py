@@ -1,7 +1,4 @@
-"""`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped.
-
-scrape(lake, "math-tutor", "http://gpu-1:8000", None, 60.0, print)
-"""
+"""`millrace scrape`: the metrics of a server that millrace did not start, until it is stopped."""
 
 from __future__ import annotations
 

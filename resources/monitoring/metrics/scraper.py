@@ -1,13 +1,5 @@
 """Reads the metrics of one endpoint's servers into windows that end at whole minutes (or other lengths) since 1970.
 
-    with Scraper(lake, "math-tutor", "http://gpu-1:8000", every_s=60, say=print) as scraper:
-        scraper.begins("http://127.0.0.1:41233", "3f2a91c0d4e5")      # from now on; what it counted before is not ours
-        scraper.tick()                                                 # when `scraper.next_s` is over
-        scraper.ends("http://127.0.0.1:41233")                         # its last window, before it is stopped
-    with WindowStore(lake, "math-tutor", "http://127.0.0.1:8000") as kept:     # one process per address and lake
-        kept.keep([row], {"...": last})      # on the disk first, then in the table; rows that fail wait for the next call
-        kept.last                             # what `keep` was given last, also by a process before this one
-
 A server that does not answer keeps counting: the next window that can be read begins where the last one ended. Only a server
 that ends takes its counts since the last reading with it. Methods may be called from several threads. Each window is in the
 table once: rows that may have been committed before (a lost reply, a killed process) are looked up first.

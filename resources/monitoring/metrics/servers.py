@@ -1,10 +1,5 @@
 """What vLLM and SGLang call the numbers that are kept, and a reading of them from Prometheus' text format at /metrics.
 
-    samples = samples_of('vllm:num_requests_running{engine="0"} 2.0')
-    samples["vllm:num_requests_running"]           # [Sample({"engine": "0"}, 2.0)]
-    reading = reading_of(samples)                  # None: these are not the metrics of vLLM or SGLang
-    reading.counters["drafts"]                     # since the server's start, summed over its engines
-
 Names of vLLM 0.32 (vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py) and of SGLang 0.5
 (sglang/srt/metrics/collector.py); earlier names follow later ones.
 

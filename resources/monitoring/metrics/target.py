@@ -1,9 +1,5 @@
 """One server whose metrics are read: what it reports now, and which release it serves.
 
-    target = Target("http://127.0.0.1:8000")
-    scraped = target.scrape()          # Scrape(reading, release, clock_behind_s); raises ScrapeError with one sentence
-    target.asked_release()             # asks for one token; None: the answer names no release
-
 A reply is read up to a limit of bytes and of time, so a server that hangs or never ends delays nothing.
 """
 

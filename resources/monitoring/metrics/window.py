@@ -1,8 +1,5 @@
 """What happened between two readings of a server: a row of the table serving_metrics.
 
-    seen = since(before, after)             # CounterChanges(counters, restarted)
-    row = row_of(seen, after, seconds=60.0)
-
 A counter that fell, or another start of the process, is a restart: what the server counts since then is what happened. What it
 counted between the reading before and its end is lost with it.
 """

@@ -1,8 +1,4 @@
-"""What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id.
-
-found = find_speaker(lake, "code-assistant")          # the champion, else the candidate; also "candidate", "3f2a91",
-found.model, found.drafting, found.system             # "code-assistant/sft_model", "./model", "org/model" (in the cache)
-"""
+"""What a name given to `millrace chat` means: a release, a model of the lake, an alias, a directory, a Hugging Face id."""
 
 from __future__ import annotations
 
