@@ -139,15 +139,15 @@ class _Profile:
         own: the hours are those of the profile.
         """
         values = self._values(hours, own)
-        found = {}
+        ratios = {}
         for each in hours:
             before = values.get(each.hour - timedelta(hours=1))
             share = 0.0 if before is None else self._correlation
             new = (1 - share**2) ** 0.5  # standard deviation of what the hour before does not say
             shift = min(MOST_AN_HOUR, fall / self._deviation(each) * (1 - share) / new)
             value = (values[each.hour] - share * (before or 0.0)) / new
-            found[each.hour] = shift * (-value - shift / 2)
-        return found
+            ratios[each.hour] = shift * (-value - shift / 2)
+        return ratios
 
     def _values(self, hours: Sequence[HourlyDrafts], own: bool = False) -> dict[datetime, float]:
         """By hour, the residual in standard deviations."""

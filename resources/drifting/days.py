@@ -67,8 +67,8 @@ def strata_of(window: Sequence[date], comparison: Sequence[date]) -> list[Stratu
         ([day for day in window if day.weekday() == weekday], [day for day in comparison if day.weekday() == weekday])
         for weekday in range(7)
     ]
-    found = [(inside, outside) for inside, outside in by_weekday if inside]
+    strata = [(inside, outside) for inside, outside in by_weekday if inside]
     span = (max(comparison) - min(comparison)).days + 1
-    if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in found):
+    if span < 7 * WEEKS_FOR_WEEKDAYS or any(len(outside) < WEEKS_FOR_WEEKDAYS for _, outside in strata):
         return [(list(window), list(comparison))]
-    return found
+    return strata

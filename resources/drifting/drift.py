@@ -21,8 +21,8 @@ from resources.digests import partition_key, source_digest
 from resources.drifting.acceptance_chart import HourlyDrafts, acceptance
 from resources.drifting.chosen_window import TEXT_TESTS, ChosenWindow, ReferenceChoice, ReferenceWindow, without_texts
 from resources.drifting.compare import Result, WindowComparison
+from resources.drifting.count_cache import CountCache, Counts, DayFiles
 from resources.drifting.days import Reference, window_of
-from resources.drifting.kept_counts import CountCache, Counts, DayFiles
 from resources.drifting.release_reference import NO_RELEASE, ServedRelease
 from resources.drifting.session_counts import TESTS, DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
@@ -114,7 +114,7 @@ class DriftRun:
         chosen = ChosenWindow(
             self._tables.lake, self._workload, report.release, settings.reference_days, _counted_with(self._seen)
         )
-        choice = chosen.choose(self._rows, self._now.date(), self._release.made)
+        choice = chosen.choose(self._rows, self._now.date(), self._release.released_on)
         report.reference, report.window = choice.reference, choice.text
         report.notes += choice.notes
         if choice.reference is None:

@@ -156,12 +156,12 @@ def user_and_session(request: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _object(text: bytes, reason: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise Unreadable(reason)
-    return found
+    return value
 
 
 def plain(body: bytes, encoding: str) -> bytes:

@@ -109,12 +109,12 @@ def session_of(headers: Mapping[str, str], body: bytes) -> str | None:
     if not isinstance(said, dict):
         return None
     metadata = said.get("metadata")
-    found: list[Any] = [
+    candidates: list[Any] = [
         said.get(FIELDS[0]),
         metadata.get(FIELDS[0]) if isinstance(metadata, dict) else None,
         *(said.get(name) for name in FIELDS[1:]),
     ]
-    return next((text for text in found if isinstance(text, str) and text), None)
+    return next((text for text in candidates if isinstance(text, str) and text), None)
 
 
 class Exchange(Protocol):

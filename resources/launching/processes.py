@@ -22,10 +22,10 @@ def python_module(module: str, *words: str) -> list[str]:
 
 def child_environment(**more: str) -> dict[str, str]:
     """This process's environment for a child that imports the same project files, plus `more`."""
-    found = {**os.environ, "PYTHONSAFEPATH": "1", **more}
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", **more}
     if str(PROJECT) not in {*site.getsitepackages(), site.getusersitepackages()}:  # a checkout need not be installed
-        found["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return found
+        environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return environment
 
 
 def this_process() -> str:

@@ -66,9 +66,9 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
     """The newest runs, newest first."""
     asked = {"tag": PROCESS_TAG, "host": HOST_TAG, "of": JOB_TAG, "submitted": RUN_TAG, "count": limit}
     if postgres.url():
-        found = _postgres_rows("history/postgres/runs", **asked)
+        records = _postgres_rows("history/postgres/runs", **asked)
     else:
-        found = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
+        records = _rows(home_of(lake) / "history" / "runs.db", "history/runs", **asked)
     return [
         RunRecord(
             run_id,
@@ -82,7 +82,7 @@ def runs(lake: LakeLayout, limit: int = 200) -> list[RunRecord]:
             submitted or "",
             bool(submitted) and is_copied(home_of(lake) / SUBMITTED / submitted),
         )
-        for run_id, job, status, started, ended, process, host, of, submitted in found
+        for run_id, job, status, started, ended, process, host, of, submitted in records
     ]
 
 

@@ -68,13 +68,13 @@ def package(lake: LakeLayout, directory: Path, out: Path, form: Literal["directo
         lay_out(files, tree, link=False)
         lay_beside(lake, directory, tree)
         written = [path for path in sorted(tree.rglob("*")) if path.is_file()]
-        found = Package(len(written), sum(path.stat().st_size for path in written))
+        package_ = Package(len(written), sum(path.stat().st_size for path in written))
         if form == "tar":
             _write_tar(tree, written, other, f"{directory.parent.name}-{directory.name}")
         elif form == "oci":
             _write_oci(tree, written, other, directory)
         (tree if form == "directory" else other).rename(out)
-    return found
+    return package_
 
 
 def lay_beside(lake: LakeLayout, directory: Path, tree: Path) -> None:

@@ -63,13 +63,13 @@ def answers_side_by_side(lake: LakeLayout, before: Path, after: Path, prompts: i
         raise ReleaseError(f"{before.parent.name} and {after.parent.name} are two workloads: name two releases of one")
     greedy = {pair.row_id: pair for pair in _evaluated(lake, before, after)}
     sampled = [pair for pair in _sampled(lake, before, after) if pair.row_id not in greedy]
-    found = [*sorted(greedy.values(), key=lambda pair: pair.same), *sorted(sampled, key=_drawn)]
-    if not found:
+    pairs = [*sorted(greedy.values(), key=lambda pair: pair.same), *sorted(sampled, key=_drawn)]
+    if not pairs:
         raise ReleaseError(
             f"no prompt is known that both {before.name} and {after.name} answered: approve one of them and run the recipe "
             "again, which asks champion and candidate the same rows, or train drafters, which keeps their targets' answers"
         )
-    return found[:prompts]
+    return pairs[:prompts]
 
 
 def _drawn(pair: Pair) -> bytes:
@@ -122,13 +122,13 @@ def _answered(lake: LakeLayout, release: Path) -> dict[tuple[str, int], tuple[st
         lake.mirror.fetch(directory)
     if learnt is None or not (target / "tokenizer.json").exists():
         return {}
-    tokenizer, found = Tokenizer.from_file(str(target / "tokenizer.json")), {}
+    tokenizer, answers = Tokenizer.from_file(str(target / "tokenizer.json")), {}
     columns = ["row_id", "turn", "prompt_token_ids", "answer_token_ids"]
     for file in sorted(home.glob("*.parquet")):
         for row in pq.read_table(file, columns=columns).to_pylist():
             prompt = tokenizer.decode(row["prompt_token_ids"], skip_special_tokens=False)
-            found[row["row_id"], row["turn"]] = prompt[-LONGEST:], tokenizer.decode(row["answer_token_ids"])[:LONGEST]
-    return found
+            answers[row["row_id"], row["turn"]] = prompt[-LONGEST:], tokenizer.decode(row["answer_token_ids"])[:LONGEST]
+    return answers
 
 
 def _manifest(directory: Path) -> Manifest | None:

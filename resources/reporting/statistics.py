@@ -29,8 +29,8 @@ def column_statistics(
 ) -> tuple[int, list[dict[str, str]]]:
     """The number of rows, and a row for each column: name, type, nulls (percent), distinct (approximate), least, most, mean."""
     query = sql_text("catalog/queries/described_relation").format(relation=relation)
-    found = connection.sql(query).to_arrow_table().to_pylist()
-    return found[0]["row_count"] if found else 0, [_column(row, with_texts) for row in found]
+    statistics = connection.sql(query).to_arrow_table().to_pylist()
+    return statistics[0]["row_count"] if statistics else 0, [_column(row, with_texts) for row in statistics]
 
 
 def files_relation(files: Sequence[Path]) -> str:
@@ -104,10 +104,10 @@ PEOPLE = {"feedback": ("source",)}
 
 def rows_without_texts(connection: duckdb.DuckDBPyConnection, query: str, hidden: Collection[str] = ()) -> list[dict[str, str]]:
     """The first rows of a query, a dict for each column that has a value. hidden: further columns that are not shown."""
-    found = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
-    rows = found.to_arrow_table().to_pylist()
+    preview = connection.sql(sql_text("catalog/queries/preview_of_query").format(query=query), params={"rows": ROWS})
+    rows = preview.to_arrow_table().to_pylist()
     shown = [
-        name for name in found.columns if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)
+        name for name in preview.columns if name not in (*IDENTIFYING, *hidden) and any(row[name] is not None for row in rows)
     ]
     return [
         {"column": name, **{f"row {number}": _shown(name, row[name]) for number, row in enumerate(rows, 1)}} for name in shown

@@ -110,17 +110,17 @@ class AdapterHost:
 
     def _releases_on(self, shared: SharedBase) -> list[Release]:
         """What the aliases name now on this base."""
-        found = []
+        directories = []
         for slot in self._slots:
             try:
                 version = Endpoint(self._lake, slot.workload).read().all().get(slot.alias)
                 directory = self._lake.artefacts("release") / slot.workload / (version or "")
                 release = read_release(directory)
                 if not shared.differences(SharedBase.of(directory, release)):
-                    found.append(release)
+                    directories.append(release)
             except (ServeError, ReleaseError, *NOT_NOW):
                 continue  # it is refused, in words, when it is to be served
-        return found
+        return directories
 
     def _stop_unused(self) -> None:
         for server in [server for server in self.servers if not server.loaded]:

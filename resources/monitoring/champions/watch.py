@@ -80,9 +80,9 @@ def look_after_promotion(
             "future: the clock of this machine or of whoever approved it is wrong, and it is watched from then on"
         )
     findings = _findings(lake, workload, promotion, settings, now, rules or FeedbackRules(), known or WatchedSessions())
-    outside = [found for found in findings if found.is_outside]
+    outside = [signal for signal in findings if signal.is_outside]
     if not outside:
-        summary = "; ".join(found.words or f"{found.signal}: {found.problem}" for found in findings)
+        summary = "; ".join(signal.words or f"{signal.signal}: {signal.problem}" for signal in findings)
         return Look(
             f"release {promotion.release} is watched for {remaining.total_seconds() / 3_600:.1f} hours more: {summary}",
             promotion.release,
@@ -103,7 +103,7 @@ def _rolled_back(
     now: datetime,
 ) -> Look:
     hours = (now - promotion.entry.at).total_seconds() / 3_600
-    why = "; ".join(found.words for found in outside)
+    why = "; ".join(signal.words for signal in outside)
     reason = (f"{hours:.1f} hours after its promotion {why} (false alarms: at most {settings.false_alarm:z.2%} of promotions)")[
         :LONGEST_REASON
     ]
@@ -239,10 +239,10 @@ def _of_release(
         for macro in ("beginning", "refused_in_words"):
             run(connection, f"curating/macros/{macro}")
         attach_graded_feedback(connection, scales)
-        found = rows(
+        rows_ = rows(
             connection, "watching/sessions", release=release, digest=digest, since=since, until=until, chats=RATED
         ).to_pylist()
-    return [row | {"last": row["last"].astimezone(UTC)} for row in found]
+    return [row | {"last": row["last"].astimezone(UTC)} for row in rows_]
 
 
 def _held(tables: Tables, name: str, workload: str, days: list[date]) -> list[date]:

@@ -93,8 +93,8 @@ class Target:
             said = [answer.get("system_fingerprint"), metadata.get("weight_version")]
         except (ValueError, AttributeError):
             return response.headers.get(RELEASE_HEADER)
-        found = [match[1] for each in said if isinstance(each, str) and (match := _FINGERPRINT.fullmatch(each))]
-        return next(iter(found), response.headers.get(RELEASE_HEADER))
+        releases = [match[1] for each in said if isinstance(each, str) and (match := _FINGERPRINT.fullmatch(each))]
+        return next(iter(releases), response.headers.get(RELEASE_HEADER))
 
     def _read(
         self, api: OpenAiApi, method: str, path: str, body: dict | None, seconds: float
