@@ -7,8 +7,8 @@ import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
 from resources.drifting import count_cache
-from resources.drifting.drift import compare_traffic
 from resources.drifting.count_cache import CountCache
+from resources.drifting.drift import compare_traffic
 from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
