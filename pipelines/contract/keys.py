@@ -37,7 +37,12 @@ OTHER_WORDS = {
 """Name of a key in other tools -> its name here."""
 
 INSTEAD = {
+    "drift.embeddings": "the test novelty compares word n-grams, without a model",
     "student.across_tokenizers": "a student with another tokenizer learns answers, by student.label_weight: 1",
+    "student.hidden_weight": "a student learns its teacher's distributions alone, without hidden states",
+    **dict.fromkeys(
+        ("quantize.distil.method", "quantize.distil.lora"), "every weight of the matrices is trained before they are rounded"
+    ),
     "evaluation.student_drafts": "a student drafts by speculator.architecture: draft_model and speculator.draft_model: student",
     **{
         f"{section}.early_end": "a training ends with its steps or epochs"

@@ -158,13 +158,3 @@ def test_a_revision_is_of_a_base_on_the_hub(tmp_path):
             load_recipe(write(tmp_path, SMALLEST.replace("tiny", name) + "base_revision: v2\n"))
     with pytest.raises(RecipeProblemsError, match="base_revision"):
         load_recipe(write(tmp_path, hub.replace("v2.1/main", "'a b'")))
-
-
-def test_the_directory_of_an_embedding_model_for_drift_has_to_be_there_where_it_is_used(tmp_path):
-    text = SMALLEST + "drift: {embeddings: {model: ./none}, enabled: true}\n"
-    with pytest.raises(
-        RecipeProblemsError, match=r"drift.embeddings.model: there is no directory .*none; give the directory of an embedding"
-    ):
-        load_recipe(write(tmp_path, text))
-    off = load_recipe(write(tmp_path, text.replace("enabled: true", "enabled: false")))
-    assert off.drift.embeddings.model == str(tmp_path / "none")
