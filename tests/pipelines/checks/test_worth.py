@@ -13,22 +13,9 @@ from resources.inspecting import rehearsal
 from tests.resources.inspecting.test_survey import put
 
 WORDS = [
-    "harbour",
-    "copper",
-    "meadow",
-    "lantern",
-    "violet",
-    "engine",
-    "thunder",
-    "pepper",
-    "saddle",
-    "window",
-    "orbit",
-    "marble",
-    "garden",
-    "velvet",
-    "bridge",
-]
+    "harbour", "copper", "meadow", "lantern", "violet", "engine", "thunder", "pepper", "saddle", "window", "orbit", "marble",
+    "garden", "velvet", "bridge",
+]  # fmt: skip
 
 
 def sentence(number: int, words: int = 60) -> str:
