@@ -125,7 +125,7 @@ class Bench:
         depth = self.teacher.config.num_hidden_layers
         measured = first_documents(self.rows, MEASURED_TOKENS)
         self.search = least_important(self.teacher, measured, depth - depth // 2, "bfloat16")
-        self.layers = {"importance": self.search.kept, "even": evenly_spaced(depth, depth // 2)}
+        self.layers = {"importance": self.search.remaining, "even": evenly_spaced(depth, depth // 2)}
 
     def measured(self, sides: Sequence[str]) -> Iterator[dict[str, list[dict[str, float]]]]:
         """Trains and measures these sides; yields the numbers so far after each seed, so that a stopped run has figures."""

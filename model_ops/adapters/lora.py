@@ -35,7 +35,7 @@ from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
 from model_ops.jobs import ModelError
 from model_ops.parallel import whole_tensor
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 
 SHOWN = 8
 
@@ -217,7 +217,7 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Float[Tensor, ...]]]
 def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) -> float:
     """Replaces adapters by plain linear layers with W + scaling B A, rounded once to `dtype`, in place.
 
-    Returns the share of the adapters' update that the merged weights hold, over all layers (kept_update): near 1, because
+    Returns the share of the adapters' update that the merged weights hold, over all layers (saved_update): near 1, because
     rounding is stochastic. 1 if the adapters change nothing.
     """
     held = wanted = 0.0
@@ -228,7 +228,7 @@ def merge_adapters(model: PreTrainedModel, dtype: torch.dtype = torch.bfloat16) 
         frozen = layer.frozen(torch.float32)
         exact = frozen + layer.update()
         merged = rounded(exact, dtype, f"{name}.weight")
-        along, size = kept_update(frozen, exact, merged)
+        along, size = saved_update(frozen, exact, merged)
         held, wanted = held + along, wanted + size
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         plain.weight = nn.Parameter(merged, requires_grad=False)

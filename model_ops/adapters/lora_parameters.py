@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from model_ops.adapters.lora_settings import LoraSettings
 from model_ops.families import ROUTERS
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 
 PREFIX = "lora_"
 """An adapter is the child lora_NAME of the module that has the weight NAME."""
@@ -87,7 +87,7 @@ def adapted_parameters(model: nn.Module) -> dict[str, ParameterAdapter]:
 
 @torch.no_grad()
 def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtype) -> tuple[float, float]:
-    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns kept_update's numbers."""
+    """Replaces a weight by weight + update, rounded once to `dtype`, and removes its adapter. Returns `saved_update` of it."""
     module, key = _owner(model, name)
     update = getattr(module, f"{PREFIX}{key}").update()
     frozen = _frozen(module, key).float()
@@ -96,7 +96,7 @@ def merge_parameter_adapter(model: PreTrainedModel, name: str, dtype: torch.dtyp
     if merged.ndim == 2:
         module.__class__ = type(module).__mro__[1]
     setattr(module, key, nn.Parameter(merged, requires_grad=False))
-    return kept_update(frozen, frozen + update, merged)
+    return saved_update(frozen, frozen + update, merged)
 
 
 @functools.cache

@@ -208,22 +208,20 @@ class AutoPlan:
         measured = first_documents(documents, MEASURED_TOKENS)
         cache = TeacherCache.write(folder / "float", model, measured, TOP_K, 1.0, "float32")
         taught = [cache.added_to(document, index) for index, document in enumerate(measured)]
-        kept = folder / "costs.json"
-        known = json.loads(kept.read_text()) if kept.exists() else {}
+        file = folder / "costs.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
 
         def after_unit(done: int, total: int) -> None:
-            write_json(kept, known)
+            write_json(file, known)
             progress.report("sensitivity", done, total, "units")
             progress.stop_if_requested()
 
         costs = unit_costs(model, self.layers, self.units, self.options, taught, after_unit, known)
         chosen = cheapest(self.sizes, costs, self.room)
-        schemes = {
-            layer: self.options[option]
-            for unit, option in zip(self.units, chosen, strict=True)
-            for layer in unit
-            if self.options[option] is not None
-        }
+        if chosen is None:
+            raise ValueError(f"{self.room} bytes hold no choice of schemes, which `of` refuses")
+        by_unit = [(unit, self.options[option]) for unit, option in zip(self.units, chosen, strict=True)]
+        schemes = {layer: scheme for unit, scheme in by_unit if scheme is not None for layer in unit}
         spent = self.rest + sum(sizes[option] for sizes, option in zip(self.sizes, chosen, strict=True))
         names = [getattr(self.options[option], "name", "float") for option in chosen]
         costliest = max(range(len(costs)), key=lambda unit: costs[unit][chosen[unit]])

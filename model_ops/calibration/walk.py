@@ -105,7 +105,7 @@ class WalkBlock:
                     with suppress(InputsComplete):
                         self.output(run)
                     watch.next_run()
-            self._inputs, self._routed, self._chosen = watch.found(), watch.routed, watch.chosen()
+            self._inputs, self._routed, self._chosen = watch.inputs(), watch.routed, watch.chosen()
         return self._inputs
 
     def routed(self, mixture: str) -> Routed:
@@ -125,8 +125,8 @@ class WalkBlock:
 
     def output(self, run: BatchPass) -> Float[Tensor, "1 tokens hidden"]:
         """What the block makes of a batch with its present weights."""
-        found = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
-        return found[0] if isinstance(found, tuple) else found
+        output = self.module(run.hidden.to(self.device), **_moved(run.rest[self.index], self.device, {}))
+        return output[0] if isinstance(output, tuple) else output
 
     def advance(self) -> None:
         """Runs the block with its present weights: its outputs are the next block's hidden states. The walk does so, unless its

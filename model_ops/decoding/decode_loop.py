@@ -114,7 +114,7 @@ def decode(
     for row_id, prompt in zip(row_ids, prompts, strict=True):
         if not 0 < len(prompt) < room:
             raise ModelError(f"prompt of row {row_id} has {len(prompt)} tokens; the target takes 1 to {room - 1}")
-    answers: list[Completion | None] = [None] * len(prompts)
+    answers: dict[int, Completion] = {}
     per_batch, done = cost_of_rounds(torch.device(runner.device).type, max_new_tokens), 0
     for rows in batches([len(prompt) for prompt in prompts], batch_size, per_batch):
         batch = _Batch(
@@ -142,7 +142,7 @@ def decode(
         if on_batch is not None:
             done += len(rows)
             on_batch(done)
-    return answers
+    return [answers[row] for row in range(len(prompts))]
 
 
 class _Batch:
@@ -398,8 +398,8 @@ def batches(lengths: Sequence[int], most: int, per_batch: int) -> list[list[int]
         best = int(costs.argmin())
         least[end] = costs[best]
         begins.append(int(begin[best]))
-    found, end = [], len(order)
+    split, end = [], len(order)
     while end:
-        found.append(order[begins[end] : end])
+        split.append(order[begins[end] : end])
         end = begins[end]
-    return found[::-1]
+    return split[::-1]

@@ -63,13 +63,13 @@ def penalized(
     """The penalized logits of a round's positions. drafts: the tokens before positions 1, 2, ..."""
     import torch
 
-    counts, found = history.counts, []
+    counts, by_position = history.counts, []
     for position in range(logits.shape[1]):
-        if position:
+        if position and drafts is not None:
             drafted = drafts[:, position - 1 : position]
             counts = counts.scatter_add(1, drafted, torch.ones_like(drafted, dtype=counts.dtype))
         at = logits[:, position]
         repeated = history.in_prompt | (counts > 0)
         at = torch.where(repeated, torch.where(at > 0, at / penalties.repetition, at * penalties.repetition), at)
-        found.append(at - penalties.frequency * counts - penalties.presence * (counts > 0))
-    return torch.stack(found, dim=1)
+        by_position.append(at - penalties.frequency * counts - penalties.presence * (counts > 0))
+    return torch.stack(by_position, dim=1)

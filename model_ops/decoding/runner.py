@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -54,7 +54,10 @@ class DecodingCache(Protocol):
         """Keeps only these rows, in this order."""
 
 
-class Runner(Protocol):
+Cache = TypeVar("Cache", bound=DecodingCache)
+
+
+class Runner(Protocol[Cache]):
     """A causal language model over a cache.
 
     head.weight gives the logits before the soft cap.
@@ -72,13 +75,13 @@ class Runner(Protocol):
     dtype: torch.dtype
     device: torch.device
 
-    def new_cache(self, rows: int) -> DecodingCache: ...
+    def new_cache(self, rows: int) -> Cache: ...
 
-    def take_back(self, cache: DecodingCache) -> None:
+    def take_back(self, cache: Cache) -> None:
         """Takes a cache that nobody reads any more."""
 
     def forward(
-        self, ids: Int[Tensor, "rows tokens"], cache: DecodingCache, capture: Sequence[int] = ()
+        self, ids: Int[Tensor, "rows tokens"], cache: Cache, capture: Sequence[int] = ()
     ) -> tuple[Float[Tensor, "rows tokens hidden"], Float[Tensor, "rows tokens captured_hidden"] | None]:
         """Hidden states after the final norm of the next tokens of every row, and the captured states (None without any)."""
 
@@ -86,7 +89,7 @@ class Runner(Protocol):
         """Logits in float32."""
 
 
-def new_runner(model: nn.Module) -> Runner:
+def new_runner(model: nn.Module) -> Runner[Any]:
     """The fastest exact way to decode a model that was loaded with attention "sdpa" or "eager"; takes the model over."""
     rounds_cache = getattr(model, "rounds_cache", False)  # by hooks of the attention modules, which fused products never call
     if runs_fast(model.config) and not rounds_cache:

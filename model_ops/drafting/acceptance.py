@@ -174,7 +174,7 @@ def _by(rows: Sequence[AcceptanceRow], group: Callable[[AcceptanceRow], str]) ->
     members: dict[str, list[AcceptanceRow]] = {}
     for row in rows:
         members.setdefault(group(row), []).append(row)
-    return {name: {"prompts": len(found), **_tau_with_interval(found)} for name, found in sorted(members.items())}
+    return {name: {"prompts": len(own), **_tau_with_interval(own)} for name, own in sorted(members.items())}
 
 
 def _tau_with_interval(rows: Sequence[AcceptanceRow]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -66,15 +67,19 @@ def measure(
     target_alone: False leaves out the rows of the target alone, and does not decode it unless a lookup drafter needs its text.
     """
     ids, row_ids = [prompt.ids for prompt in prompts], [prompt.row_id for prompt in prompts]
-    options = {
-        "eos_ids": eos_ids,
-        "temperature": temperature,
-        "max_new_tokens": max_new_tokens,
-        "batch_size": batch_size,
-        "seed": seed,
-        "truncation": truncation,
-        "penalties": penalties,
-    }
+    answered = partial(
+        decode,
+        runner,
+        ids,
+        row_ids,
+        eos_ids=eos_ids,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
+        seed=seed,
+        truncation=truncation,
+        penalties=penalties,
+    )
     lengths = lengths or {}
     rows: list[AcceptanceRow] = []
     speed: dict[str, float] = {}
@@ -82,7 +87,7 @@ def measure(
     if target_alone or any(isinstance(drafter, LookupDrafter) for drafter in drafters.values()):
         started_s = time.monotonic()
         longest = max([num_speculative_tokens, *(lengths.get(name, 0) for name in drafters)])
-        alone = decode(runner, ids, row_ids, beyond=longest, **options)
+        alone = answered(beyond=longest)
         decoded = sum(len(answer.tokens) + len(answer.beyond) for answer in alone)
         speed["none"] = decoded / (time.monotonic() - started_s)
     if target_alone:
@@ -97,7 +102,7 @@ def measure(
                 rows.append(_row(name, temperature, drafted, prompt, answer, counts))
             continue
         started_s = time.monotonic()
-        answers = decode(runner, ids, row_ids, drafter=drafter, num_speculative_tokens=drafted, **options)
+        answers = answered(drafter=drafter, num_speculative_tokens=drafted)
         speed[name] = sum(len(answer.tokens) for answer in answers) / (time.monotonic() - started_s)
         rows += [
             _row(name, temperature, drafted, prompt, answer, _counts(answer))

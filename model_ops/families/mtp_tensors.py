@@ -75,8 +75,8 @@ def set_apart(source: Path, output: Path) -> set[str]:
         (output / index.name).write_text(json.dumps(whole, indent=2) + "\n")
     config = json.loads((source / "config.json").read_text())
     kind, architecture = BODIES[config["model_type"]]
-    kept = {name: value for name, value in config.items() if name not in NOT_OF_THE_BODY}
-    named = {**kept, "model_type": kind, "architectures": [architecture]}
+    fields = {name: value for name, value in config.items() if name not in NOT_OF_THE_BODY}
+    named = {**fields, "model_type": kind, "architectures": [architecture]}
     (output / "config.json").write_text(json.dumps(named, indent=2) + "\n")
     return {*(tensor.file.name for tensor in tensors.values()), index.name, "config.json"}
 

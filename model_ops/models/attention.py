@@ -127,7 +127,7 @@ def packed_attention(
 
     if len(lengths) == 1:
         return attend(query, key, value).transpose(1, 2), None
-    groups = document_groups(tuple(lengths), query.device, document_prefixes and tuple(document_prefixes))
+    groups = document_groups(tuple(lengths), query.device, tuple(document_prefixes) if document_prefixes else None)
     streams = [stream[0].transpose(0, 1) for stream in (query, key, value)]  # [tokens, heads, head_dim]
     outputs = []
     for group in groups:
@@ -185,9 +185,9 @@ class DocumentGroup:
 
     where: Int[Tensor, "documents longest"] | Int[Tensor, " path"]
     """Indices into the row; padding repeats a document's last token."""
-    kept: Int[Tensor, " kept"]
+    own: Int[Tensor, " own"]
     """Indices in the flattened group that are neither padding nor a prefix."""
-    tokens: Int[Tensor, " kept"]
+    tokens: Int[Tensor, " own"]
     """Indices of these positions in the row."""
     prefixes: tuple[tuple[int, int, int], ...] = ()
     """For documents that continue another one: (first index in the flattened group, first in the row, number of tokens)."""
@@ -222,24 +222,24 @@ def document_groups(lengths: tuple[int, ...], device: torch.device, prefixes: Pr
         within = torch.arange(int(length.max()))[None]
         place = torch.minimum(within, length - 1)
         where = torch.where(place < before, begins + place, start + place)
-        kept = ((within >= before) & (within < length)).reshape(-1).nonzero()[:, 0]
+        own = ((within >= before) & (within < length)).reshape(-1).nonzero()[:, 0]
         of_group = tuple((row * within.shape[1], *prefixes[d]) for row, d in enumerate(group) if prefixes[d][1])
-        groups.append(DocumentGroup(where.to(device), kept.to(device), where.reshape(-1)[kept].to(device), of_group))
+        groups.append(DocumentGroup(where.to(device), own.to(device), where.reshape(-1)[own].to(device), of_group))
     return groups
 
 
 @lru_cache(maxsize=16)
 def document_paths(lengths: tuple[int, ...], device: torch.device, prefixes: Prefixes) -> DocumentGroup:
     """All documents, each with its prefix, laid end to end."""
-    begin, where, kept, copied = 0, [], [], []
+    begin, where, new, copied = 0, [], [], []
     for start, length, (first, before) in zip(itertools.accumulate((0, *lengths)), lengths, prefixes, strict=False):
         where += [torch.arange(first, first + before), torch.arange(start, start + length)]
-        kept.append(torch.arange(begin + before, begin + before + length))
+        new.append(torch.arange(begin + before, begin + before + length))
         if before:
             copied.append((begin, first, before))
         begin += before + length
-    found, own = torch.cat(where), torch.cat(kept)
-    return DocumentGroup(found.to(device), own.to(device), found[own].to(device), tuple(copied))
+    path, own = torch.cat(where), torch.cat(new)
+    return DocumentGroup(path.to(device), own.to(device), path[own].to(device), tuple(copied))
 
 
 class _Gather(torch.autograd.Function):
@@ -255,7 +255,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:
         group, flat = ctx.group, gradient.reshape(-1, *ctx.shape[1:])
         out = gradient.new_zeros(ctx.shape)
-        out[group.tokens] = flat[group.kept]
+        out[group.tokens] = flat[group.own]
         for place, first, length in group.prefixes:
             out[first : first + length] += flat[place : place + length]
         return out, None
@@ -270,7 +270,7 @@ class _Scatter(torch.autograd.Function):
         ctx.shapes = [output.shape for output in outputs]
         row = outputs[0].new_empty(tokens, *outputs[0].shape[-2:])
         for group, output in zip(groups, outputs, strict=True):
-            row[group.tokens] = output.reshape(-1, *row.shape[1:])[group.kept]
+            row[group.tokens] = output.reshape(-1, *row.shape[1:])[group.own]
         return row
 
     @staticmethod
@@ -278,7 +278,7 @@ class _Scatter(torch.autograd.Function):
         gradients = []
         for group, shape in zip(ctx.groups, ctx.shapes, strict=True):
             padded = gradient.new_zeros(shape)
-            padded.view(-1, *shape[-2:])[group.kept] = gradient[group.tokens]
+            padded.view(-1, *shape[-2:])[group.own] = gradient[group.tokens]
             gradients.append(padded)
         return None, None, *gradients
 
@@ -302,12 +302,12 @@ def largest_logits(
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     if document_lengths is None or len(document_lengths) == 1:
         return largest_scores(query, key, scaling, sliding_window)
-    prefixes = document_prefixes and tuple(document_prefixes)
-    found = []
+    prefixes = tuple(document_prefixes) if document_prefixes else None
+    by_group = []
     for group in document_groups(tuple(document_lengths), query.device, prefixes):
         queries, keys = (stream[0][:, group.where].transpose(0, 1) for stream in (query, key))
-        found.append(largest_scores(queries, keys, scaling, sliding_window))
-    return torch.stack(found).amax(0)
+        by_group.append(largest_scores(queries, keys, scaling, sliding_window))
+    return torch.stack(by_group).amax(0)
 
 
 def varlen_attention(

@@ -47,12 +47,12 @@ def largest_scores(
     """The largest score of each head, without soft cap and sinks. Not differentiable."""
     query, key = _as_products(query, key)
     streams = _Streams(query, key, key, scaling, window, None)
-    found = query.new_full((streams.heads,), float("-inf"), dtype=torch.float32)
+    highest = query.new_full((streams.heads,), float("-inf"), dtype=torch.float32)
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         for block in streams.blocks():
             of_queries = streams.unfolded(streams.scores(block)[0].amax(-1, keepdim=True), block)
-            found = torch.maximum(found, of_queries.amax((0, 2, 3)))
-    return found
+            highest = torch.maximum(highest, of_queries.amax((0, 2, 3)))
+    return highest
 
 
 def _as_products(*streams: Tensor) -> tuple[Tensor, ...]:

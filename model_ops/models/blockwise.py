@@ -123,9 +123,9 @@ def load_blockwise(directory: Path, dtype: torch.dtype, device: torch.device) ->
     _compute_buffers(model, device)
     if model.config.model_type not in PACKED:
         separate_documents(model)
-    found = BlockwiseModel(model.requires_grad_(False).eval(), device, dtype, {})
-    found.parts = _parts(found, headers)
-    return found
+    loaded = BlockwiseModel(model.requires_grad_(False).eval(), device, dtype, {})
+    loaded.parts = _parts(loaded, headers)
+    return loaded
 
 
 def _parts(model: BlockwiseModel, headers: dict[str, TensorHeader]) -> dict[int, dict[str, TensorHeader]]:

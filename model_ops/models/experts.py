@@ -64,14 +64,14 @@ def _layer(
 ) -> Float[Tensor, "rows out"]:
     """One layer of each row's expert. Rows are sorted by expert; ends: the row after each expert's last."""
     weight = getattr(experts, name).to(rows.dtype)
-    made = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
+    outputs = grouped_product(rows, weight if experts.is_transposed else weight.transpose(1, 2), ends)
     adapter = getattr(experts, f"{PREFIX}{name}", None)
     if adapter is not None:
         down, up = (part.to(rows.dtype).transpose(1, 2) for part in (adapter.lora_A, adapter.lora_B))
-        made = made + adapter.scaling * grouped_product(grouped_product(adapter.seen(rows), down, ends), up, ends)
+        outputs = outputs + adapter.scaling * grouped_product(grouped_product(adapter.seen(rows), down, ends), up, ends)
     if experts.has_bias:
-        made = made + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
-    return made
+        outputs = outputs + getattr(experts, f"{name}_bias").to(rows.dtype)[expert]
+    return outputs
 
 
 def grouped_product(

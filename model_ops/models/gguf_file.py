@@ -162,8 +162,8 @@ def _yarn(given: Mapping[str, Any], longest: int) -> dict[str, Any]:
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(max(factor, 1)) + 1
 
-    scales = given.get("mscale"), given.get("mscale_all_dim")
-    usual = temperature(scales[0]) / temperature(scales[1]) if all(scales) else temperature(1)
+    scale, scale_all = given.get("mscale"), given.get("mscale_all_dim")
+    usual = temperature(scale) / temperature(scale_all) if scale and scale_all else temperature(1)
     attention = (given.get("attention_factor") or usual) / temperature(1)
     return {"type": "yarn", "factor": factor, "original": original, "attention": attention}
 
@@ -194,13 +194,13 @@ def _bytes(shape: tuple[int, ...], kind: Any) -> int:
 def _values(header: TensorHeader, name: str, config: Mapping[str, Any]) -> np.ndarray:
     """A tensor as float32, in llama.cpp's order. Raises ModelError for values that are not finite."""
     dtype = getattr(torch, TORCH_NAMES[header.dtype])
-    found = torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).float()
-    if not torch.isfinite(found).all():
+    values = torch.frombuffer(bytearray(header.read()), dtype=dtype).view(header.shape).float()
+    if not torch.isfinite(values).all():
         raise ModelError(f"{header.file}: {name} holds values that are not finite; train the model again")
     if config["model_type"] in INTERLEAVED and name.rpartition(".")[0].endswith(("q_proj", "k_proj")):
         heads = config["num_attention_heads"]
-        found = interleaved(found, heads if "q_proj" in name else config.get("num_key_value_heads") or heads)
-    return found.contiguous().numpy()
+        values = interleaved(values, heads if "q_proj" in name else config.get("num_key_value_heads") or heads)
+    return values.contiguous().numpy()
 
 
 def interleaved(rows: Tensor, heads: int) -> Tensor:

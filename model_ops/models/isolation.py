@@ -97,7 +97,7 @@ def _leaks(model: PreTrainedModel) -> bool:
                 states = model.base_model(**read, document_lengths=[FIRST, SECOND]).last_hidden_state
             # not their sum or squares, which a last norm holds fixed: these have no gradient
             said = states[0, FIRST:].float() @ torch.arange(states.shape[-1], device=states.device).float().cos()
-            gradients = torch.autograd.grad(said.sum(), [made for _, made in seen], allow_unused=True)
+            gradients = torch.autograd.grad(said.sum(), [output for _, output in seen], allow_unused=True)
     finally:
         hook.remove()
     by_token = torch.zeros(len(tokens), device=tokens.device)
@@ -131,14 +131,14 @@ def _forward(
         raise ModelError(f"a {self.config.model_type} carries a state along its tokens, so a document cannot continue another")
     if document_lengths is None:
         return run(self, input_ids=input_ids, position_ids=position_ids, **options)
-    found: Tensor | None = None
+    hidden: Tensor | None = None
     takes_positions = "position_ids" in inspect.signature(run).parameters
     for group in document_groups(tuple(document_lengths), input_ids.device):
         if takes_positions:
             options["position_ids"] = torch.arange(group.where.shape[1], device=input_ids.device)[None]
         output = run(self, input_ids=input_ids[0, group.where], **options)
         states = output.last_hidden_state
-        if found is None:
-            found = states.new_zeros(1, sum(document_lengths), states.shape[-1])
-        found = found.index_copy(1, group.tokens, states.flatten(0, 1)[group.kept][None])
-    return type(output)(last_hidden_state=found)
+        if hidden is None:
+            hidden = states.new_zeros(1, sum(document_lengths), states.shape[-1])
+        hidden = hidden.index_copy(1, group.tokens, states.flatten(0, 1)[group.own][None])
+    return type(output)(last_hidden_state=hidden)

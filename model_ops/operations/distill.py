@@ -34,8 +34,7 @@ from model_ops.objectives import (
     TeacherCache,
     distillation_loss,
     next_token_loss,
-    refuse_unusual_head,
-    write_told,
+    write_reported,
 )
 from model_ops.operations.base_directory import check_base, import_quantized
 from model_ops.operations.distill_settings import StudentSettings
@@ -72,15 +71,15 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         settings.hidden_size,
     )
     own = None if settings.base is None else student_base(Path(settings.base), job.output / ".work" / "base", world, progress)
-    told = None
+    reported = None
     if settings.teacher == "answers":
-        chats, told = read_told(job.input("dataset"), own or place, settings)
+        chats, reported = read_reported(job.input("dataset"), own or place, settings)
     else:
         chats = read_chats(job.input("dataset"), own or place, settings, job.inputs.get("served"))
         if own is not None:
             chats = as_the_base_reads(job, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers = None, []
+    search, layers = None, list[int]()
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
@@ -100,13 +99,12 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     packed = PackedPlan(chats.documents, settings)
     loss, plan = next_token_loss, packed
     ends = end_of_turn_ids(chats.tokenizer)
-    if told is not None and settings.label_weight < 1:
-        plan.streams = write_told(job.output / ".work" / "teacher", chats.documents, told, vocabulary)
+    if reported is not None and settings.label_weight < 1:
+        plan.streams = write_reported(job.output / ".work" / "teacher", chats.documents, reported, vocabulary)
         loss = distillation_loss(None, divergences_of(settings)[0])
     elif settings.label_weight < 1:
         halve_frozen(teacher, settings.precision, world)
         world.place(teacher, settings.precision)
-        refuse_unusual_head(teacher)
         of_rows, of_samples = divergences_of(settings)
         if settings.teacher == "cache":
             plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
@@ -135,7 +133,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     add_end_of_text(student, ends)
     save_model(student, chats.tokenizer, job.output)
     saved = validated_as_saved(student, validate, result, world, progress, "distill")
-    found: dict[str, Any] = (
+    numbers: dict[str, Any] = (
         {}
         if search is None
         else {
@@ -144,10 +142,10 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             "loss_after_removal": [round(gone.loss, 4) for gone in search.removed],
         }
     )
-    kept = {} if own is not None else {"teacher_layers": layers}
-    if told is not None:
-        found |= {"logprob_tokens": told.told_tokens, "label_only_tokens": told.label_tokens}
-    return {**result.metrics({**chats.counts, **saved}), **kept, **found}
+    of_layers = {} if own is not None else {"teacher_layers": layers}
+    if reported is not None:
+        numbers |= {"logprob_tokens": reported.told_tokens, "label_only_tokens": reported.label_tokens}
+    return {**result.metrics({**chats.counts, **saved}), **of_layers, **numbers}
 
 
 def halve_frozen(teacher: PreTrainedModel, precision: str, world: World) -> None:
@@ -179,17 +177,17 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
     return work
 
 
-def read_told(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
+def read_reported(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
     """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
     if RenderingSettings.read(dataset).thinking != "keep":
         raise ModelError(
             "datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
             "as they were given: set it to keep, or set student.teacher to online or cache"
         )
-    told = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
-    chats = read_chats(dataset, model, settings, told=told)
-    told.check()
-    return chats, told
+    reported = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
+    chats = read_chats(dataset, model, settings, told=reported)
+    reported.check()
+    return chats, reported
 
 
 def as_the_base_reads(job: Job, own: Path, chats: Chats, settings: StudentSettings) -> Chats:
@@ -218,7 +216,7 @@ def chosen_layers(
     except ValueError as error:
         raise ModelError(str(error)) from error
     search = searched_layers(teacher, depth, settings, chats, progress)
-    return search, search.kept if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
+    return search, search.remaining if search else evenly_spaced(teacher.config.num_hidden_layers, depth)
 
 
 def cached(

@@ -23,7 +23,7 @@ from model_ops.operations.base_directory import LEFT, check_base, import_quantiz
 from model_ops.operations.import_base_settings import ImportBaseSettings
 
 
-def run(job: Job, progress: Progress) -> dict[str, float | int]:
+def run(job: Job, progress: Progress) -> dict[str, int]:
     """Copies the model into the job's output and checks it. Raises ModelError if it cannot be used."""
     settings = job.settings_as(ImportBaseSettings)
     local = Path(settings.model).expanduser()
@@ -39,7 +39,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
             f"{settings.model} has no supported multi-token-prediction layer (MiMo-7B has one): choose another "
             "architecture for the drafter, such as eagle3"
         )
-    found = {} if layered else check_base(source)
+    counts = {} if layered else check_base(source)
     written = set_apart(source, job.output) if layered else set()
     left = {*LEFT, *written}
     files = sorted(
@@ -50,7 +50,7 @@ def run(job: Job, progress: Progress) -> dict[str, float | int]:
         progress.stop_if_requested()
         place_file(path, job.output / path.relative_to(source), link=from_hub)
     progress.report("import", len(files), len(files), "files")
-    return found or check_base(job.output)
+    return counts or check_base(job.output)
 
 
 def import_adapter(adapter: Path, output: Path, mtp_layer: bool, progress: Progress) -> dict[str, int]:

@@ -51,21 +51,21 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     models = [Checkpoint.open(name, places.get(name) or Path(name)) for name in settings.listed]
     form = Checkpoint.open(TRAINED, source)
     refuse_different([form, *(model for model in models if model.directory != source)])
-    told: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if settings.weights == "search":
         documents = search_documents(job, settings, source)
-        found = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
-        weights = found.weights
-        told = {
-            "search_loss": found.loss,
+        search = search_weights(form, models, settings, documents, job.output / ".work" / "search", progress)
+        weights = search.weights
+        metrics = {
+            "search_loss": search.loss,
             "search_tokens": sum(document.target_tokens for document in documents),
-            "search_tried": [[*weights, loss] for weights, loss in found.tried],
+            "search_tried": [[*weights, loss] for weights, loss in search.tried],
         }
     else:
         weights = settings.weights or [1.0] * len(models)
     written = write_merged(form, models, weights, job.output, progress)
     check_model(job.output)
-    return {"models": settings.listed, "weights": weights, "bytes": written, "tensors": len(form.headers), **told}
+    return {"models": settings.listed, "weights": weights, "bytes": written, "tensors": len(form.headers), **metrics}
 
 
 def search_documents(job: Job, settings: MergeSettings, source: Path) -> list[Document]:
@@ -102,14 +102,14 @@ def search_weights(
     progress: Progress,
 ) -> SearchResult:
     """Measures every candidate on `documents`. scratch: a directory of this job for the candidate and the losses."""
-    kept = scratch / "losses.json"
-    losses: dict[str, float] = json.loads(kept.read_text()) if kept.exists() else {}
+    file = scratch / "losses.json"
+    losses: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
     tried, all_candidates = [], candidates(settings)
     for done, weights in enumerate(all_candidates):
         key = json.dumps(weights)
         if key not in losses:
             losses[key] = _loss(form, models, weights, documents, scratch / "candidate", progress)
-            write_json(kept, losses)
+            write_json(file, losses)
         tried.append((weights, losses[key]))
         progress.report("search", done + 1, len(all_candidates), "merges", loss=losses[key])
         progress.stop_if_requested()

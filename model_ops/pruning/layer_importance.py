@@ -1,7 +1,7 @@
 """Which layers of a model matter least for given documents, found by leaving layers out and measuring the loss.
 
     search = least_important(model, documents, remove=6, precision="bfloat16")
-    search.kept          # [0, 1, 2, 4, 7, ...]
+    search.remaining          # [0, 1, 2, 4, 7, ...]
     search.removed       # [LayerRemoval(layer=5, loss=2.31), ...] in the order of removal
 
 Greedy: in each round every remaining layer is left out in turn, and the one is removed without which the held-out loss is
@@ -22,7 +22,7 @@ from model_ops.documents import MICRO_BATCH_TOKENS, Document, to_batches
 from model_ops.families import layer_list
 from model_ops.jobs import ModelError
 from model_ops.losses import token_nll
-from model_ops.machine import products_in
+from model_ops.machine import Precision, products_in
 from model_ops.models import Bypass
 from model_ops.pruning.shallower import layers_fit
 
@@ -43,7 +43,7 @@ class LayerSearch:
     """Loss of the whole model."""
     removed: list[LayerRemoval]
     """Removed layers, in order."""
-    kept: list[int]
+    remaining: list[int]
     """Indices of the remaining layers, ascending."""
 
 
@@ -52,7 +52,7 @@ def least_important(
     model: PreTrainedModel,
     documents: Sequence[Document],
     remove: int,
-    precision: str = "float32",
+    precision: Precision = "float32",
     batch_tokens: int = MICRO_BATCH_TOKENS,
     after_layer: Callable[[int, int], None] | None = None,
 ) -> LayerSearch:
@@ -68,7 +68,8 @@ def least_important(
     device, was_training = next(model.parameters()).device, model.training
     batches = [batch.to(device) for batch in to_batches(documents, batch_tokens)]
     model.eval()
-    originals, left, removed = list(layers), list(range(len(layers))), []
+    originals, left = list(layers), list(range(len(layers)))
+    removed: list[LayerRemoval] = []
     total, done = sum(len(layers) - gone for gone in range(remove)), 0
 
     def may_go(layer: int) -> bool:
@@ -77,7 +78,7 @@ def least_important(
     try:
         whole = _loss(model, batches, precision)
         for _ in range(remove):
-            found = []
+            losses = []
             candidates = [layer for layer in left if may_go(layer)]
             if not candidates:
                 raise ModelError(
@@ -86,12 +87,12 @@ def least_important(
                 )
             for layer in candidates:
                 layers[layer] = Bypass(originals[layer])
-                found.append((_loss(model, batches, precision), layer))
+                losses.append((_loss(model, batches, precision), layer))
                 layers[layer] = originals[layer]
                 done += 1
                 if after_layer is not None:
                     after_layer(done, total)
-            loss, layer = min(found)
+            loss, layer = min(losses)
             layers[layer] = Bypass(originals[layer])
             left.remove(layer)
             removed.append(LayerRemoval(layer, loss))
@@ -102,7 +103,7 @@ def least_important(
     return LayerSearch(whole, removed, left)
 
 
-def _loss(model: PreTrainedModel, batches: Sequence, precision: str) -> float:
+def _loss(model: PreTrainedModel, batches: Sequence, precision: Precision) -> float:
     nll_sum, tokens = 0.0, 0
     for batch in batches:
         with products_in(precision, batch.labels.device):

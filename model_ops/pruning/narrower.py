@@ -117,7 +117,7 @@ def narrower_config(config: PreTrainedConfig, widths: Widths) -> PreTrainedConfi
 def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance) -> PreTrainedModel:
     """A copy of the model with the most important neurons, groups of heads and channels. Loads in plain transformers."""
     config, of_head, cut = model.config, head_dim(model.config), narrower_config(model.config, widths)
-    mlp, hidden, kept_groups = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
+    mlp, hidden, kv_heads = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
     channels = _best(importance.hidden, hidden)
     scale = (config.hidden_size / hidden) ** 0.5
     weights = {}
@@ -125,7 +125,7 @@ def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance
         layer = re.search(r"\.layers\.(\d+)\.", name)
         if layer:
             index = int(layer[1])
-            neurons, chosen = _best(importance.mlp[index], mlp), _best(importance.groups[index], kept_groups)
+            neurons, chosen = _best(importance.mlp[index], mlp), _best(importance.groups[index], kv_heads)
             value = _cut_layer(name, value, neurons, chosen, config, of_head)
         value = _cut_channels(name, value, channels, config.hidden_size, scale)
         weights[name] = value.clone()

@@ -18,13 +18,16 @@ from transformers import PreTrainedModel
 from model_ops.documents import MICRO_BATCH_TOKENS, Document, to_batches
 from model_ops.families import layer_list
 from model_ops.losses import last_hidden
-from model_ops.machine import products_in
+from model_ops.machine import Precision, products_in
 from model_ops.pruning.narrower import NORMS, Importance, head_dim
 
 
 @torch.no_grad()
 def measure_widths(
-    model: PreTrainedModel, documents: Sequence[Document], precision: str = "float32", batch_tokens: int = MICRO_BATCH_TOKENS
+    model: PreTrainedModel,
+    documents: Sequence[Document],
+    precision: Precision = "float32",
+    batch_tokens: int = MICRO_BATCH_TOKENS,
 ) -> Importance:
     """Sums over all tokens. The model is one of a family that model_ops.pruning.narrower knows."""
     config, device, was_training = model.config, next(model.parameters()).device, model.training

@@ -52,13 +52,13 @@ def kernel_suits_cpu() -> bool:
 
     Where a processor has no VNNI, oneDNN's kernels saturate the sum of two products at 16 bits, and torch's own is a loop."""
     some = torch.arange(256 * 256).remainder(255).sub(127).to(torch.int8).view(256, 256)
-    found, seconds = [], []
+    products, seconds = [], []
     for product in (lambda: torch_internals.int8_matmul(some, some.t()), lambda: int8_product_portable(some, some)):
         product()
         began_s = time.perf_counter()
-        found.append(product())
+        products.append(product())
         seconds.append(time.perf_counter() - began_s)
-    return torch.equal(*found) and seconds[0] < seconds[1]
+    return torch.equal(*products) and seconds[0] < seconds[1]
 
 
 def int8_product_padded(left: Int8[Tensor, "m k"], right: Int8[Tensor, "n k"]) -> Int32[Tensor, "m n"]:

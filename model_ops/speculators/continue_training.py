@@ -141,9 +141,9 @@ def _fit(model: DraftModel, previous: DraftModel) -> _Fit:
     heads = {name for name in names if name in theirs and _is_head(name, ours[name], theirs[name], model, previous)}
     for name in names:
         if name not in theirs or (ours[name].shape != theirs[name].shape and name not in heads):
-            found = list(theirs[name].shape) if name in theirs else "not there"
+            shape = list(theirs[name].shape) if name in theirs else "not there"
             raise ModelError(
-                f"continue_from: {name} is {found} in the previous drafter and {list(ours[name].shape)} with "
+                f"continue_from: {name} is {shape} in the previous drafter and {list(ours[name].shape)} with "
                 "these settings: use the previous drafter's settings, or leave continue_from out"
             )
     return _Fit(names, heads, places, [known[tokens[row]] for row in places])

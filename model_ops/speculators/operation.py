@@ -81,8 +81,8 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
 
     def accepted() -> float:
         answers_read = (held_out, held_out_states) if held_out else (rows[:VALIDATION_ROWS], states)
-        found = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
-        measured.append(found.get("validation_expected_tau", 1 + found.get("validation_alpha_0", 0.0)))
+        alphas = measure_alpha(model, teacher, *answers_read, settings.num_speculative_tokens, world)
+        measured.append(alphas.get("validation_expected_tau", 1 + alphas.get("validation_alpha_0", 0.0)))
         return measured[-1]
 
     if previous is not None:

@@ -29,7 +29,8 @@ def unroll(model: RepeatedBody, documents: DocumentWindows, steps: int) -> list[
     lines = Lines.of(documents)
     cos, sin = lines.rotary(model, steps)
     output, streams = first_step(model, lines, cos, sin)
-    outputs, later = [output], [[] for _ in streams]
+    outputs = [output]
+    later: list[list[tuple[Tensor, Tensor]]] = [[] for _ in streams]
     for step in range(1, steps):
         hidden, moved = model.fed_back(outputs[-1]), lines.index + step
         embedding = lines.following(model, lines.of_query, step)

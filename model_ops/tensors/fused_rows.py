@@ -109,9 +109,9 @@ def gated_gradient(
     """Gradients of gate and up, and act(gate) * up again, all in the dtype of gate."""
     from model_ops.tensors.row_kernels import gated_gradient_rows
 
-    made = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
-    _over_rows(gated_gradient_rows, gradient, gate, up, *activation, *made)
-    return tuple(made)
+    results = [torch.empty_like(gate, memory_format=torch.contiguous_format) for _ in range(3)]
+    _over_rows(gated_gradient_rows, gradient, gate, up, *activation, *results)
+    return tuple(results)
 
 
 def cross_entropy(

@@ -124,17 +124,17 @@ class _Plan:
             limit = min(limit, MOST_ROWS)
         size = max(1, max(limit, FEWEST_ROWS) // (1 + len(self.rows)))
         elements = SOFTMAX_ELEMENTS.get(device, SOFTMAX_ELEMENTS["cpu"])
-        at_once, found = max(1, elements // self.teacher.draft_vocab_size), []
+        at_once, chunks = max(1, elements // self.teacher.draft_vocab_size), []
         for first in range(0, len(self.last), size):
             after = min(first + size, len(self.last))
-            found.append([*range(first, after, at_once), after])
-        return found
+            chunks.append([*range(first, after, at_once), after])
+        return chunks
 
     def places(self, edges: list[int]) -> list[dict[int, int]]:
         """Index of every edge in the positions of each step, in one transfer."""
         wanted = torch.tensor(edges, device=self.last.device)
-        found = torch.stack([torch.searchsorted(rows, wanted) for rows in self.rows]).tolist()
-        return [dict(zip(edges, of_step, strict=True)) for of_step in found]
+        indices = torch.stack([torch.searchsorted(rows, wanted) for rows in self.rows]).tolist()
+        return [dict(zip(edges, of_step, strict=True)) for of_step in indices]
 
 
 class _ChainLoss(torch.autograd.Function):

@@ -57,10 +57,10 @@ class SpeculatorLoss:
 
     def after_step(self, numbers: Mapping[str, float]) -> None:
         """Update the running acceptance from an optimizer step's metrics; they are the same on every process."""
-        told = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
+        alphas = [numbers.get(f"alpha_{step}", math.nan) for step in range(len(self._alphas))]
         self._alphas = [
             FOLLOWED * before + (1 - FOLLOWED) * now if math.isfinite(now) else before
-            for before, now in zip(self._alphas, told, strict=True)
+            for before, now in zip(self._alphas, alphas, strict=True)
         ]
 
     def state(self) -> dict[str, list[float]]:
@@ -119,8 +119,8 @@ def measure_alpha(
         whole = whole_chains(result, steps)
         lengths += expected_acceptance_length(whole).sum()
         chains += len(whole)
-    *found, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
-    pairs = zip(found[:drafts], found[drafts:], strict=True)
+    *totals, lengths, chains = world.totals([*sums.tolist(), *counts, float(lengths), float(chains)])
+    pairs = zip(totals[:drafts], totals[drafts:], strict=True)
     alphas = {f"validation_alpha_{step}": total / count for step, (total, count) in enumerate(pairs) if count}
     return {**alphas, "validation_expected_tau": lengths / chains} if chains else alphas
 

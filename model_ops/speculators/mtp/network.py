@@ -257,11 +257,11 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
             f"mtp_layer: {directory} is a drafter trained by millrace, which reads other states than the base "
             "model's layer: give it as continue_from"
         )
-    found: dict[str, Tensor] = {}
+    layer: dict[str, Tensor] = {}
     for path in (*sorted(directory.glob("*.safetensors")), *sorted((directory / "mtp").glob("*.safetensors"))):
         try:
             with safe_open(path, framework="pt") as tensors:
-                found.update(
+                layer.update(
                     {
                         name: tensors.get_tensor(name)
                         for name in tensors.keys()  # noqa: SIM118 (not a dict)
@@ -270,15 +270,15 @@ def read_layer(directory: Path) -> dict[str, Tensor]:
                 )
         except (SafetensorError, OSError) as error:
             raise ModelError(f"mtp_layer: {path} is truncated or damaged: copy it again") from error
-    if not found:
+    if not layer:
         raise ModelError(
             f"mtp_layer: {directory} holds no tensor {LAYER}*, so it has no supported multi-token-prediction "
             "layer (MiMo-7B has one); choose architecture eagle3"
         )
-    missing = sorted(set(NAMES.values()) - set(found))
+    missing = sorted(set(NAMES.values()) - set(layer))
     if missing:
         raise ModelError(f"mtp_layer: {directory} lacks {missing[0]} of its multi-token-prediction layer: copy the model again")
-    return found
+    return layer
 
 
 def mtp_config(config: MtpConfig, dtype: torch.dtype) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class StandaloneModel(DraftModel):
     def scored(
         self, hidden: Float[Tensor, "*rows hidden"], step: int
     ) -> tuple[Float[Tensor, "*rows hidden"], Float[Tensor, "draft_vocab hidden"]]:
-        head = Head.of(self.language_model)
+        head = Head.required(self.language_model)
         return hidden.float() * head.scale, head.weight
 
     def drafter(self, greedy: bool = False) -> ModelDrafter:

@@ -69,10 +69,10 @@ def read_answers(path: Path, max_length: int) -> tuple[list[AnswerRow], dict[str
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         raise ModelError(f"{path} does not hold row_id, prompt_token_ids and answer_token_ids; generate it again") from error
     rows, cut = [], 0
-    for found in table.to_pylist():
-        prompt, answer = found["prompt_token_ids"], found["answer_token_ids"]
+    for answered in table.to_pylist():
+        prompt, answer = answered["prompt_token_ids"], answered["answer_token_ids"]
         ids = [*prompt, *answer]
-        row = AnswerRow(found["row_id"], ids[:max_length], len(prompt), found.get("workload") or "")
+        row = AnswerRow(answered["row_id"], ids[:max_length], len(prompt), answered.get("workload") or "")
         if row.window > 0 and len(prompt) > 0 and len(answer) > 0:
             cut += len(ids) > max_length
             rows.append(row)

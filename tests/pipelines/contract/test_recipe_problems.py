@@ -214,12 +214,12 @@ def said(folder, more):
         (
             "quantize: {scheme: auto, budget: 0.4, candidates: [float]}",
             "quantize.candidates: it holds 1 of at least 2 items; give a "
-            "list, each item one of fp8, fp8_block, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, float",
+            "list, each item one of fp8, fp8_block, w4a16, w4a16_g64, w4a16_g32, w8a8, w8a16, w8a16_channel, float",
         ),
         ("sft: [steps, 3]", "sft: it holds a list; give a mapping of keys, such as preset, steps, epochs"),
         (
             "quantize: {scheme: w8a9}",
-            "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, w4a16, w4a16_g32, w4a16_g64, w8a8, w8a16, w8a16_channel, "
+            "quantize.scheme: it holds 'w8a9'; give one of fp8, fp8_block, w4a16, w4a16_g64, w4a16_g32, w8a8, w8a16, w8a16_channel, "
             "auto; did you mean "
             "w8a8?",
         ),
