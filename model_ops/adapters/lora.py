@@ -4,12 +4,8 @@
     merge_adapters(model)                                 # back to plain linear layers with W + scaling B A
 
 The frozen weight has no gradient, no optimizer state and no float32 copy; it keeps the dtype of its file. A and B are float32;
-their products run in autocast's precision. One autograd function computes frozen product and adapter: the backward pass
-computes dX (two products), dA and dB, and the forward pass saves only x and x A^T.
-
-By default every linear layer of the blocks gets an adapter. Routers (a change there affects every token) and experts that are
-stored as one three-dimensional weight get one where `targets` names them (`lora_parameters`); `left_out_parameters` counts
-the weights of such experts without an adapter.
+their products run in autocast's precision. One autograd function computes frozen product and adapter, and saves only x and
+x A^T. Routers and experts that are stored as one three-dimensional weight get an adapter where `targets` names them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """LoRA of weights that are no linear layers: the experts of a mixture, stored as one three-dimensional weight, and routers.
 
-    add_parameter_adapter(model, "model.layers.0.mlp.experts.gate_up_proj", settings, generator)
-    adapted_parameters(model)          # {"model.layers.0.mlp.experts.gate_up_proj": ParameterAdapter, ...}
-
-Every expert has its own A [rank, in] and B [out, rank]. The grouped products of `experts` go through A and B (two narrow
-products a row), so that neither the update nor its gradient takes the memory of the experts. A router is narrow: its forward
-pass reads W + scaling B A. peft names such weights in `target_parameters`; `adapter_directory` writes them so.
+Every expert has its own A [rank, in] and B [out, rank]. The grouped products of `experts` go through A and B, so that neither
+the update nor its gradient takes the memory of the experts. A router's forward pass reads W + scaling B A.
 """
 
 from __future__ import annotations

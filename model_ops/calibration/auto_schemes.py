@@ -1,18 +1,12 @@
 """`quantize.scheme: auto`: chooses each layer's scheme for the least divergence from the float model within a budget of bytes.
 
     plan = AutoPlan.of(layers, headers, options, budget=0.4)          # ModelError if nothing fits, before rows are read
-    schemes, told = plan.choose(model, documents, folder, progress)   # layer -> Scheme; layers that stay bfloat16 are absent
+    schemes, metrics = plan.choose(model, documents, folder, progress)     # layers that stay bfloat16 are absent
 
-    units = units_of(layers)                                         # layers that servers join have one scheme
-    costs = unit_costs(model, layers, units, options, taught)        # [units, options], nats per target token
-    chosen = cheapest(sizes, costs, room)                            # an option for each unit
-
-The budget is the share of the released weights' bytes, embeddings and everything unquantized included, of the bytes that the
-same tensors take in bfloat16. The cost of an option is the divergence from the float model, on calibration rows, of the model
-with only this unit rounded to the nearest. Costs of units add up where errors are small, so the chosen options minimise the
-sum. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most divergence per
-byte, among the steps on the lower convex hull of each unit's options. Apart from the room that the last step does not fill, no
-other choice of as many bytes is better.
+The budget is the share of the released weights' bytes, everything unquantized included, of their bytes in bfloat16. The cost of
+an option is the divergence, on calibration rows, of the model with only this unit rounded to the nearest; costs add up where
+errors are small. `cheapest` takes the smallest option everywhere and then, while there is room, the step that saves most
+divergence per byte, among the steps on the lower convex hull of each unit's options.
 """
 
 from __future__ import annotations

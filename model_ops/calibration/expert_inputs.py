@@ -1,15 +1,11 @@
 """What every expert of a mixture reads on calibration rows, one expert after another.
 
-    for expert in experts_of(block):               # a Block with the layers of one expert: gate, up, down
+    for expert in experts_of(block):               # a block with the layers of one expert: gate, up, down
         expert.inputs()
 
-An expert reads the tokens that the router sends to it, which are what it computes with when it is served. Routers send few
-tokens, or none, to some experts on a few hundred rows, and the moment of fewer tokens than inputs says nothing of most
-directions. So an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly
-spread over all of them, until it has as many. What goes on to the next block is what the router chose. (llm-compressor's
-`moe_calibrate_all_experts` shows every token to every expert.)
-
-Memory holds what the mixture reads, as many values as the hidden states of the walk, and the moments of one expert.
+An expert reads the tokens that the router sends to it. The moment of fewer tokens than inputs says nothing of most directions,
+so an expert with fewer than `TOKENS_PER_INPUT` tokens for each of its inputs is shown other tokens as well, evenly spread,
+until it has as many. What goes on to the next block is what the router chose.
 """
 
 from __future__ import annotations

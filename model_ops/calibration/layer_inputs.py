@@ -1,12 +1,5 @@
 """What each Linear layer of a block reads while calibration rows run through it.
 
-    watch = WatchedInputs(layers, sampled=8, with_moments=True, world)
-    with watch:
-        for index, run in runs:
-            block.output(run)
-            watch.next_run()
-    watch.inputs()                      # name of a layer -> Inputs, of the rows of all processes
-
 Moments are summed in float64 and rounded once at the end. A sum of a few hundred float32 numbers hardly ever depends on the
 order of its terms then, so the result is the same however the rows are shared out between processes.
 """

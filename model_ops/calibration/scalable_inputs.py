@@ -1,25 +1,16 @@
 """Scales inputs of a block's Linear layers so that rounding costs less (AWQ, SmoothQuant) and the block computes the same.
 
     for group in scalable_inputs(block):
-        group.readers                        # layers that read one tensor x; columns of their weights are multiplied by s
-        group.source                         # what makes x: its weights are divided by s
-    scales = awq_scales(group, weight, found, 128)        # int4 weights; per output of the source; None: no scales are best
-    scales = smooth_scales(group, weight, found)          # int8 activations
-    group.fold(block, weights, scales)
+        scales = awq_scales(group, weight, inputs, 128)       # or smooth_scales; None: no scales are best
+        group.fold(block, weights, scales)
 
-x is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP, of v_proj in attention,
-where query heads that share a value head share scales. What a norm does with its weight (w, or 1 + w) and which Linear layer
-the readers depend on linearly is found by trial: the group is scaled by random powers of two, and the block's output must not
-change. So a router or a second branch that reads the same tensor rules a group out, whatever the family.
+What the readers read, x, is the output of a norm, or a linear function of a Linear layer's outputs: of up_proj in a gated MLP,
+of v_proj in attention. Groups are tried: scaled by random powers of two, the block's output must not change. So a router or a
+second branch that reads the same tensor rules a group out, whatever the family.
 
-Both methods take s = x^r / w^(1 - r), with the power r searched on a grid for the least error of the layer's outputs on
-calibration rows:
-
-    AWQ (Lin et al., arXiv 2306.00978)             x: root mean square of an input, w: mean size of its weights
-    SmoothQuant (Xiao et al., arXiv 2211.10438)    x: largest input, w: largest weight
-
-AWQ's error needs no forward pass: with H = E[x x^T] and D the change of the weights it is tr(D H D^T). (The paper takes E|x|,
-and forms w from weights over the largest of their group, as llm-compressor does.) No scales at all are always tried as well.
+Scales are s = x^r / w^(1 - r), with r searched on a grid for the least error of the layer's outputs: AWQ (Lin et al., arXiv
+2306.00978) takes the root mean square of an input and the mean size of its weights, its error is tr(D E[x x^T] D^T) with D the
+change of the weights; SmoothQuant (Xiao et al., arXiv 2211.10438) takes the largest input and weight.
 """
 
 from __future__ import annotations

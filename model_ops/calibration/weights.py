@@ -1,27 +1,13 @@
 """Chooses the codes of a model's Linear layers by what the layers read in calibration rows, on one process or several.
 
-    found = calibrated_weights(model, block_layers(model), schemes, batches, folder, "gptq")
-    found.stored(layer, parts)                                  # a layer's stored tensors, by its name in the checkpoint
-    found.replaced                                              # other tensors that changed: checkpoint name -> file
-
-    owners = shares([cost of each], world.size)                 # the process that computes each matrix
-    tensors = exchanged(own, layouts, owners, world)            # all tensors, on every process
-
-Methods:
-
     gptq          int4 codes by GPTQ
     awq           int4: inputs are scaled by AWQ, and codes are the nearest
     awq_gptq      int4: inputs are scaled by AWQ, then codes by GPTQ
     smoothquant   int8: inputs are scaled by SmoothQuant, and codes are the nearest
 
-Scales are folded into what comes before a layer (model_ops.calibration.scalable_inputs). Layers that a method is not for are
-rounded to the nearest, in their turn: later blocks are calibrated on what they will read. Experts of a mixture come one by one,
-each calibrated on what it reads (model_ops.calibration.expert_inputs); scales of what its down projection reads are folded into
-its up projection. What gate and up read is not scaled, because the router reads it, too.
-
-Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block twice.
-On several processes all see the same inputs and scales; each process chooses the codes of some matrices, and the first one
-writes the block's file, which all of them read.
+Layers that a method is not for are rounded to the nearest in their turn, since later blocks are calibrated on what they will
+read. Each block's tensors are written when it is done (folder/block-7.safetensors): a run that was stopped computes no block
+twice. On several processes all see the same inputs, each chooses the codes of some matrices, and the first one writes the file.
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
 """Batched decoding with a KV cache: plain, or speculative with exact verification of chain drafts.
 
-    answers = decode(runner, prompts, row_ids, eos_ids={2}, temperature=1.0, max_new_tokens=128)         # plain
-    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)   # speculative
+    answers = decode(runner, prompts, row_ids, ..., drafter=model.drafter(), num_speculative_tokens=3)
     for rows in batches([900, 40, 35, 870], most=64, per_batch=2_000): ...      # [[0, 3], [1, 2]], rows by length
 
-At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own samples
-(`model_ops.decoding.sampling`).
-
-Acceptance is counted as in vLLM's scheduler. Prefill gives the first token; every later forward is a round. All accepted
-drafts of a round count, also past an end-of-text token or max_new_tokens, because a server verifies them before it sees that
-the answer has ended. vLLM counts only rounds with a draft, as `Completion.drafts` does; `Completion.forwards` counts all
-rounds.
-
-A batch pads its prompts to the longest one; a row that ends leaves its batch. A further batch costs its own rounds of decoding,
-each as long as a number of prompt tokens, however few its rows. `batches` finds the split with the least sum of both exactly
-(dynamic programming over prompts sorted by length).
+At temperature 0 the text is the target's greedy text; at other temperatures it has the distribution of the target's own
+samples (`model_ops.decoding.sampling`). Acceptance is counted as in vLLM's scheduler: prefill gives the first token, every
+later forward is a round, and all accepted drafts of a round count, also past the answer's end. vLLM counts only rounds with a
+draft, as `Completion.drafts` does. A batch pads its prompts to the longest one; `batches` finds the split of least cost
+exactly.
 """
 
 from __future__ import annotations

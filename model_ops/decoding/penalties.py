@@ -1,11 +1,8 @@
 """Penalties on repeated tokens: repetition, frequency and presence, as vLLM applies them.
 
-    logits = penalized(logits, Penalties(repetition=1.1), history, drafts)      # before temperature and truncation
-
-vLLM (`vllm/v1/sample/ops/penalties.py`, `vllm/model_executor/layers/utils.py: apply_penalties`): the repetition penalty divides
-positive logits and multiplies others, for tokens of prompt or answer (Keskar et al. 2019, arXiv 1909.05858). Then each
-occurrence in the answer subtracts the frequency penalty, and at least one occurrence subtracts the presence penalty (OpenAI
-API). A draft's own position counts the drafts before it.
+The repetition penalty divides positive logits and multiplies others, for tokens of prompt or answer (Keskar et al. 2019, arXiv
+1909.05858). Then each occurrence in the answer subtracts the frequency penalty, and at least one occurrence subtracts the
+presence penalty (OpenAI API). A draft's own position counts the drafts before it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """Chooses how a model is decoded, and what every way offers.
 
-    runner = new_runner(model)
-    cache = runner.new_cache(rows=64)
-    hidden, captured = runner.forward(ids, cache, capture=(2, 5, 7))
-    cache.lengths += 1                                    # makes the tokens visible; fewer takes drafts back
-
 - `IncrementalModel`: fused products for the families that `model_ops.families.table.FAST` lists.
-- `RaggedModel`: the model's own blocks with attention over a ragged cache, for every family in which attention is all that
-  connects tokens.
+- `RaggedModel`: the model's own blocks with attention over a ragged cache, where attention is all that connects tokens.
 - `StatefulModel`: transformers' own cache, row by row, for families with a state besides keys and values. Slower and exact.
 """
 

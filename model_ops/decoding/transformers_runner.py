@@ -1,15 +1,9 @@
 """Runners that decode with a transformers model's own forward; `model_ops.decoding.runner` chooses one.
 
-    runner = RaggedModel(model)          # attention is all that connects tokens: attention over a ragged cache
-    runner = StatefulModel(model)        # a linear recurrence or a convolution: transformers' own cache, row after row
-
-`RaggedModel` runs the model as in training, with transformers' attention interface, so norms, experts, soft caps, sinks,
-windows, latent attention and RoPE are the model's own code. Rows of different lengths share a batch, and drafts are taken back
-by the lengths of the cache, as with `IncrementalModel`.
-
-A state has no entries by position that could be left out, so in `StatefulModel` a row whose drafts are taken back continues
-from a copy of its cache that was made before them, and runs the accepted tokens again. After a row's first tokens the model
-gets one token at a time, which every implementation of such layers supports.
+`RaggedModel`, where attention is all that connects tokens, puts attention over a ragged cache into transformers' interface:
+norms, experts, soft caps, sinks, windows, latent attention and RoPE are the model's own code. `StatefulModel` is for families
+with a linear recurrence or a convolution: a row whose drafts are taken back continues from a copy of its cache that was made
+before them, and after a row's first tokens the model gets one token at a time.
 """
 
 from __future__ import annotations

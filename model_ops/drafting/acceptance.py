@@ -1,14 +1,11 @@
 """Acceptance statistics of drafters: acceptance length (tau) with confidence interval, by group, and gains. Imports no torch.
 
     summary = summarize(rows)                             # rows of one drafter and temperature
-    gain = paired_gain([kl_rows], [lk_rows])              # two drafters on the same prompts, with a 95 % interval
-    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each
+    gain = paired_gain([kl_0, kl_1, kl_2], [lk_0, lk_1, lk_2])     # three trainings of each on the same prompts
 
-tau (acceptance length) = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill.
-`tau_of_drafts` counts only forwards that verify a draft, as servers' counters do; for a drafter that always drafts both are
-equal. Accepted drafts beyond an answer's end count, as in servers (see `model_ops.decoding.decode_loop`). Intervals are
-Student's t over prompts, since tokens of one answer are not independent, and over trainings.
-An answer loops if a pattern of 1 to 13 tokens repeats without interruption over at least 32 tokens.
+tau = tokens emitted per target forward pass = 1 + accepted / forwards, without the prompt's prefill; `tau_of_drafts` counts
+only forwards that verify a draft, as servers' counters do. Intervals are Student's t over prompts, since tokens of one answer
+are not independent, and over trainings. An answer loops if a pattern of 1 to 13 tokens repeats over at least 32 tokens.
 """
 
 from __future__ import annotations

@@ -1,10 +1,5 @@
 """Which drafting to serve: decided by measurements in a server, or by acceptance over logged answers where there is none.
 
-    choice = choose_in_server(measured, concurrencies=[1, 8], server="vllm 0.32.0")
-    choice.drafting, choice.reason, choice.curve, choice.break_even
-    choose_by_replay(replayed, drafter_low=1.81, gain_low=0.02)          # no server was asked
-    varying(measured, can_vary)                           # K by batch size, worth a measurement; None
-
 A drafting's score is the geometric mean, over the concurrencies of the endpoint, of its tokens/s over those without drafting.
 The highest score is served; of draftings within TIE of it, the simplest (nothing, n-gram, suffix, drafter; fewer tokens). A
 drafting whose p99 latency exceeds that without drafting by more than `p99_above` at one of the concurrencies is not served.

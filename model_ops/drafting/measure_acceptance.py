@@ -1,8 +1,5 @@
 """Measures acceptance of drafters on held-out prompts: one row per prompt, drafter and temperature.
 
-    measured = measure(runner, baselines() | {"eagle3": model.drafter()}, prompts, temperature=1.0, ...)
-    summary = summarize([row for row in measured.rows if row.drafter == "eagle3"])
-
 Baselines without training are the target alone (`none`), n-gram lookup, and suffix decoding. The suffix cache starts empty,
 or with past answers, and takes in the answers in the order of the prompts.
 """

@@ -1,8 +1,7 @@
 """Splits the multi-token-prediction (MTP) layers of a checkpoint from its body, by the names of the tensors.
 
 MiMo-7B is a Qwen2 with additional `model.mtp_layers.*` (Xiaomi 2025, arXiv 2505.07608). It is imported as a plain Qwen2,
-which trains, quantizes and is served like any other, without code of the checkpoint's authors. Its MTP layers go to `mtp/`,
-where a drafter can start from them.
+without code of the checkpoint's authors; its MTP layers go to `mtp/`, where a drafter can start from them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Computes a loss at a model's head in chunks of rows, without holding logits of shape [tokens, vocab].
 
-    head = Head.of(model)                                  # None if the head is not a linear layer
     total, losses = chunked_head(hidden, head, rows_loss)  # total is differentiable in hidden, head.weight and head.bias
-    losses = chunked_rows(hidden, head, weighted)          # each row's loss is
 
 Gradients are computed in the forward pass, and the backward pass scales them: the gradient of a chunk's logits overwrites the
-logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32. No
-gradient is computed for frozen parameters. Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv
-2408.00118, section 2); logit scale: Cohere's and Granite's configs.
+logits, is multiplied with hidden states and weight, and is freed. Products have autocast's precision, the softmax float32.
+Formulas: Liger-Kernel's fused linear cross entropy; soft cap: Gemma 2 (arXiv 2408.00118, section 2).
 """
 
 from __future__ import annotations

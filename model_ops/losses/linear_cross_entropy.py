@@ -1,12 +1,10 @@
 """Cross-entropy at a model's head, computed only for positions with a label.
 
-    rows = cross_entropy_rows(labels, weights, z_loss=1e-4)     # a RowsLoss for chunked_head
-    nll, places = token_nll(model, batch)                         # per token, for evaluation
     log_probs, places = label_log_probs(model, batch)             # per token, differentiable
 
-Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`), so memory
-does not grow with tokens times vocabulary. The loss of a token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot.
-z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section 5).
+Positions without a label are dropped before the head; the others pass it in chunks (`model_ops.losses.head`). The loss of a
+token is logsumexp(h W^T) - h W_y, its gradient softmax - onehot. z-loss adds z * logsumexp^2 (PaLM, arXiv 2204.02311, section
+5).
 """
 
 from __future__ import annotations

@@ -2,18 +2,11 @@
 
     model = load_model(directory, attention="packed")
     model(input_ids[None], position_ids=position_ids[None], use_cache=False, document_lengths=[120, 64, 200])
-    if takes_varlen_kernel(...):                                   # on CUDA: one kernel call per layer, no copies or padding
-        output = varlen_attention(query, key, value, lengths, scaling, window=128, sinks=module.sinks)
 
-transformers supports packing with a tokens x tokens mask from position ids. Here documents are gathered into a few groups of
-similar length, and attention is computed for a whole group (padding comes after a document's end, which causal attention never
-reads). Without `document_lengths` each batch row is one document. With `document_prefixes` a document continues the beginning
-of another one of its row (model_ops.documents.conversations): it attends to those tokens too.
-
-On a CPU short documents are computed with two batched matrix products and a softmax, in bfloat16 two to five times as fast as
-torch's fused kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window
-shorter than a document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with
-windows and sinks, where that kernel supports the heads and their dtype; it has no soft caps.
+On CUDA a row is one call of flash attention where its kernel takes the heads (no soft caps). Elsewhere documents are gathered
+into groups of similar length, padded after their end, which causal attention never reads; short ones on a CPU use two batched
+products, layers with a window, soft cap or sinks model_ops.models.block_attention. With `document_prefixes` a document
+continues the beginning of another one of its row.
 
 A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
     L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)

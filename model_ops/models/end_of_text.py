@@ -1,8 +1,4 @@
-"""Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones.
-
-eos_ids = end_of_text_ids(Path("models/quantized"))
-add_end_of_text(model, ids)
-"""
+"""Token ids at which a model's answers end (eos): reads them from its directory, and adds trained ones."""
 
 from __future__ import annotations
 

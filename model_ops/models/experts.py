@@ -1,12 +1,8 @@
 """Experts of a mixture: grouped products in autocast's precision, for every width.
 
-    use_grouped_experts(model)          # after loading
-
 transformers' grouped product runs in the dtype of the stored weights, so under `precision: bfloat16` float32 master weights
-would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast as those
-of Linear layers do. Other widths are padded on CUDA, and multiplied expert by expert on a CPU. torch has a grouped kernel for
-bfloat16 on compute capability 9.0 and later; elsewhere its grouped product is a loop with one transfer to the host. Norms,
-gates and biases are the module's own.
+would be multiplied in float32, and it needs widths whose rows have strides of 16 bytes. Here products follow autocast; other
+widths are padded on CUDA, and multiplied expert by expert on a CPU. Norms, gates and biases are the module's own.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Writes a model and its tokenizer as one GGUF file with Q8_0 weights (int8, a float16 scale for each 32 inputs) for llama.cpp.
 
-    check_gguf(directory)                                   # one sentence if llama.cpp has no code for the model
-    write_gguf(directory, output / "model-q8_0.gguf")
-
 Names, metadata and the order of rotary pairs are those of llama.cpp's convert_hf_to_gguf.py: for architecture `llama` the rows
-of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does not
-divide are float16, vectors float32.
-
-The tokenizer is byte-level BPE. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file names
-one of them (`tokenizer.ggml.pre`). A tokenizer with another split is refused: it would be read, and text would become other
-tokens than the model learnt.
+of queries and keys are interleaved, since llama.cpp rotates neighbours and transformers halves. Matrices whose rows 32 does
+not divide are float16, vectors float32. llama.cpp has the regular expressions that cut text before BPE compiled in, and a file
+names one of them: a tokenizer with another split is refused, since text would become other tokens than the model learnt.
 """
 
 from __future__ import annotations

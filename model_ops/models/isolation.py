@@ -1,16 +1,11 @@
 """Keeps packed documents of one row apart, also in architectures that carry a state along the row.
 
     isolate_documents(model, directory)      # after load_model(..., attention="packed")
-    separate_documents(model)                # every document of a packed row becomes a batch row of its own
 
-Only attention gets the document boundaries. A linear recurrence or a convolution along the tokens runs from one document into
-the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried on eleven
-tokens: outputs of the second document must have no gradient with respect to the first. Where they have, documents are
-separated. What leaks even then is refused.
-
-In `separate_documents` the decoder gathers documents of similar length, padded on the right, which no causal layer reads, and
-puts their hidden states back in the order of the packed row. Packing, losses and batches stay as they are; the cost is the
-padding.
+Only attention gets the document boundaries; a linear recurrence or a convolution along the tokens runs from one document into
+the next, and the loss does not show it. `model_ops.families.table` says which families do; any other family is tried: outputs
+of a second document must have no gradient with respect to the first. Where they have, the decoder computes documents in groups
+of similar length, padded on the right (`separate_documents`). What leaks even then is refused.
 """
 
 from __future__ import annotations

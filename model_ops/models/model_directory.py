@@ -1,13 +1,10 @@
 """Loads, checks and saves model directories in the Hugging Face layout.
 
-    model = load_model(directory, attention="packed")       # to train on packed rows
-    model = load_model(directory, attention="sdpa")         # to generate, with a cache
-    save_model(model, tokenizer, directory)
-    refuse_misfit(directory, tokenizer)                     # sizes of vocabulary and model, before weights are loaded
+    model = load_model(directory, attention="packed")       # to train on packed rows; "sdpa": to generate, with a cache
 
 Nothing is downloaded and no code of a model's author is run. A directory whose tensors differ from its config is refused with
-the tensor's name. The saved chat template is the one used in training. Two different vocabularies of the same size pass
-`refuse_misfit`; the tokenizer comes from the model's own directory, which keeps both together.
+the tensor's name. Two different vocabularies of the same size pass `refuse_misfit`; the tokenizer comes from the model's own
+directory, which keeps both together.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Distillation loss: divergence of a student from its teacher, mixed with cross-entropy of the labels.
 
-    loss = distillation_loss(teacher, Divergence(temperature=1.0))                  # a model_ops.tensors.loss.Loss
-    loss = distillation_loss(teacher, Divergence(), world=world)                    # a teacher that world.place sharded
-    loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # batches that the student answered, too
+    loss = distillation_loss(teacher, Divergence(), of_samples=Divergence(beta=1))  # a model_ops.tensors.loss.Loss
 
 The loss of a token is (1 - label_weight) T^2 D(teacher, student) at temperature T (Hinton et al., arXiv 1503.02531) +
-label_weight cross-entropy. D is the divergence of `model_ops.objectives.divergences` at `beta`. Answers that the student
-sampled (model_ops.objectives.on_policy.SampledBatch) have a divergence of their own. Reads the streams labels and weights; logs
-kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
+label_weight cross-entropy, D the divergence at `beta` (`divergences.py`). Answers that the student sampled (SampledBatch) have
+a divergence of their own. Logs kl, the plain divergence of rows from the dataset, and sampled_kl, that of sampled ones.
 """
 
 from __future__ import annotations

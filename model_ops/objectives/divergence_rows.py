@@ -1,10 +1,5 @@
-"""How far a model's distributions are from those of a reference, row by row.
-
-    cache = TeacherCache.write(folder, reference, documents, top_k=128, temperature=1.0, precision="float32")
-    rows = row_divergences(model, [cache.added_to(document, index) for index, document in enumerate(documents)])
-    mean_divergence(rows)         # nats per target token
-
-Divergence is KL(reference || model) over the reference's likeliest tokens and one bucket for all others.
+"""How far a model's distributions are from those of a reference, row by row: KL(reference || model) over the reference's
+likeliest tokens (a TeacherCache) and one bucket for all others.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 """A teacher's distributions, computed once or reported by an endpoint: some tokens at every target, on disk for a whole run.
 
     cache = TeacherCache.write(folder, teacher, documents, top_k=32, temperature=1.0, precision="bfloat16", drawn=16)
-    cache = write_reported(folder, chats.documents, reported, vocabulary)       # of an endpoint; none drawn
     plan = PackedPlan(documents, settings, cache)         # its batches hold what the teacher says at their targets
 
-A target takes 2 bytes for each log-probability (float16) and 2 or 4 for each token id: 192 bytes with 32 tokens of a vocabulary
-of more than 65,536. Kept are the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability.
-
-With drawn tokens the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse
-sampling of logits, arXiv 2503.16870; here the likeliest tokens are exact, and the draws of a target are one systematic sample,
-which spreads them over the tail). Without, the tail is one bucket in teacher and student alike, so nothing is renormalised: the
-divergence over the buckets is at most that over the vocabulary (data processing inequality), and equals it if the student
-spreads its tail as the teacher does. The student then learns nothing about the tail but its mass.
-
-A target for which an endpoint reported no distribution has all mass on its label, so its loss is that of the label.
+A target has the likeliest tokens, and `drawn` tokens drawn from all others, the tail, by their probability. With drawn tokens
+the forward divergence is an estimate without bias: each stands for an equal part of the tail's mass (sparse sampling of logits,
+arXiv 2503.16870). Without, the tail is one bucket in teacher and student alike: the divergence over the buckets is at most that
+over the vocabulary (data processing inequality).
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
 """Operation `distill`: initialises a student from its teacher's layers or as a model of its own, and distils the teacher.
 
-Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). Output: the student
-as a model directory of its own.
-
-The student gets some layers of the teacher with their weights: those that matter most for held-out rows
-(model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
-within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
-that directory, and keeps its own tokenizer. Training minimises a divergence of student and teacher at assistant tokens
-(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
-on the same rows in the same order, the baseline for distillation; all else needs a base that reads the rows as the teacher
-does. In some steps the student may answer by itself (model_ops.objectives.on_policy).
-
-Under torchrun (settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
+Job inputs: `teacher` (a model directory), `dataset`, optionally `served` (token ids of logged answers). The student begins as
+some layers of the teacher (model_ops.pruning), or as the model in `base`, with its own tokenizer. Training minimises a
+divergence of student and teacher at assistant tokens (model_ops.objectives.distillation), mixed with cross-entropy by
+`label_weight`; 1 is plain SFT of the same student on the same rows in the same order, the baseline. Under torchrun
+(settings.mesh) the first process reads the teacher, and both models are sharded over the mesh in the same way.
 """
 
 from __future__ import annotations

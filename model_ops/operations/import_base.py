@@ -2,12 +2,9 @@
 
     {"operation": "import_base", "output": "...", "settings": {"model": "Qwen/Qwen3-0.6B"}}
 
-Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles. Every tensor is checked against the
-config by the files' headers; a tokenizer and a chat template are required. Files of the Hub's cache are hard-linked; files of
-a directory are copied, since their owner may change them. HF_HUB_OFFLINE and HF_ENDPOINT are respected. An adapter in PEFT's
-format is merged into the base model that it names. Quantized weights (`model_ops.models.quantized_base`) become bfloat16. For a
-checkpoint with multi-token-prediction layers
-(`model_ops.families.mtp_tensors`), the body becomes the model, and the layers go to mtp/.
+Only safetensors, JSON, Jinja and tokenizer files are imported, never code or pickles, and every tensor is checked against the
+config. An adapter in PEFT's format is merged into its base, quantized weights become bfloat16, and multi-token-prediction
+layers (`model_ops.families.mtp_tensors`) go to mtp/. HF_HUB_OFFLINE and HF_ENDPOINT are respected.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
     {"operation": "measure_lengths", "inputs": {"model": BASE, "dataset": SFT_DATASET}, "output": DIR, "settings": {...}}
 
-Tokenizes the dataset with the base model's own tokenizer and chat template, as the later stages do, and compares every row with
-the model's positions, the stages' max_length, and the room that an answer needs. No weights are loaded. Writes limits.parquet,
-one line per limit and split (LIMIT_ROWS), and lengths.json: tokens of rows and prompts, and `problems`, one sentence for each
-later stage that could not work at all. Of a split with more than ROWS rows, evenly spaced ones are compared. rendered.html and
-rendered.md show some rows as they are rendered: context, learnt tokens, rows that are left out.
+Tokenizes the dataset with the base model's own tokenizer and chat template, and compares every row with the model's positions,
+the stages' max_length, and the room that an answer needs. Writes limits.parquet (LIMIT_ROWS), lengths.json with a sentence for
+each later stage that could not work at all, and rendered.html and rendered.md with some rows as they are rendered.
 """
 
 from __future__ import annotations

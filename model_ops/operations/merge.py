@@ -2,18 +2,10 @@
 
     python -m model_ops.worker job.json      # {"operation": "merge", "inputs": {"model": DIR, "base": DIR}, "output": DIR, ...}
 
-    found = search_weights(form, models, settings, documents, scratch, progress)
-    found.weights, found.loss, found.tried
-    candidates(settings)                     # the weights that a search tries
-
-Job inputs: `model` (the model of the stage before), `base` (the base model; left out where it is the same), `preferred` and
-`fine_tuned` (earlier models that are merged with it), and for a search of weights `dataset`. Directories that
-settings.models lists are read in place. Tensors are merged one by one in float32 (`model_ops.operations.merging`), so memory
-holds one tensor of each model; the merge has the dtype, config and tokenizer of `model`.
-
-A search measures the loss of held-out rows: every candidate of the grid is written to a scratch directory and loaded, so it
-takes the memory of one model, and one merge and one pass over the rows for each. Losses are kept after each candidate, so a
-stopped search continues. Ties go to the earlier candidate.
+Job inputs: `model` (the model of the stage before), `base`, `preferred` and `fine_tuned` (earlier models, left out where they
+are the same), and for a search `dataset`. The merge has the dtype, config and tokenizer of `model`. A search writes every
+candidate of the grid to a scratch directory and measures its loss on held-out rows; losses are on disk after each candidate, so
+a stopped search continues. Ties go to the earlier candidate.
 """
 
 from __future__ import annotations

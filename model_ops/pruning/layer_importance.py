@@ -1,13 +1,10 @@
-"""Which layers of a model matter least for given documents, found by leaving layers out and measuring the loss.
+"""Which layers of a model matter least for given documents: layers are left out, and the loss is measured.
 
     search = least_important(model, documents, remove=6, precision="bfloat16")
-    search.remaining          # [0, 1, 2, 4, 7, ...]
-    search.removed       # [LayerRemoval(layer=5, loss=2.31), ...] in the order of removal
 
 Greedy: in each round every remaining layer is left out in turn, and the one is removed without which the held-out loss is
-lowest. A round costs a forward pass for each remaining layer. Removing one after another sees what single removals cannot: of
-two layers that do the same, either can go, but not both (Men et al., ShortGPT, arXiv 2403.03853, rank layers once; Song et al.,
-SLEB, arXiv 2402.09025, search greedily by the loss, as this file does).
+lowest (Song et al., SLEB, arXiv 2402.09025). Of two layers that do the same, either can go, but not both, which a single
+ranking (Men et al., ShortGPT, arXiv 2403.03853) cannot see.
 """
 
 from __future__ import annotations

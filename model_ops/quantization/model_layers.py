@@ -1,15 +1,10 @@
 """The matrices of a model's blocks that are quantized, by name in a checkpoint and by module, and which of them servers join.
 
-    layers = block_layers(model_of_config(config))
-    layers.matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
-    fused_layers(["layers.0.mlp.gate_proj", "layers.0.mlp.up_proj"])      # [both], in the order in which they are joined
+    block_layers(model_of_config(config)).matrices["model.layers.0.mlp.experts.3.up_proj"]        # (out, in)
 
-Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own (transformers
-fuses them while loading). Routers stay float, because their outputs decide which experts compute; so do experts that a
-checkpoint stores as one weight (gpt-oss, Granite), head, embeddings, norms and convolutions.
-
-vLLM (`packed_modules_mapping` of its models) and SGLang multiply queries, keys and values as one matrix, and so the gate and up
-projections of an MLP or an expert.
+Every Linear layer of a block is quantized, and every expert that checkpoints store as matrices of its own. Routers stay float,
+because their outputs decide which experts compute; so do experts that a checkpoint stores as one weight (gpt-oss, Granite),
+head, embeddings, norms and convolutions.
 """
 
 from __future__ import annotations

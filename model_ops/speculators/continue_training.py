@@ -4,14 +4,10 @@
     counts = check_fit(model, previous)                       # model: new, initialised from the target
     share = begin_between(model, previous, None, accepted)    # accepted(): acceptance length of `model` on the new answers
 
-Training starts from an interpolation between a new drafter and the previous one. Weights of a trained drafter are several times
-as large as a new drafter's, while an optimizer's steps have the same size, so a trained drafter adapts to new traffic more
-slowly. Shrinking it towards its initialisation keeps what it has learnt and restores the speed of learning (Ash and Adams 2020,
-arXiv 1910.08475). The amount is measured: the smallest share of the previous drafter that keeps KEPT of its accepted drafts on
-the new answers. If it drafts them well, little or no shrinking is possible; if it drafts them badly, much.
-
-If the draft vocabularies differ, head rows of common tokens come from the previous drafter, and rows of new tokens from the
-target.
+Training starts from an interpolation between a new drafter and the previous one: shrinking trained weights towards their
+initialisation restores the speed of learning (Ash and Adams 2020, arXiv 1910.08475). The smallest share of the previous drafter
+is taken that keeps KEPT of its accepted drafts on the new answers. If the draft vocabularies differ, head rows of common tokens
+come from the previous drafter, and rows of new tokens from the target.
 """
 
 from __future__ import annotations

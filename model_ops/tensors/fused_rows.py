@@ -1,11 +1,5 @@
 """RMSNorm, gated activations and cross-entropy of a CPU's rows in one pass, over torch's number of threads.
 
-    output, scales = norm(x, weight, epsilon, dtype)
-    x_gradient, weight_gradient = norm_gradient(gradient, x, weight, scales)
-    output = gated(gate, up, activation)                       # activation = activation_of(module)
-    gate_gradient, up_gradient, output = gated_gradient(gradient, gate, up, activation)
-    losses, hits = cross_entropy(logits, labels, weights, z_loss, with_gradient=True)      # overwrites the logits
-
 For float32 and bfloat16 tensors on a CPU (`takes`); other tensors take torch's own operations. Results are those of float32
 arithmetic, rounded once. Rows are split evenly over the threads, so a result depends on their number only by the order in which
 the weight's gradient is summed, as torch's does.

@@ -7,7 +7,7 @@ import torch
 from model_ops.jobs.progress import Progress
 from model_ops.models import load_model, save_model
 from model_ops.parallel import World
-from model_ops.tensors import saved_update, rounded
+from model_ops.tensors import rounded, saved_update
 from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning import save_tuned, validated_as_saved
 from model_ops.training.tuning_settings import TuningSettings

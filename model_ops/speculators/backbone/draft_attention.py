@@ -3,15 +3,11 @@
     layout = WindowLayout.of(lengths_before=[6, 2], windows=[7, 7], device=device)
     output = draft_attention(query, keys, values, later, layout)
 
-Documents are concatenated. `keys` has every step-0 entry of a document; queries are its last entries, the window. A query sees
-the keys up to its own position, also if only some positions have queries (`WindowLayout.at`). `later` has the keys and values
-of draft steps 1, 2, ... at the queries' own positions.
-
 A fused kernel computes the causal part and returns the log-sum-exp l of its scores; the scores s_i of later steps are merged:
     L = log(exp(l) + sum_i exp(s_i));   output = exp(l - L) output_causal + sum_i exp(s_i - L) v_i
 The backward pass of a fused kernel recomputes probabilities as exp(score - L) and uses the output only in sum(gradient *
 output). With the merged L and output it therefore returns the gradients of the merged softmax, as in ring attention (Liu et al.
-2023, arXiv 2310.01889). Only queries, keys, values, output and L are saved, so memory is linear in length.
+2023, arXiv 2310.01889). Memory is linear in length.
 """
 
 from __future__ import annotations

@@ -3,11 +3,8 @@
     result = chain_loss("lk_lambda", drafts, teacher, last, weights=[1.0, 0.8, 0.64])
     result.total.backward()                       # result.alphas[k]: acceptance of step k at every position
 
-The teacher's positions are processed in chunks. The teacher's distribution of a chunk is computed once and used by every draft
-step: position j of step k has the teacher of position j + k. Losses and gradients are computed from it and from the logits of
-all steps, and then the logits are freed. Gradients are computed in the forward pass and scaled in the backward pass, as in
-model_ops.losses.head. Products have autocast's dtype, softmaxes and losses float32. A chunk has at most LOGITS_HELD
-logits, but at least FEWEST_ROWS positions.
+The teacher's distribution of a chunk is computed once and used by every draft step: position j of step k has the teacher of
+position j + k. Gradients are computed in the forward pass and scaled in the backward pass, as in model_ops.losses.head.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The target's output distribution as the drafter's teacher, computed from its last hidden states in chunks.
 
-    teacher = Teacher(head.weight, model.target_ids)
-    piece = teacher.logits(last[:200])            # logits of the draft vocabulary, and the full vocabulary's normaliser
-    piece.rows(slice(0, 32))                      # TargetRows: float32 probabilities, for a loss
-
-Last hidden states are after the final norm. The softmax is over the full vocabulary, so the probabilities of the draft
-vocabulary sum to at most 1; tokens outside it are never accepted. The full vocabulary's logits are computed in chunks, of
-which only the draft vocabulary's columns and a running log-sum-exp are kept.
+The softmax is over the full vocabulary, so the probabilities of the draft vocabulary sum to at most 1; tokens outside it are
+never accepted. Of the full vocabulary's logits only the draft vocabulary's columns and a running log-sum-exp are held.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
     cache = HiddenStates(folder, answers, layer_ids, target)
     cache.compute(runner, progress)              # skips existing shards; processes of a `world` share the work
     (captured, last), = cache.of([17])
-    states = OnlineStates(runner, answers, layer_ids)         # the same, computed without a cache
 
 Per row: `captured`, the boundary states of every token [tokens, captured * hidden], and `last`, the state after the final norm
-at j = start to start + window, [window + 1, hidden]. Entry a + 1 of `last` gives the teacher's distribution for index a of the
-window. States are stored in bfloat16, in safetensors shards that are memory-mapped.
+of the window, [window + 1, hidden]: entry a + 1 gives the teacher's distribution for index a. Stored in bfloat16.
 """
 
 from __future__ import annotations
