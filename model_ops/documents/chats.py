@@ -22,7 +22,7 @@ from model_ops.families import PACKED
 from model_ops.jobs import ModelError
 from model_ops.models import load_tokenizer, read_config, refuse_misfit
 from model_ops.parallel import World
-from model_ops.rendering import ChatTemplate, ReasoningBudget, ServedTokens, ToldTokens
+from model_ops.rendering import ChatTemplate, EndpointTokens, ReasoningBudget, ServedTokens
 from model_ops.training import MOST_VALIDATION_TOKENS, TrainingSettings, first_documents
 
 
@@ -41,20 +41,20 @@ def read_chats(
     model: Path,
     settings: TrainingSettings,
     served: Path | None = None,
-    told: ToldTokens | None = None,
+    endpoint: EndpointTokens | None = None,
     reasoning_budget: int | None = None,
 ) -> Chats:
     """Tokenizes a dataset for the model in directory `model`, without loading weights.
 
     served: directory with the token ids of logged answers (served.parquet), which are learnt where the log's prompts are those
-    of this model. told: a teacher's answers as its endpoint wrote them. reasoning_budget: of training rows, only the end
+    of this model. endpoint: a teacher's answers as its endpoint wrote them. reasoning_budget: of training rows, only the end
     of longer reasoning is learnt. Raises ModelError if dataset and model do not fit or no token has a loss.
     """
     tokenizer = load_tokenizer(model)
     refuse_misfit(model, tokenizer)
-    ids = told if served is None else ServedTokens.read(served / "served.parquet")
+    ids = endpoint if served is None else ServedTokens.read(served / "served.parquet")
     budget = ReasoningBudget(reasoning_budget) if reasoning_budget else None
-    joined = 0 if told else joined_tokens(model, settings)
+    joined = 0 if endpoint else joined_tokens(model, settings)
     documents, counts = read_documents(dataset, "train", tokenizer, settings.max_length, settings.overflow, ids, joined, budget)
     if budget is not None:
         budget.check(counts["rows"], ChatTemplate.of(tokenizer))

@@ -140,15 +140,15 @@ def lengths_and_targets(documents: Sequence[Document]) -> tuple[Int[np.ndarray, 
 
 def prefix_tokens(documents: Sequence[Document]) -> Int[np.ndarray, " documents"]:
     """Number of tokens before the branches of each document, which attention gathers once more for each branch."""
-    found = np.zeros(len(documents), dtype=np.int64)
+    starts = np.zeros(len(documents), dtype=np.int64)
     branches = (
         documents.branches
         if isinstance(documents, Documents)
         else {place: document.branches for place, document in enumerate(documents) if document.branches}
     )
     for place, of_document in branches.items():
-        found[place] = sum(branch.at for branch in of_document)
-    return found
+        starts[place] = sum(branch.at for branch in of_document)
+    return starts
 
 
 def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:

@@ -43,7 +43,7 @@ class Computing(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Computing)
-Found = TypeVar("Found")
+Measurement = TypeVar("Found")
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -130,8 +130,8 @@ def cpu_speeds(threads: int | None = None) -> Speeds:
     if threads is None:
         import torch
 
-        return _kept(torch.get_num_threads(), measured)
-    return _kept(threads, lambda: _measured_apart(threads))
+        return _cached(torch.get_num_threads(), measured)
+    return _cached(threads, lambda: _measured_apart(threads))
 
 
 def measured() -> Speeds:
@@ -162,8 +162,8 @@ def gflops(side: int, *dtypes: str) -> list[float]:
 
 
 def _measured_apart(threads: int) -> Speeds:
-    found = measured_apart("model_ops.machine.precision", threads)
-    return Speeds(*(found[name] for name in Speeds._fields))
+    seconds = measured_apart("model_ops.machine.precision", threads)
+    return Speeds(*(seconds[name] for name in Speeds._fields))
 
 
 def measured_apart(module: str, threads: int, asked: str = "") -> Any:
@@ -173,13 +173,13 @@ def measured_apart(module: str, threads: int, asked: str = "") -> Any:
     return json.loads(subprocess.run(command, env=environment, input=asked.encode(), capture_output=True, check=True).stdout)
 
 
-def _kept(threads: int, measure: Callable[[], Speeds]) -> Speeds:
-    return kept_measurement("cpu_speeds", [threads], lambda: measure()._asdict(), Speeds)
+def _cached(threads: int, measure: Callable[[], Speeds]) -> Speeds:
+    return cached_measurement("cpu_speeds", [threads], lambda: measure()._asdict(), Speeds)
 
 
-def kept_measurement(
-    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Found] = dict
-) -> Found:
+def cached_measurement(
+    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement] = dict
+) -> Measurement:
     """A measurement of this machine from the user's cache folder; else `measure()`, which is stored there. known: what it
     depends on, besides torch, the processor and its kernels. form: makes the result of the numbers."""
     known = [version("torch"), *known, *processor(), *(os.environ.get(name, "") for name in VARIABLES)]

@@ -26,7 +26,7 @@ from model_ops.files import renamed_when_complete
 from model_ops.losses import Head, RowsLoss, last_hidden
 from model_ops.machine import Precision, products_in
 from model_ops.objectives.divergences import generalised_jsd
-from model_ops.rendering import PADDED, ToldTokens
+from model_ops.rendering import PADDED, EndpointTokens
 from model_ops.tensors import IGNORED, Batch
 
 ABOUT = "cache.json"
@@ -255,7 +255,7 @@ def with_tail(logs: Float[Tensor, "rows top_k"]) -> Float[Tensor, "rows buckets"
     return torch.cat([logs, left.log()], dim=-1)
 
 
-def write_reported(folder: Path, documents: Sequence[Document], reported: ToldTokens, vocabulary: int) -> TeacherCache:
+def write_reported(folder: Path, documents: Sequence[Document], reported: EndpointTokens, vocabulary: int) -> TeacherCache:
     """Writes the cache of the documents. reported: has given out their answers. vocabulary: rows of the student's head; an
     alternative beyond them joins the rest of the vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)

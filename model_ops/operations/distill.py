@@ -43,7 +43,7 @@ from model_ops.pruning import (
     refuse_unusable_base,
     widths_of,
 )
-from model_ops.rendering import RenderingSettings, ToldTokens, end_of_turn_ids
+from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
 from model_ops.rollouts import InProcessEngine
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
@@ -137,7 +137,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
     )
     of_layers = {} if own is not None else {"teacher_layers": layers}
     if reported is not None:
-        numbers |= {"logprob_tokens": reported.told_tokens, "label_only_tokens": reported.label_tokens}
+        numbers |= {"logprob_tokens": reported.log_tokens, "label_only_tokens": reported.label_tokens}
     return {**result.metrics({**chats.counts, **saved}), **of_layers, **numbers}
 
 
@@ -170,15 +170,15 @@ def student_base(base: Path, work: Path, world: World, progress: Progress) -> Pa
     return work
 
 
-def read_reported(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, ToldTokens]:
+def read_reported(dataset: Path, model: Path, settings: StudentSettings) -> tuple[Chats, EndpointTokens]:
     """The dataset with the teacher's answers as its endpoint wrote them. Raises ModelError if the student cannot learn them."""
     if RenderingSettings.read(dataset).thinking != "keep":
         raise ModelError(
             "datasets.sft.thinking changes the teacher's answers, and log-probabilities are those of the answers "
             "as they were given: set it to keep, or set student.teacher to online or cache"
         )
-    reported = ToldTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
-    chats = read_chats(dataset, model, settings, told=reported)
+    reported = EndpointTokens.read(dataset / "logprobs.parquet", load_tokenizer(model))
+    chats = read_chats(dataset, model, settings, endpoint=reported)
     reported.check()
     return chats, reported
 

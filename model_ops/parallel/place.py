@@ -111,7 +111,7 @@ def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) ->
 
 def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
     """Parameter -> its shape, its placements by mesh axis, and the shape of this process's part."""
-    found = {}
+    description = {}
     for name, parameter in model.named_parameters():
         over = parameter.device_mesh if isinstance(parameter, DTensor) else None
         placements = (
@@ -124,16 +124,16 @@ def describe(model: nn.Module) -> dict[str, dict[str, Any]]:
             }
         )
         part = parameter.to_local() if over is not None else parameter
-        found[name] = {"shape": list(parameter.shape), "placements": placements, "local": list(part.shape)}
-    return found
+        description[name] = {"shape": list(parameter.shape), "placements": placements, "local": list(part.shape)}
+    return description
 
 
 def _owners(model: nn.Module) -> dict[nn.Parameter, list[tuple[nn.Module, str]]]:
-    found: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            found.setdefault(parameter, []).append((module, name))
-    return found
+            owners.setdefault(parameter, []).append((module, name))
+    return owners
 
 
 def _some_lack_values(model: nn.Module) -> bool:

@@ -210,8 +210,8 @@ def _cut_embedding(embedding: nn.Embedding, mesh: TensorMesh) -> None:
         padding = embedding.padding_idx
         held = padding is not None and start <= padding < start + len(weight)
         view.padding_idx = padding - start if held else None
-        found = original(view, shifted.masked_fill(elsewhere, 0)).masked_fill(elsewhere[..., None], 0)
-        return scatter_tokens(found, mesh.group)
+        rows = original(view, shifted.masked_fill(elsewhere, 0)).masked_fill(elsewhere[..., None], 0)
+        return scatter_tokens(rows, mesh.group)
 
     embedding.forward = forward
 

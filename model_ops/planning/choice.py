@@ -134,7 +134,7 @@ def _least(needs: Needs, setup: Setup, device: Device) -> float:
     """Lower bound of a setup's memory in bytes, without a trace: weights, gradients and optimizer."""
 
     class Nothing:
-        kept = 0
+        saved = 0
 
         def peak(self, layers: int, accumulating: bool) -> int:
             return 0
@@ -153,13 +153,13 @@ def _refusal(needs: Needs, count: int, device: Device, least: float, alternative
     )
     if not alternatives:
         return text
-    found = [
+    ways = [
         way
         for way in (_cheaper_method(needs, count, device), _more_devices(needs, count, device), _shorter(needs, count, device))
         if way
     ]
     nothing = "no cheaper method and no shorter row" if device.is_cpu else "no larger number of these devices up to 1,024"
-    return text + (": " + "; or ".join(found) if found else f"; {nothing} does either")
+    return text + (": " + "; or ".join(ways) if ways else f"; {nothing} does either")
 
 
 def _cheaper_method(needs: Needs, count: int, device: Device) -> str | None:
@@ -266,7 +266,7 @@ def reasons_for(needs: Needs, setup: Setup, device: Device, memory: MemoryOf, co
     yield f"micro-batch {setup.micro_batch_tokens:,} tokens: {said}"
     lighter = {"none": None, "selective": "none", "full": "selective"}[setup.checkpointing]
     if lighter is None:
-        yield f"activation checkpointing none: all that blocks keep ({memory.kept / GIB:.1f} GiB) fits"
+        yield f"activation checkpointing none: all that blocks keep ({memory.saved / GIB:.1f} GiB) fits"
     else:
         without = memory_of(needs, replace(setup, checkpointing=lighter, offload=False), device).total
         cost = (

@@ -130,9 +130,9 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     def at_head(trained: bool) -> None:
         inputs = hidden.detach().requires_grad_(trained)
         with products_in(chosen, device), torch.set_grad_enabled(trained):
-            found, _ = chunked_head(inputs, head, cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights)))
+            loss, _ = chunked_head(inputs, head, cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights)))
         if trained:
-            found.backward()
+            loss.backward()
 
     def rounded(outputs: int) -> None:
         inputs = torch.randn(2 * GPTQ_INPUTS, GPTQ_INPUTS)
@@ -159,7 +159,7 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
     with torch.no_grad():
         model = AutoModelForCausalLM.from_config(config, dtype=held, attn_implementation=attention_with_cache(config))
         runner = new_runner(model.eval())
-        found = []
+        timings = []
         for count in (FEW_ROWS, MANY_ROWS):
             cache, prompt = runner.new_cache(count), torch.randint(config.vocab_size, (count, min(CACHED_TOKENS, tokens)))
             began_s = time.thread_time()
@@ -171,8 +171,8 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
                 runner.forward(torch.zeros(count, 1, dtype=torch.int64), cache)
 
             last = torch.randn(count, config.hidden_size, dtype=held)
-            found.append((fastest(block_round) / BLOCKS, fastest(lambda last=last: runner.logits(last)) * scale, count))
-    (few_s, head_few_s, few), (many_s, head_many_s, many) = found
+            timings.append((fastest(block_round) / BLOCKS, fastest(lambda last=last: runner.logits(last)) * scale, count))
+    (few_s, head_few_s, few), (many_s, head_many_s, many) = timings
     row_s, head_row_s = (max(0.0, (b - a) / (many - few)) for a, b in ((few_s, many_s), (head_few_s, head_many_s)))
     rounds = (max(0.0, few_s - few * row_s), row_s, max(0.0, head_few_s - few * head_row_s), head_row_s)
     return ShapeRates(
@@ -183,9 +183,9 @@ def measure_shapes(values: dict[str, Any], precision: str, rank: int) -> ShapeRa
 def fastest(work: Callable[[], object]) -> float:
     """Seconds of the fastest of some calls, after one that is not measured."""
     work()
-    found: list[float] = []
-    while not found or (len(found) < ROUNDS and sum(found) < LONGEST_SECONDS):
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < ROUNDS and sum(seconds) < LONGEST_SECONDS):
         began_s = time.thread_time()
         work()
-        found.append(time.thread_time() - began_s)
-    return min(found)
+        seconds.append(time.thread_time() - began_s)
+    return min(seconds)

@@ -12,9 +12,9 @@ Blocks, checkpointing and loss are the code that trains, on tensors with shape a
 `LiveBytes` counts storages that are allocated inside the block, on any device, each once for all tensors that share it, until
 the last of these is freed. Two models are run, with two and with three blocks; every further block adds as much as the third:
 
-    forward   peak before the head                                      grows by `kept`, the activations that a block saves
-    head      peak while the loss is computed                           grows by `kept`
-    last      peak of the last block's backward pass                    grows by `kept`
+    forward   peak before the head                                      grows by `saved`, the activations that a block saves
+    head      peak while the loss is computed                           grows by `saved`
+    last      peak of the last block's backward pass                    grows by `saved`
     first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
 Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Fake tensors stand for
@@ -76,7 +76,7 @@ class MicroBatchMemory(_Peaks):
     """Bytes of a micro-batch besides weights, gradients and optimizer, for any number of blocks."""
 
     layers: int
-    kept: int
+    saved: int
 
     def peak(self, layers: int, accumulating: bool) -> int:
         """Peak in bytes, with the unsharded gradients of weights that exist at that moment.
@@ -85,14 +85,14 @@ class MicroBatchMemory(_Peaks):
         """
         more = layers - self.layers
         gradients = self.outer_gradients + layers * self.block_gradients
-        before = max(self.forward, self.head, self.last) + more * self.kept
+        before = max(self.forward, self.head, self.last) + more * self.saved
         if accumulating:
             return gradients + max(before, self.first)
         return max(before, self.first_with_gradients + more * self.block_gradients, gradients)
 
     def beyond_gradients(self, layers: int) -> int:
         """Peak in bytes without gradients of weights."""
-        return max(max(self.forward, self.head, self.last) + (layers - self.layers) * self.kept, self.first)
+        return max(max(self.forward, self.head, self.last) + (layers - self.layers) * self.saved, self.first)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def trace_micro_batch(config: PreTrainedConfig, traced: TraceSettings) -> MicroB
     _warm_attention(config, traced)
     two, three = (_run(_with_layers(config, layers), traced) for layers in (2, 3))
     peaks = {field.name: getattr(three, field.name) for field in fields(_Peaks)}
-    return MicroBatchMemory(layers=3, kept=three.after_blocks - two.after_blocks, **peaks)
+    return MicroBatchMemory(layers=3, saved=three.after_blocks - two.after_blocks, **peaks)
 
 
 def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
@@ -129,12 +129,12 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
                 hidden = model.base_model(**inputs).last_hidden_state[0]
                 after_blocks, forward = live.now, live.peak
                 live.peak = live.now
-                kept, head = hidden[torch.arange(traced.head_rows)], Head.of(model)
+                read, head = hidden[torch.arange(traced.head_rows)], Head.of(model)
                 rows = cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights))
                 if traced.distilled:  # the teacher's head beside the student's
-                    rows = distillation_rows(kept.detach(), head, labels, weights, Divergence(), torch.zeros_like(weights))
-                loss, _ = chunked_head(kept, head, rows)
-            del hidden, kept
+                    rows = distillation_rows(read.detach(), head, labels, weights, Divergence(), torch.zeros_like(weights))
+                loss, _ = chunked_head(read, head, rows)
+            del hidden, read
             at_head = live.peak
             live.peak = live.now
             loss.backward()

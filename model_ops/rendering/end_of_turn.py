@@ -71,11 +71,11 @@ def end_of_turn(question: str, alone: str, followed: str, specials: Sequence[str
     always = _generation_prompt(question, alone, tokens)
     if always:
         return EndOfTurn(always, "", tokens)
-    kept = alone[:shared]
-    while kept and not kept.rstrip().endswith(tokens) and _inside_special(alone, len(kept), tokens):
-        kept = kept[:-1]
-    if kept.rstrip().endswith(tokens) and not alone[len(kept.rstrip()) :].startswith(tokens):
-        return EndOfTurn(alone[len(kept.rstrip()) :], "", tokens)
+    end = alone[:shared]
+    while end and not end.rstrip().endswith(tokens) and _inside_special(alone, len(end), tokens):
+        end = end[:-1]
+    if end.rstrip().endswith(tokens) and not alone[len(end.rstrip()) :].startswith(tokens):
+        return EndOfTurn(alone[len(end.rstrip()) :], "", tokens)
     return EndOfTurn("", "", tokens)
 
 

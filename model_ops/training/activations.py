@@ -114,30 +114,30 @@ class OffloadedInputs:
 
     def __init__(self, stream: torch.cuda.Stream | None):
         self._stream = stream
-        self._kept: list[_Kept] = []
+        self._copies: list[_HostCopy] = []
 
     def hooks(self) -> AbstractContextManager:
         """The hooks to set around the call of a checkpointed block."""
         return saved_tensors_hooks(self._put_away, self._fetch)
 
-    def _put_away(self, tensor: Tensor) -> _Kept | Tensor:
+    def _put_away(self, tensor: Tensor) -> _HostCopy | Tensor:
         if not tensor.is_floating_point() or tensor.numel() == 0:
             return tensor
-        kept = _Kept(tensor, self._stream)
-        self._kept.append(kept)
-        return kept
+        copy = _HostCopy(tensor, self._stream)
+        self._copies.append(copy)
+        return copy
 
-    def _fetch(self, kept: _Kept | Tensor) -> Tensor:
-        if isinstance(kept, Tensor):
-            return kept
-        self._kept = [other for other in self._kept if other is not kept]
-        tensor = kept.take()
-        if self._kept:
-            self._kept[-1].fetch()
+    def _fetch(self, copy: _HostCopy | Tensor) -> Tensor:
+        if isinstance(copy, Tensor):
+            return copy
+        self._copies = [other for other in self._copies if other is not copy]
+        tensor = copy.take()
+        if self._copies:
+            self._copies[-1].fetch()
         return tensor
 
 
-class _Kept:
+class _HostCopy:
     """One tensor in host memory."""
 
     def __init__(self, tensor: Tensor, stream: torch.cuda.Stream | None):

@@ -91,8 +91,8 @@ class Checkpoints:
 
         (0, {}) if there is none. Raises ModelError if another run wrote it, or if it is for another model.
         """
-        found = self._newest_whole() if self.world.leads else -1
-        step = int(self.world.greatest([found])[0])
+        newest = self._newest_whole() if self.world.leads else -1
+        step = int(self.world.greatest([newest])[0])
         if step < 0:
             return 0, {}
         folder = self.folder / _name(step)
@@ -207,9 +207,9 @@ class Checkpoints:
             _flush(directory)
         others = sorted(path for path in self.folder.glob("step-*") if path != folder)
         whole = [path for path in others if (path / "state.json").exists() and path not in self._broken and path < folder]
-        kept = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1) :]
+        newest = whole[max(0, len(whole) - self.settings.keep_checkpoints + 1) :]
         for old in others:
-            if old not in kept:
+            if old not in newest:
                 (old / "state.json").unlink(missing_ok=True)  # first, so that a partly deleted folder does not count
                 shutil.rmtree(old)
 

@@ -107,12 +107,12 @@ def reserve_state(optimizer: torch.optim.Optimizer) -> None:
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of the optimizer's state in this process after its first step."""
-    found = 0
+    size = 0
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             elements = (parameter.to_local() if isinstance(parameter, DTensor) else parameter).numel()
-            found += elements * (4 if group.get("matrices") else 2 if group.get("in_8_bits") and elements >= 4_096 else 8)
-    return found
+            size += elements * (4 if group.get("matrices") else 2 if group.get("in_8_bits") and elements >= 4_096 else 8)
+    return size
 
 
 def _heads(model: nn.Module) -> list[nn.Module]:

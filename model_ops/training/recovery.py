@@ -74,8 +74,8 @@ class Recovery:
         if finding == 0 or policy == "ignore":
             self._in_a_row = 0
             return True
-        found = dict.fromkeys(row for of_process in self.world.gather(rows()) for row in of_process)
-        where = f"on rows {some(list(found))}"
+        ids = dict.fromkeys(row for of_process in self.world.gather(rows()) for row in of_process)
+        where = f"on rows {some(list(ids))}"
         if finding == SPIKE:
             bounds = " and ".join(
                 f"{key} {numbers[key]:.4g} is above {bound:.4g}, its usual range" for key, bound in spikes.items()

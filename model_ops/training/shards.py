@@ -108,9 +108,9 @@ class Snapshot:
 
     def keep(self, names: Iterable[str]) -> None:
         """Frees all tensors except these; other processes write the rest."""
-        kept = set(names)
+        stay = set(names)
         with self._changed:
-            self._live = {name: tensor for name, tensor in self._live.items() if name in kept}
+            self._live = {name: tensor for name, tensor in self._live.items() if name in stay}
             self._changed.notify_all()
 
     def chunks(self, name: str) -> Iterator[memoryview]:
@@ -307,14 +307,14 @@ class ShardReader(StorageReader):
         """Does nothing: each checkpoint has its own reader."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        found = {}
+        tensors = {}
         for name, entry in self.index.items():
             chunks = []
             for part in entry["parts"]:
                 chunks.append(ChunkStorageMetadata(torch.Size(part["offset"]), torch.Size(part["shape"])))
                 self._files[MetadataIndex(name, part["offset"])] = part["file"]
-            found[name] = TensorStorageMetadata(TensorProperties(dtype=self.dtype(entry)), torch.Size(entry["shape"]), chunks)
-        return Metadata(found)
+            tensors[name] = TensorStorageMetadata(TensorProperties(dtype=self.dtype(entry)), torch.Size(entry["shape"]), chunks)
+        return Metadata(tensors)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Does nothing: read_metadata has read everything."""
@@ -357,8 +357,8 @@ def damage(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> str | None:
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if (found := path.stat().st_size) != expected["bytes"]:
-            return f"{name} has {found:,} bytes of {expected['bytes']:,}"
+        if (size := path.stat().st_size) != expected["bytes"]:
+            return f"{name} has {size:,} bytes of {expected['bytes']:,}"
         digest = xxhash.xxh3_128()
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):

@@ -46,15 +46,15 @@ class StepBatches:
         """The batches of step `index`. Raises any error of the source."""
         began_s = time.perf_counter()
         if not self._ahead:
-            made = self._make(index)
+            on_host = self._make(index)
         else:
             if self._next is None or self._next[0] != index:
                 self._begin(index)
-            made = self._next[1].result()
+            on_host = self._next[1].result()
             if index + 1 < len(self._plan):
                 self._begin(index + 1)
-        batches = [batch.to(self._world.device) for batch in made]
-        said = [batch for batch in made if batch.row_ids]  # others have no labels and only keep ranks in step
+        batches = [batch.to(self._world.device) for batch in on_host]
+        said = [batch for batch in on_host if batch.row_ids]  # others have no labels and only keep ranks in step
         return StepData(
             batches,
             tokens=sum(batch.tokens for batch in said),
@@ -67,15 +67,15 @@ class StepBatches:
         )
 
     def _begin(self, index: int) -> None:
-        made: Future[list[Batch]] = Future()
+        future: Future[list[Batch]] = Future()
 
         def make() -> None:
             try:
-                made.set_result(self._make(index))
+                future.set_result(self._make(index))
             except BaseException as error:
-                made.set_exception(error)  # `take` raises it again
+                future.set_exception(error)  # `take` raises it again
 
-        self._next = (index, made)
+        self._next = (index, future)
         threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()
 
     def _make(self, index: int) -> list[Batch]:

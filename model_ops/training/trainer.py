@@ -230,7 +230,7 @@ class MetricsLog:
         self.path, self.phase = path, phase
         if path is None:
             return
-        kept = []
+        lines = []
         if path.exists():
             for line in path.read_text().splitlines():
                 try:
@@ -238,9 +238,9 @@ class MetricsLog:
                 except ValueError:  # a line that was cut short when the run was killed
                     continue
                 if record["phase"] != phase or record["step"] <= first:
-                    kept.append(line)
+                    lines.append(line)
         with renamed_when_complete(path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept))
+            temporary.write_text("".join(f"{line}\n" for line in lines))
 
     def losses(self) -> list[float]:
         """The losses of all steps of the phase that were not skipped, including steps before the run was continued."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from model_ops.jobs import ModelError
-from model_ops.machine import DEVICES, Device, kept_measurement, parse_devices, set_torch_environment
+from model_ops.machine import DEVICES, Device, cached_measurement, parse_devices, set_torch_environment
 from model_ops.planning import (
     BYTES_FROZEN,
     BYTES_TRAINED,
@@ -62,7 +62,7 @@ def measured(recipe: Recipe, device: Device | None) -> Iterator[tuple[str, float
         given = settings.resolved()
         rank = given.lora.rank if method != "full" else 0
         with suppress(ModelError, PlanError, RuntimeError, ValueError, AttributeError, TypeError):
-            rates = kept_measurement(
+            rates = cached_measurement(
                 "shape_rates",
                 [recipe.threads, config.to_dict(), given.precision, rank],
                 partial(_rates, config.to_dict(), given.precision, rank),

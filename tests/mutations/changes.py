@@ -1239,7 +1239,7 @@ CHANGES = {
         "model_ops/preferences/sampled_rounds.py", "<= least_difference else", "< least_difference else", (SAMPLED,)
     ),
     "the reference is the present model": Change(
-        "model_ops/training/start_weights.py", "parameter.data, kept.data = kept.data, parameter.data", "pass", (SAMPLED,)
+        "model_ops/training/start_weights.py", "parameter.data, begin.data = begin.data, parameter.data", "pass", (SAMPLED,)
     ),
     "answers come without the adapter": Change(
         "model_ops/rollouts/in_process.py", "left.pop(name).copy_(weight)", "left.pop(name).copy_(own[name])", (RFT,)
@@ -1435,7 +1435,7 @@ CHANGES = {
         "return decode_hours_a_day * gain if gain > -1",
         ("resources/deciding/test_payback.py",),
     ),
-    "a budget refills twice a week": Change(
+    "a budget is a week's in half a week": Change(
         "resources/deciding/policy.py",
         "WEEK = timedelta(days=7)",
         "WEEK = timedelta(days=3.5)",
@@ -1448,10 +1448,10 @@ CHANGES = {
         "model_ops/planning/speed.py", " + needs.moved_bytes / rates.copy_tb_s", "", (PLAN,)
     ),
     "the heap of a CPU is taken to hold only what lives": Change(
-        "model_ops/planning/memory_plan.py", "HEAP_FRAGMENTATION * (kept + at_work) if", "0.0 if", (PLAN,)
+        "model_ops/planning/memory_plan.py", "HEAP_FRAGMENTATION * blocks if", "0.0 if", (PLAN,)
     ),
     "answers that are sampled meanwhile take no memory": Change(
-        "model_ops/planning/memory_plan.py", ", needs.sampling - kept - gradients)", ")", (PLAN,)
+        "model_ops/planning/memory_plan.py", ", needs.sampling - saved - gradients)", ")", (PLAN,)
     ),
     "a forecast leaves out the trial of a micro-batch": Change(
         "pipelines/planning/stage_times.py", "tokens + micro_batch * settings.dry_run", "tokens", (STAGE_SECONDS,)
@@ -1461,8 +1461,8 @@ CHANGES = {
     ),
     "what a stage took is dropped where a later one failed": Change(
         "pipelines/checks/forecast.py",
-        "if found.kept_in is not None and made:",
-        "if found.kept_in is not None and outcome.exit_code == 0:",
+        "if expected.file is not None and lines:",
+        "if expected.file is not None and outcome.exit_code == 0:",
         ("pipelines/checks/test_check.py",),
     ),
     "the planner takes the kernels of a CPU for those of a device": Change(

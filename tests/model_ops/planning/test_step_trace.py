@@ -97,14 +97,14 @@ def test_a_distilled_step_counts_the_distributions_of_the_teacher():
 def test_kept_is_nearly_the_input_of_a_block_where_all_is_checkpointed():
     config = AutoConfig.for_model("llama", num_hidden_layers=4, vocab_size=96, **SHAPE)
     full = trace_micro_batch(config, TraceSettings(256, 256, "full"))
-    assert full.kept == 256 * 64 * 4
+    assert full.saved == 256 * 64 * 4
     frozen = trace_micro_batch(config, TraceSettings(256, 256, "full", weights="bfloat16", adapter_rank=4))
-    assert frozen.kept == 256 * 64 * 2
+    assert frozen.saved == 256 * 64 * 2
     everything = trace_micro_batch(config, TraceSettings(256, 256, "none"))
     # of attention queries, keys, values and output, and 4 log-sum-exps; of two norms what they read in float32, their output and
     # one number; gate, up, product
     of_attention, of_norms = 2 * (2 * 64 + 2 * 32) + 4 * 4, 2 * (64 * 4 + 64 * 2 + 4)
-    assert everything.kept == pytest.approx(256 * (of_attention + of_norms + 3 * 160 * 2), rel=0.03)
+    assert everything.saved == pytest.approx(256 * (of_attention + of_norms + 3 * 160 * 2), rel=0.03)
 
 
 def test_gradients_are_those_of_the_weights_that_are_trained():
@@ -135,7 +135,7 @@ def test_the_line_between_two_traces_agrees_with_a_trace():
     needs = needs_of(config, Training("full", 512, 4_096), "tiny")
     line = needs.trace(8_192, "none", 1)
     exact = trace_micro_batch(config, TraceSettings(8_192, 8_192, "none"))
-    for name in ("kept", "forward", "head", "last", "first"):
+    for name in ("saved", "forward", "head", "last", "first"):
         assert getattr(line, name) == pytest.approx(getattr(exact, name), rel=0.03), name
 
 

@@ -22,10 +22,10 @@ from model_ops.objectives.teacher_cache import with_tail, write_reported
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.rendering.chat_template import ChatTemplate
+from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
 from model_ops.rendering.row import Row
 from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
-from model_ops.rendering.told_tokens import PADDED, ToldTokens
 from model_ops.tensors.batch import IGNORED
 from resources.composing.dataset_schemas import LOGPROBS
 from resources.composing.teachers.token_logs import TokenLogs, read_token_logs
@@ -117,11 +117,11 @@ def test_loss_and_gradients_are_those_of_the_teacher_in_process(place, tmp_path,
     tokenizer = load_tokenizer(place / "teacher")
     teacher = load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    chats, told = distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+    chats, told = distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     cache = write_reported(tmp_path / "told", chats.documents, told, len(tokenizer))
     by_row = {document.row_id: (index, document) for index, document in enumerate(chats.documents)}
     ended = len(QUESTIONS)  # the end of turn of each answer, which the endpoint leaves out
-    assert told.label_tokens == ended and told.told_tokens == sum(len(said.encode()) for said in ANSWERS.values())
+    assert told.label_tokens == ended and told.log_tokens == sum(len(said.encode()) for said in ANSWERS.values())
     write_target(place / "student", layers=4, seed=3)
     student = load_model(place / "student").requires_grad_(True)
     for name, (index, document) in by_row.items():
@@ -192,15 +192,15 @@ def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp
     with pytest.raises(
         ModelError, match=r"their tokenizers differ.*leave teacher.logprobs and student.teacher out.*student.label_weight to 1"
     ):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     (dataset / "logprobs.parquet").unlink()
     with pytest.raises(ModelError, match=r"set teacher.logprobs and materialize teacher_answers again"):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
 
 
 def test_an_alternative_that_does_not_map_joins_the_rest(place):
     tokenizer = load_tokenizer(place / "teacher")
-    told = ToldTokens(
+    told = EndpointTokens(
         {
             "a": {
                 "tokens": [b"d", b"\xff\xfe\xff", b"e", b"token_id:70"],
@@ -220,7 +220,7 @@ def test_an_alternative_that_does_not_map_joins_the_rest(place):
     assert (
         logs[0].tolist() == [-0.5, -2.0, PADDED]
         and (logs[2] == PADDED).all()
-        and (told.told_tokens, told.label_tokens) == (2, 1)
+        and (told.log_tokens, told.label_tokens) == (2, 1)
     )
 
 

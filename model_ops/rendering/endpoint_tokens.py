@@ -1,6 +1,6 @@
 """Answers of a teacher at an endpoint as token ids of a student, with the log-probabilities that the endpoint gave.
 
-    told = ToldTokens.read(dataset / "logprobs.parquet", tokenizer)
+    told = EndpointTokens.read(dataset / "logprobs.parquet", tokenizer)
     told.exact_of(row, turn, rendered, tokenizer)       # TurnTokens with the endpoint's own tokens, or None
     told.answers["row-7"]                               # (ids [tokens, alternatives], logs), aligned with the answer's tokens
 
@@ -37,7 +37,7 @@ Distributions = tuple[Int32[np.ndarray, "tokens alternatives"], Float16[np.ndarr
 
 
 @dataclass
-class ToldTokens:
+class EndpointTokens:
     """Token distributions from the log-probabilities of a teacher at an endpoint."""
 
     rows: dict[str, dict[str, Any]]
@@ -46,13 +46,13 @@ class ToldTokens:
     """Token id by its bytes."""
     vocabulary: int
     answers: dict[str, Distributions] = field(default_factory=dict)
-    """Distributions of the answers that were read. Of their tokens, told_tokens have a distribution and label_tokens have
+    """Distributions of the answers that were read. Of their tokens, log_tokens have a distribution and label_tokens have
     none."""
-    told_tokens: int = 0
+    log_tokens: int = 0
     label_tokens: int = 0
 
     @classmethod
-    def read(cls, path: Path, tokenizer: PreTrainedTokenizerBase) -> ToldTokens:
+    def read(cls, path: Path, tokenizer: PreTrainedTokenizerBase) -> EndpointTokens:
         """Raises ModelError if the file lacks a column, or for a tokenizer whose tokens' bytes are not known."""
         try:
             rows = pq.read_table(path, columns=list(COLUMNS)).to_pylist()
@@ -63,31 +63,31 @@ class ToldTokens:
             ) from error
         return cls({row["row_id"]: row for row in rows}, _ids_by_bytes(TokenBytes.of(tokenizer)), len(tokenizer))
 
-    def exact_of(self, row: Row, turn: LearntTurn, found: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
+    def exact_of(self, row: Row, turn: LearntTurn, tokens: TurnTokens, tokenizer: PreTrainedTokenizerBase) -> TurnTokens | None:
         """The endpoint's tokens of a row's answer after the rendered prompt; None for a row without logprobs."""
-        told = self.rows.get(row.row_id)
-        if told is None:
+        row_tokens = self.rows.get(row.row_id)
+        if row_tokens is None:
             return None
-        names = [self._id(name) for name in told["tokens"]]
-        said = [names[place] for place in told["said"]]
-        counts = told["counts"]
-        if said and not told["tokens"][told["said"][-1]]:  # an end of turn that the server writes as nothing
+        names = [self._id(name) for name in row_tokens["tokens"]]
+        said = [names[place] for place in row_tokens["said"]]
+        counts = row_tokens["counts"]
+        if said and not row_tokens["tokens"][row_tokens["said"][-1]]:  # an end of turn that the server writes as nothing
             said, counts = said[:-1], counts[:-1]
-        answer = self._tokens(said, found.answer)
-        ids, logs = _padded(told, names, counts, len(answer))
+        answer = self._tokens(said, tokens.answer)
+        ids, logs = _padded(row_tokens, names, counts, len(answer))
         if not _agree(said, answer):
             logs[:] = PADDED  # the student writes the answer with other tokens
         has_log = (logs > PADDED).any(1)
-        self.told_tokens += int(has_log.sum())
+        self.log_tokens += int(has_log.sum())
         self.label_tokens += int((~has_log).sum())
         self.answers[row.row_id] = ids, logs
-        return TurnTokens(found.prompt, np.array(answer, np.int32))
+        return TurnTokens(tokens.prompt, np.array(answer, np.int32))
 
     def check(self) -> None:
         """Raises ModelError where most tokens of the answers have no distribution."""
-        if self.told_tokens < self.label_tokens or not self.told_tokens:
+        if self.log_tokens < self.label_tokens or not self.log_tokens:
             raise ModelError(
-                f"{self.label_tokens} of {self.told_tokens + self.label_tokens} tokens of the teacher's answers are no tokens "
+                f"{self.label_tokens} of {self.log_tokens + self.label_tokens} tokens of the teacher's answers are no tokens "
                 "of the student, so their tokenizers differ and log-probabilities cannot be learnt: leave teacher.logprobs and "
                 "student.teacher out and set student.label_weight to 1, to learn the teacher's answers instead"
             )
@@ -114,7 +114,7 @@ def _agree(said: list[int | None], answer: list[int]) -> bool:
     )
 
 
-def _padded(told: dict[str, Any], names: list[int | None], counts: list[int], length: int) -> Distributions:
+def _padded(row_tokens: dict[str, Any], names: list[int | None], counts: list[int], length: int) -> Distributions:
     """Ids and log-probabilities of the alternatives at each token of an answer of `length` tokens."""
     width = max([*counts, 1])
     ids, logs = np.zeros((length, width), np.int32), np.full((length, width), PADDED, np.float16)
@@ -122,9 +122,9 @@ def _padded(told: dict[str, Any], names: list[int | None], counts: list[int], le
     for place, count in enumerate(counts):
         known = {}
         for at in range(start, start + count):
-            token = names[told["likely"][at]]
+            token = names[row_tokens["likely"][at]]
             if token is not None:
-                known[token] = told["logs"][at]
+                known[token] = row_tokens["logs"][at]
         start += count
         if place < length and known:
             ids[place] = next(iter(known))
@@ -134,9 +134,9 @@ def _padded(told: dict[str, Any], names: list[int | None], counts: list[int], le
 
 def _ids_by_bytes(vocabulary: TokenBytes) -> dict[bytes, int]:
     """bytes -> the only token of these bytes. A raw byte counts where no other token has the byte."""
-    found: dict[bytes, list[int]] = {}
+    by_bytes: dict[bytes, list[int]] = {}
     for token_id in sorted(vocabulary.bytes, key=lambda each: each in vocabulary.byte_tokens):
-        same = found.setdefault(vocabulary.bytes[token_id], [])
+        same = by_bytes.setdefault(vocabulary.bytes[token_id], [])
         if not same or token_id not in vocabulary.byte_tokens:
             same.append(token_id)
-    return {name: ids[0] for name, ids in found.items() if len(ids) == 1}
+    return {name: ids[0] for name, ids in by_bytes.items() if len(ids) == 1}
