@@ -52,8 +52,7 @@ from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
-from model_ops.pruning.layer_importance import least_important
-from model_ops.pruning.shallower import evenly_spaced, make_student
+from model_ops.pruning.layer_importance import evenly_spaced, least_important, make_student
 from model_ops.rollouts import InProcessEngine
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents

@@ -18,7 +18,7 @@ from test_rft import SETTINGS, Told, write_prompts
 from tiny_models import write_target
 
 from benchmarks.stand_in_vllm import stand_in_vllm, started
-from model_ops.decoding.target import load_runner
+from model_ops.decoding.runner import load_runner
 from model_ops.jobs.errors import ModelError
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress, Stopped

@@ -10,8 +10,7 @@ from model_ops.documents.documents import Document
 from model_ops.documents.likelihood import held_out_loss, mean_loss
 from model_ops.families.loading import layer_list
 from model_ops.jobs.errors import ModelError
-from model_ops.pruning.layer_importance import least_important
-from model_ops.pruning.shallower import layers_fit, make_student
+from model_ops.pruning.layer_importance import layers_fit, least_important, make_student
 
 
 def documents(count=6, length=24):
