@@ -1110,7 +1110,7 @@ CHANGES = {
         (ACCEPTANCE,),
     ),
     "intervals of acceptance cover 90 %": Change(
-        "model_ops/drafting/student_t.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
+        "model_ops/drafting/acceptance.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
     ),
     "the seeds of a gain do not count": Change(
         "model_ops/drafting/acceptance.py", "        if len(side) > 1:\n", "        if len(side) > 9:\n", (ACCEPTANCE,)
