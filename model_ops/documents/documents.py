@@ -100,7 +100,8 @@ class Documents(Sequence[Document]):
                     np.concatenate([document.targets for document in part]),
                 )
             )
-        return cls(row_ids, *(np.concatenate(stream) for stream in zip(*parts, strict=True)), branches=branches)
+        lengths, input_ids, targets = (np.concatenate(stream) for stream in zip(*parts, strict=True))
+        return cls(row_ids, lengths, input_ids, targets, branches)
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -151,7 +152,11 @@ def prefix_tokens(documents: Sequence[Document]) -> Int[np.ndarray, " documents"
     return starts
 
 
-def to_batch(documents: Sequence[Document], kind: type[AnyBatch] = Batch) -> AnyBatch:
+@overload
+def to_batch(documents: Sequence[Document]) -> Batch: ...
+@overload
+def to_batch(documents: Sequence[Document], kind: type[AnyBatch]) -> AnyBatch: ...
+def to_batch(documents, kind=Batch):
     """Concatenates documents into a batch of class `kind`, with labels shifted so that position t predicts labels[t]."""
     lengths = [len(document) for document in documents]
     input_ids = np.concatenate([document.input_ids for document in documents]).astype(np.int64)

@@ -43,7 +43,7 @@ class Computing(Protocol):
 
 
 Kind = TypeVar("Kind", bound=Computing)
-Measurement = TypeVar("Found")
+Measurement = TypeVar("Measurement")
 
 FASTER = 1.25
 """bfloat16 is chosen from this speed relative to float32. Processors with units for it reach 1.6 to 8, others less than 1;
@@ -178,7 +178,7 @@ def _cached(threads: int, measure: Callable[[], Speeds]) -> Speeds:
 
 
 def cached_measurement(
-    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement] = dict
+    folder: str, known: list[Any], measure: Callable[[], dict[str, float]], form: Callable[..., Measurement]
 ) -> Measurement:
     """A measurement of this machine from the user's cache folder; else `measure()`, which is stored there. known: what it
     depends on, besides torch, the processor and its kernels. form: makes the result of the numbers."""

@@ -33,7 +33,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from model_ops.families import blocks_of
 from model_ops.jobs import ModelError
-from model_ops.machine import decided
+from model_ops.machine import Precision, decided
 from model_ops.parallel.mesh import Mesh
 from model_ops.parallel.sharding import plan_sharding
 from model_ops.parallel.tensor_parallel import compute_locally, cut_parameters
@@ -51,7 +51,7 @@ class Task(nn.Module):
         return work(*given)
 
 
-def place(model: nn.Module, mesh: Mesh, precision: str, device: torch.device) -> Task:
+def place(model: nn.Module, mesh: Mesh, precision: Precision, device: torch.device) -> Task:
     """Shards `model` in place. Products run in `precision`; shards, gradients and their sums are in the weights' dtype.
 
     Raises ModelError for a model that the mesh cannot shard.

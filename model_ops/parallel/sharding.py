@@ -81,7 +81,7 @@ def axes_of(name: str, dimensions: int, model_type: str) -> Axes:
 
 def unit_of(axis: str | None, size: int, config: Any) -> int:
     """Number of consecutive values of a dimension that must stay together: head_dim for heads, else 1."""
-    heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis)
+    heads = {"heads": config.num_attention_heads, "kv_heads": config.num_key_value_heads}.get(axis or "")
     return size // heads if heads else 1
 
 
@@ -155,7 +155,7 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
     axes = axes_of(name, len(shape), getattr(config, "model_type", ""))
     placements: dict[str, int] = {}
     notes: list[str] = []
-    narrowed = None
+    narrowed: int | None = None
     local = list(shape)
     for logical, axis in RULES:
         if axis == "fsdp" or logical not in axes or sizes[axis] == 1 or axis in placements:
@@ -176,9 +176,9 @@ def _one(name: str, shape: tuple[int, ...], config: Any, sizes: Mapping[str, int
         placements[axis], local = dim, after
     fsdp = _fsdp_size(sizes, placements)
     if fsdp > 1 and shape:
-        dim = _fsdp_dim(local, set(placements.values()), fsdp)
-        if dim is None:
-            dim = 0
+        divided = _fsdp_dim(local, set(placements.values()), fsdp)
+        dim = divided or 0
+        if divided is None:
             notes.append(f"fsdp {fsdp} divides no dimension: padded")
         placements["fsdp"] = dim
         local[dim] = -(-local[dim] // fsdp)

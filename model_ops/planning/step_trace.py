@@ -34,6 +34,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from model_ops.adapters import LoraSettings, add_adapters
 from model_ops.families import blocks_of
+from model_ops.jobs import ModelError
 from model_ops.losses import Head, chunked_head, cross_entropy_rows
 from model_ops.models import packed_attention
 from model_ops.objectives import Divergence, distillation_rows
@@ -129,7 +130,7 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
                 hidden = model.base_model(**inputs).last_hidden_state[0]
                 after_blocks, forward = live.now, live.peak
                 live.peak = live.now
-                read, head = hidden[torch.arange(traced.head_rows)], Head.of(model)
+                read, head = hidden[torch.arange(traced.head_rows)], head_of(model)
                 rows = cross_entropy_rows(labels, weights, hits=torch.zeros_like(weights))
                 if traced.distilled:  # the teacher's head beside the student's
                     rows = distillation_rows(read.detach(), head, labels, weights, Divergence(), torch.zeros_like(weights))
@@ -149,6 +150,14 @@ def _run(config: PreTrainedConfig, traced: TraceSettings) -> _Run:
             handed.outer_bytes,
             after_blocks,
         )
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The head of a model. Raises ModelError if it is not a linear layer."""
+    head = Head.of(model)
+    if head is None:
+        raise ModelError(f"the head of a {model.config.model_type} is not a linear layer, so its training cannot be planned")
+    return head
 
 
 def fake_model(config: PreTrainedConfig, traced: TraceSettings) -> PreTrainedModel:

@@ -91,6 +91,8 @@ class _Checkpointed:
     def _forward(self, *arguments: Any, **named: Any) -> Any:
         """Runs the block without autocast's weight cache, which would hold a copy of every block's weights until the loss."""
         block = self._block()
+        if block is None:
+            raise ReferenceError("the block of a checkpointed forward no longer exists")
         kind = next(block.parameters()).device.type
         if not torch.is_autocast_enabled(kind):
             return type(block).forward(block, *arguments, **named)
@@ -152,21 +154,21 @@ class _HostCopy:
             self._host.copy_(tensor, non_blocking=True)
         tensor.record_stream(stream)
 
-    def fetch(self) -> None:
+    def fetch(self) -> Tensor:
         """Starts to copy the tensor back to its device."""
         if self._back is not None:
-            return
+            return self._back
         if self._stream is None:
             self._back = self._host.to(self._device, copy=True)
-            return
+            return self._back
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._back = self._host.to(self._device, non_blocking=True)
+        return self._back
 
     def take(self) -> Tensor:
         """The tensor on its device, safe to use on the caller's stream."""
-        self.fetch()
-        back, self._back = self._back, None
+        back, self._back = self.fetch(), None
         if self._stream is not None:
             torch.cuda.current_stream().wait_stream(self._stream)
             back.record_stream(torch.cuda.current_stream())

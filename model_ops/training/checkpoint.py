@@ -40,7 +40,7 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.tensor import DTensor
 
 from model_ops.files import renamed_when_complete
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.parallel import World
 from model_ops.training.settings import TrainingSettings
 from model_ops.training.shards import ShardReader, ShardWriter, Snapshot, damage, host_memory_for_copies, pin_ahead
@@ -132,15 +132,15 @@ class Checkpoints:
         received stops all of them. Raises ModelError if an earlier save failed.
         """
         late = time.monotonic() - self._saved_at_s >= self.settings.checkpoint_seconds
-        stop, late, failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
-        if failed:
+        any_stop, any_late, any_failed = self.world.greatest([stop, self.world.leads and late, self._error is not None])
+        if any_failed:
             self._raise_error()
         last = done == self.run["steps"]
-        if stop and not last:
+        if any_stop and not last:
             self._save(done, state)
             self.wait()
             return True
-        if done % self.settings.checkpoint_every == 0 or (late and not last):
+        if done % filled(self.settings.checkpoint_every) == 0 or (any_late and not last):
             self._save(done, state)
         return False
 

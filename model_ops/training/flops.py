@@ -111,13 +111,14 @@ def _matrices(model: nn.Module, skip: nn.Module, config: Any) -> Iterator[tuple[
         if module is skip or isinstance(module, nn.Embedding):
             continue
         inputs, outputs = getattr(module, "in_features", None), getattr(module, "out_features", None)
-        if inputs is not None and getattr(module, "weight", module) is None:  # frozen, held in buffers (nf4)
-            yield inputs * outputs, False
+        size = None if inputs is None or outputs is None else inputs * outputs
+        weight = getattr(module, "weight", module)
+        if size is not None and weight is None:  # frozen, held in buffers (nf4)
+            yield size, False
         for own, parameter in module.named_parameters(recurse=False):
-            is_linear = inputs is not None and outputs is not None
             if parameter.ndim == 3:  # stacked experts, of which a token uses a few
                 yield parameter.numel() * share, parameter.requires_grad
-            elif is_linear and parameter is getattr(module, "weight", None):  # 4-bit weights have a shape of their own
-                yield inputs * outputs * (share if ".experts." in name else 1.0), parameter.requires_grad
+            elif size is not None and parameter is weight:  # 4-bit weights have a shape of their own
+                yield size * (share if ".experts." in name else 1.0), parameter.requires_grad
             elif parameter.ndim == 2 and not own.endswith("bias"):  # experts' biases are stacked
                 yield parameter.numel() * (share if ".experts." in name else 1.0), parameter.requires_grad

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.optim.adamw import adamw
 
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, filled
 from model_ops.machine import products_dtype
 from model_ops.training.settings import TrainingSettings
 
@@ -46,7 +46,8 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
     Raises ModelError for adamw_8bit if bitsandbytes is not installed or weights are sharded.
     """
     groups = parameter_groups(model, settings)
-    common = {"lr": settings.learning_rate, "betas": (settings.beta1, settings.beta2), "eps": settings.epsilon}
+    rate, betas = filled(settings.learning_rate), (filled(settings.beta1), filled(settings.beta2))
+    common: dict[str, Any] = {"lr": rate, "betas": betas, "eps": filled(settings.epsilon)}
     match settings.optimizer:
         case "adamw":
             return torch.optim.AdamW([_only(group, "params", "weight_decay") for group in groups], **common, fused=True)
@@ -56,7 +57,7 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
             return Muon(
                 [_only(group, "params", "weight_decay", "matrices") for group in groups],
                 **common,
-                adamw_share=settings.adamw_rate_share,
+                adamw_share=filled(settings.adamw_rate_share),
                 products=products_dtype(settings.precision, next(model.parameters()).device),
             )
 

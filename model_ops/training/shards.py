@@ -133,7 +133,7 @@ class Snapshot:
     def _read(self, name: str, start: int, buffer: Tensor) -> int:
         """Copies the bytes from `start` on into the buffer; returns their number. A tensor on the device is read on the stream
         of the copies, which sees the values of the snapshot's moment and does not wait for the step that runs now."""
-        if not self._live[name].is_cuda:
+        if self._stream is None or not self._live[name].is_cuda:
             part = self._bytes(name)[start : start + CHUNK_BYTES]
             buffer[: len(part)].copy_(part)
             return len(part)
@@ -181,7 +181,7 @@ def pin_ahead(tensors: Mapping[str, Tensor], host_bytes: int) -> threading.Threa
     the copies. Half of a large machine's memory takes 15 to 30 seconds, in which a first checkpoint would stop the run. Join
     the thread before the snapshot."""
     sizes: list[int] = []
-    for tensor in reversed(tensors.values()):
+    for tensor in reversed(list(tensors.values())):
         size = _pinned_bytes(tensor) if tensor.is_cuda else 0
         if sum(sizes) + size > host_bytes:
             break

@@ -40,7 +40,7 @@ class StepBatches:
         self._ahead = (world.device.type != "cpu" if ahead is None else ahead) and not isinstance(plan, StatefulSource)
         self._next: tuple[int, Future[list[Batch]]] | None = None
         if self._ahead and first < len(plan):
-            self._begin(first)
+            self._next = self._begin(first)
 
     def take(self, index: int) -> StepData:
         """The batches of step `index`. Raises any error of the source."""
@@ -49,10 +49,10 @@ class StepBatches:
             on_host = self._make(index)
         else:
             if self._next is None or self._next[0] != index:
-                self._begin(index)
+                self._next = self._begin(index)
             on_host = self._next[1].result()
             if index + 1 < len(self._plan):
-                self._begin(index + 1)
+                self._next = self._begin(index + 1)
         batches = [batch.to(self._world.device) for batch in on_host]
         said = [batch for batch in on_host if batch.row_ids]  # others have no labels and only keep ranks in step
         return StepData(
@@ -66,7 +66,7 @@ class StepBatches:
             waited_s=time.perf_counter() - began_s,
         )
 
-    def _begin(self, index: int) -> None:
+    def _begin(self, index: int) -> tuple[int, Future[list[Batch]]]:
         future: Future[list[Batch]] = Future()
 
         def make() -> None:
@@ -75,8 +75,8 @@ class StepBatches:
             except BaseException as error:
                 future.set_exception(error)  # `take` raises it again
 
-        self._next = (index, future)
         threading.Thread(target=make, name=f"batches of step {index}", daemon=True).start()
+        return index, future
 
     def _make(self, index: int) -> list[Batch]:
         return self._plan.step(index, self._world.data_rank, self._world.data_ranks)

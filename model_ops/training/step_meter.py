@@ -42,7 +42,7 @@ class StepMeter:
         tokens, targets, flops = held.tolist()
         seconds = max(seconds, 1e-9)
         numbers = {"tokens": int(tokens), "target_tokens": int(targets), "tokens_per_second": round(tokens / seconds)}
-        if self._work:
+        if self._work and self._peak_flops:
             numbers["mfu"] = round(flops / (seconds * self._world.size * self._peak_flops), 4)
         return {
             **numbers,

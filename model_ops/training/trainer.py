@@ -33,7 +33,7 @@ from torch import nn
 
 from model_ops.files import renamed_when_complete
 from model_ops.jobs import ModelError, Progress, Stopped
-from model_ops.machine import Concrete, concrete, faster_on, give_back_memory
+from model_ops.machine import Concrete, concrete, decided, faster_on, give_back_memory
 from model_ops.parallel import World
 from model_ops.tensors import BatchSource, LearningLoss, Loss, StatefulSource, use_memory_efficient_layers
 from model_ops.training.activations import checkpoint_activations
@@ -160,7 +160,7 @@ def train(
                 )
             numbers.update(qk_clip.after_step(changed="skipped" not in numbers))
             measured = meter.numbers(data, time.monotonic() - step_started_s)
-            tokens += measured["tokens"]
+            tokens += int(measured["tokens"])
             shown = {}
             if "skipped" not in numbers:
                 losses.append(numbers["loss"])
@@ -197,7 +197,7 @@ def train(
         peak_memory_mb=peak_memory_mb(device),
         validation=validation,
         before=before,
-        precision=settings.precision,
+        precision=decided(settings.precision, device),
         skipped_steps=recovery.skipped,
     )
 

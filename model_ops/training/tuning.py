@@ -34,7 +34,7 @@ from model_ops.adapters import (
     save_adapter,
 )
 from model_ops.families import stays_float32
-from model_ops.jobs import ModelError, Progress
+from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
 from model_ops.parallel import World, leads, local_part, wait_for_all, whole_tensor, whole_tensors
@@ -75,7 +75,7 @@ def load_to_tune(
         device = torch.device("cpu")  # every process quantizes the values itself
     held = products_dtype(settings.precision, device)
     model = load_model(base, dtype=held, device=device)
-    counts = add_adapters(model, settings.lora, settings.seed, **kind)
+    counts = add_adapters(model, filled(settings.lora), settings.seed, **kind)
     if max(settings.mesh.tp, settings.mesh.ep) > 1 and adapted_parameters(model):
         raise ModelError(
             "adapters of experts and routers do not support tensor or expert parallelism; set tp and ep to 1, or "
@@ -122,7 +122,7 @@ def save_tuned(
             numbers = save_tuned(whole, tokenizer, base, settings, output, headed)
         wait_for_all()
         return numbers
-    save_adapter(model, settings.lora, output / ADAPTER, str(base))
+    save_adapter(model, filled(settings.lora), output / ADAPTER, str(base))
     held = merge_adapters(model)
     save_model(model, tokenizer, output)
     return {"saved_update": held}
