@@ -1,13 +1,8 @@
 """Tokenized documents: a single one, many in compact arrays, their batch, and whether two tokenizers read them alike.
 
-    documents = Documents.gather([Document("row-1", input_ids, targets), ...])
-    documents.lengths, documents[0], len(documents)
-    batch = to_batch(documents[3:5])
-    different = first_difference(teacher_tokenizer, student_tokenizer, of_teacher, of_student)
-    different            # None; or "token id 17 is another token", "row 5 is rendered as other tokens"
-
-The two tokenizers may have different numbers of tokens: an embedding padded to a round number, or added tokens that no row
-holds.
+documents = Documents.gather([Document("row-1", input_ids, targets), ...])
+batch = to_batch(documents[3:5])
+first_difference(teacher_tokenizer, student_tokenizer, of_teacher, of_student)      # None, or "token id 17 is another token"
 """
 
 from __future__ import annotations

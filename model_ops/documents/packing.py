@@ -4,15 +4,10 @@
     plan.step(0)                                   # the micro-batches of the first step
     to_batches(documents)                          # every document once, for an evaluation
 
-Documents are assigned to rows once, by length (model_ops.documents.bin_packing). Attention stays within a document, so rows
-only decide which documents share a step. Steps vary as follows:
-
-- Rows are shuffled in every pass with a generator of (seed, pass), so step i is a function of i and the settings.
-- In every pass documents of the same length swap places at random. Rows stay as full as before, similar documents that are
-  neighbours in the dataset are separated, and documents share rows with different ones in each pass.
-- Rows that begin with a long document are filled with short ones. With many short documents the last rows hold only short ones,
-  so the number of targets varies between steps if tokens_per_step is one or two rows. The gradient is divided by the targets of
-  its own step, so tokens of such steps have different weights. Eight rows per step even this out.
+Documents are assigned to rows once, by length; attention stays within a document, so rows only decide which documents share a
+step. In every pass rows are shuffled, and documents of the same length swap places, by a generator of (seed, pass): step i is a
+function of i and the settings. With many short documents the last rows hold only short ones, so steps of one or two rows differ
+in their number of targets, by which each step's gradient is divided; eight rows per step even this out.
 """
 
 from __future__ import annotations

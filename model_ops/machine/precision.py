@@ -2,9 +2,6 @@
 
     with products_in(settings.precision, device): ...    # autocast; "auto" is decided here
     decided(settings.precision, device)                  # "bfloat16" or "float32"
-    cpu_speeds()                                         # GFLOP/s of both, with torch's threads in this process
-    cpu_speeds(threads=2)                                # the same from a process without torch
-    python -m model_ops.machine.precision                # the same as JSON
 
 A CPU is measured once, in less than a second; the result is kept in the user's cache folder, by everything that the speed
 depends on. Without bfloat16 units, products of bfloat16 take 3 to 50 times as long as those of float32.

@@ -1,9 +1,5 @@
 """Resolves `precision: auto` for a job: one precision for all its processes and restarts.
 
-    with run_precision(job.output / ".work", progress) as used:
-        metrics = operation.run(job, progress)         # decided("auto", device) is the same throughout
-    used                                               # {"precision": "float32"}; {} if nothing asked
-
 The first answer is kept in work/precision.json: a job that continues on another machine keeps its precision. Processes on
 unlike machines take float32 as soon as one of them is faster with it: emulated bfloat16 costs more than a processor's bfloat16
 units gain.

@@ -1,23 +1,16 @@
 """Sharding rules from logical axes to mesh axes, and the axes and sharding of every parameter by its name. No torch.
 
-    axes_of("model.layers.3.self_attn.o_proj.weight", "llama")     # ("embed", "heads")
     plan = plan_sharding({name: shape, ...}, config, MeshSettings(dp_shard=4, tp=2))
     plan["model.layers.0.self_attn.o_proj.weight"]     # placements {"fsdp": 0, "tp": 1}, local shape, notes
 
-Rules are ordered, as in MaxText's logical_axis_rules: for each parameter the first rule that fits a dimension applies. A mesh
-axis is used once per parameter, and a dimension is sharded by one rule, if the axis divides it into whole units (heads).
-Otherwise it is replicated, and `notes` says so.
+Rules are ordered, as in MaxText's logical_axis_rules: the first rule that fits a dimension applies. A mesh axis is used once
+per parameter, and only if it divides a dimension into whole units (heads); otherwise the dimension is replicated, and `notes`
+says so. `fsdp` is dp_shard, cp and ep flattened (dp_shard and cp under `ep`): it shards the first dimension that no other rule
+took.
 
-`fsdp` is dp_shard, cp and ep flattened, whose processes all have different tokens. It shards every parameter in the first
-dimension that no other rule took and that it divides; for a parameter under `ep`, fsdp is dp_shard and cp. dp_replicate
-replicates everything.
-
-Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim, split only into whole heads. mlp:
-inner width of a feed-forward layer. expert: experts of a mixture. router: outputs of a router. score: that
-of a reward model. norm: weights of a norm. None:
-rank of an adapter. `layers` is not a dimension in torch but the list of blocks, each of which FSDP gathers and frees as a unit.
-Parameter names are from transformers 5; Llama, Mistral, Qwen2, Qwen3 and Gemma 1 to 3 share one table, Qwen3-MoE and gpt-oss
-add their experts. An unknown name has no logical axes (all None), so only fsdp shards it.
+Logical axes: vocab: token ids. embed: residual stream. heads, kv_heads: heads x head_dim. mlp: inner width of a feed-forward
+layer. expert: experts of a mixture. router, score: outputs of a router, of a reward model. norm: weights of a norm. None: rank
+of an adapter. Names are those of transformers 5; an unknown name has no logical axes, so only fsdp shards it.
 """
 
 from __future__ import annotations

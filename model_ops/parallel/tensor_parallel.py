@@ -1,15 +1,9 @@
 """Tensor, sequence and expert parallelism: modules compute with this process's part of their parameters.
 
-    cut_parameters(owners, sharding_of, mesh)   # parameters become DTensors over the tp (and ep) processes
-    compute_locally(model, plan, mesh)          # replaces forwards by ones that use the local parts
-
-Between blocks the residual stream is sharded along the tokens (sequence parallelism), so norms and additions are computed once
-per token, not once per process. Before a module that needs all tokens (attention, feed-forward, head) they are gathered; its
-output is summed and sharded again. The gradient of a replicated parameter is therefore always a partial sum on each process:
-DTensors carry it as Partial, and FSDP adds the parts.
-
-A module's own forward runs unchanged on a shallow copy of the module with local tensors as parameters, so this file has no code
-for single architectures. Rows must have a multiple of tp tokens (`context_parallel.pad`).
+Between blocks the residual stream is sharded along the tokens. Before a module that needs all tokens (attention, feed-forward,
+head) they are gathered; its output is summed and sharded again. The gradient of a replicated parameter is a partial sum on each
+process: DTensors carry it as Partial, and FSDP adds the parts. A module's own forward runs unchanged on a shallow copy with
+local tensors as parameters, so this file has no code for single architectures. Rows must have a multiple of tp tokens.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """The processes of a training run: their shares of a step's rows, and reductions over all processes.
 
-    world = World.alone(torch.device("cpu"))            # one process
     world = World.start(settings.mesh)                  # the processes of torchrun; one without torchrun
     world.place(model, settings.precision)              # shards the model; does nothing in one process
     batches = plan.step(index, world.data_rank, world.data_ranks)
     output = world.run(loss, model, batches[0])
-    count = world.total(count)
 
-    world.parts["sync"] = engine.sync     # what the first process alone decides, and all do:
-    found = world.conduct(work)           # the first process calls work(), which calls world.ask("sync", 3)
+    world.parts["sync"] = engine.sync     # rank 0 alone decides, and all ranks do:
+    result = world.conduct(work)          # rank 0 calls work(), which calls world.ask("sync", 3)
 
 Under tensor parallelism processes take the same rows; under context parallelism they take the same rows and split their tokens.
 All processes make the same calls in the same order, also with rows without labels.

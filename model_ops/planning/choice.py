@@ -3,15 +3,9 @@
     plan = choose(needs, count=8, device=DEVICES["h100"])
     plan.setup.mesh, plan.memory.total, plan.tokens_per_second, plan.reasons      # a short sentence for each choice
 
-Every candidate (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) gets an estimated speed
-(memory_plan); the fastest one that fits is chosen, with two rules:
-
-- Twice as many devices are used only if they train at least a fifth faster (WORTH_DOUBLING).
-- Tensor parallelism that leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else
-  fits: such narrow products leave a device idle, and four collectives per block cost more than they save.
-
-If nothing fits, NothingFits gives the missing memory and the alternatives that fit: a cheaper method, more devices, shorter
-rows.
+Of all candidates (devices used x mesh axes x tokens of a micro-batch x checkpointing x offload) the fastest one that fits is
+chosen. Twice as many devices are used only if they train at least a fifth faster (WORTH_DOUBLING). Tensor parallelism that
+leaves a process less than 1,024 of the hidden size (LEAST_WIDTH) is chosen only if nothing else fits.
 """
 
 from __future__ import annotations

@@ -3,22 +3,16 @@
     memory = trace_micro_batch(config, TraceSettings(tokens=8_192, head_rows=5_000, checkpointing="full"))
     memory.peak(layers=32, accumulating=True)
 
-    with LiveBytes() as live:
-        loss = step(model, batch); loss.backward()
-    live.peak, live.now
-
-Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage
-(model_ops.tensors.torch_internals.FakeTensorMode). So there is no table of bytes per token that could differ from the code.
-`LiveBytes` counts storages that are allocated inside the block, on any device, each once for all tensors that share it, until
-the last of these is freed. Two models are run, with two and with three blocks; every further block adds as much as the third:
+Blocks, checkpointing and loss are the code that trains, on tensors with shape and dtype but no storage, so no table of bytes
+per token could differ from the code. Two models are run, with two and with three blocks; every further block adds as much as
+the third:
 
     forward   peak before the head                                      grows by `saved`, the activations that a block saves
     head      peak while the loss is computed                           grows by `saved`
     last      peak of the last block's backward pass                    grows by `saved`
     first     peak of the first block's and embedding's backward pass   does not grow: saved activations are freed
 
-Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded. Fake tensors stand for
-the planned device (model_ops.tensors.torch_internals.standing_for), so kernels and chunks are its own.
+Gradients of weights are not included; memory_plan counts them, because it knows how they are sharded.
 """
 
 from __future__ import annotations

@@ -1,18 +1,13 @@
 """Activation checkpointing and offloading of a model's blocks.
 
-    checkpoint_activations(model, "full", offload=False)    # before training; does not change model.forward or names of weights
-
 - none: autograd saves what it needs. Fastest, most memory.
-- selective: saves the results of matrix products and fused attention; recomputes cheap operations (norms, rotations,
-  activation functions, copies) in the backward pass (after arXiv 2205.05198, by kind of operation instead of by module).
+- selective: saves results of matrix products and fused attention; recomputes cheap operations in the backward pass (after arXiv
+  2205.05198, by kind of operation instead of by module).
 - full: saves only the input of each block; the backward pass runs the block forward again (arXiv 1604.06174).
 
-Offloading moves the saved block inputs to pinned host memory while later blocks run, and fetches each input during the backward
-pass of the next block. It needs checkpointing and works on CUDA only; elsewhere the inputs are in host memory anyway, and
-`checkpoint_activations` says so.
-
-Gradients are the same in all cases. Blocks may have trained weights, frozen weights or adapters. Recomputation calls a block
-with the same arguments, so packed documents stay separate.
+Offloading moves the saved inputs to pinned host memory while later blocks run, and fetches each during the backward pass of the
+next block. Gradients are the same in all cases. Recomputation calls a block with the same arguments, so packed documents stay
+separate.
 """
 
 from __future__ import annotations

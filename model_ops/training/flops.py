@@ -1,14 +1,9 @@
 """Counts the floating-point operations (FLOPs) that a training step needs, from the model's matrices and its rows.
 
-    work = matrix_work(model)
-    needed_flops(work, document_lengths=[900, 1_100], head_rows=640)
-
-Only operations that every exact implementation computes are counted: recomputation (activation checkpointing), padding, and
-the head on rows without a label add time but no FLOPs. Per weight of a matrix and token: 2 forward, 2 for the gradient of the
-input, 2 for the gradient of the weight if it is trained; hence 6N for full fine-tuning and 4N for adapters on a frozen base.
-The head counts for rows with a label. Attention, per layer and document: the causal part of two products forward and four
-backward, 6 x length^2 x heads x head_dim, less with a window. Norms, rotations and softmax are left out, as is usual (arXiv
-2204.02311, appendix B).
+Only operations that every exact implementation computes count: no recomputation, no padding, no head on rows without a label.
+Per weight of a matrix and token: 2 forward, 2 for the gradient of the input, 2 for the gradient of the weight if it is trained;
+hence 6N for full fine-tuning and 4N for adapters. Attention, per layer and document: 6 x length^2 x heads x head_dim, less with
+a window. Norms, rotations and softmax are left out, as is usual (arXiv 2204.02311, appendix B).
 """
 
 from __future__ import annotations

@@ -1,17 +1,8 @@
 """Files of a checkpoint: a background thread of each process writes its part of live tensors as safetensors.
 
-    snapshot = Snapshot({"weights.embed.weight": tensor, ...})     # copies nothing yet
-    dcp.save(tensors, storage_writer=ShardWriter(folder, snapshot, publish), planner=...)      # in a thread
-    snapshot.detach()                                              # before the tensors change: copies unwritten tensors
-    dcp.load(tensors, storage_reader=ShardReader(folder))
-
 torch.distributed.checkpoint (DCP) plans which process writes and reads each part of a tensor; this file defines the format. The
 formats of DCP do not fit: FileSystemWriter pickles its index, and HuggingFaceStorageWriter builds each file in memory, at three
-times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery),
-and nothing is unpickled.
-
-    shard-00000.safetensors, ...    one per process: parts of tensors as safetensors
-    tensors.json                    index: the file of every part of every tensor
+times its size. Here tensors are written 16 MiB at a time with a digest (128-bit XXH3, against accidents, not against forgery).
 """
 
 from __future__ import annotations

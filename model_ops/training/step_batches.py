@@ -1,11 +1,8 @@
-"""Loads the batches of each step onto the device, prefetching on accelerators, and measures the waiting time.
+"""Loads the batches of each step onto the device, and measures the waiting time.
 
-    steps = StepBatches(plan, world, first=0)
-    data = steps.take(index)        # data.batches, data.tokens, data.waited_s
-
-On an accelerator, a thread makes the next step's batches while this step computes. This changes only the time, because a step
-of a source without state is a function of its index. On a CPU batches are made on demand, since the same cores would do both.
-A source with state is never asked ahead of time, since its batches may depend on the weights that this step updates.
+On an accelerator a thread makes the next step's batches while this step computes, which changes only the time: a step of a
+source without state is a function of its index. A source with state is never asked ahead, since its batches may depend on the
+weights that this step updates.
 """
 
 from __future__ import annotations

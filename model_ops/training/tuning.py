@@ -1,13 +1,10 @@
 """Loads a model for full fine-tuning, LoRA or QLoRA, and saves the result.
 
+Full: float32 master weights. LoRA: frozen weights in the precision of the products, QLoRA: in 4 bits; float32 adapters.
+
     model, numbers = load_to_tune(base, settings, device)     # settings: model_ops.training.tuning_settings
-    ...train...
     numbers |= save_tuned(model, tokenizer, base, settings, output)
     numbers |= validated_as_saved(model, validate, result, world, progress, "sft")
-
-- full: float32 master weights.
-- lora: frozen weights in the precision of the products (no float32 copy), float32 adapters.
-- qlora: lora with the weights under adapters in 4 bits.
 
 Adapters are merged into the output's weights, so that later stages get an ordinary model, and are also in its adapter/ in
 PEFT's format. With `merge: false` the output is the adapter and the tokenizer only.

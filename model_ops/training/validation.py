@@ -1,11 +1,6 @@
 """How often a training run validates, and on how many tokens: by default at most a tenth of the tokens that it trains on.
 
-    plan = plan_validation(len(batches), settings)
-    documents = first_documents(chats.validation, plan.tokens)
-    train(..., validate=validation_of(model, documents, precision, world), validate_every=plan.every)
-
-A validated token costs one forward pass, a trained one a forward and a backward pass, so a tenth of the tokens is less than a
-tenth of the time. The plan depends on the settings only, never on the clock, so a run and its repetition measure the same.
+The plan depends on the settings only, never on the clock, so a run and its repetition measure the same.
 """
 
 from __future__ import annotations
