@@ -8,16 +8,16 @@ Teacher ../shared/models/house (10 layers, 10M). Rows are GSM8K's training quest
 trained on; held out are test questions. Every training of a seed has the same steps and the same rows in the same order. Sides:
 
 - sft: cross-entropy of the answers, at the best of three learning rates for held-out bits. All other sides have one rate.
-- distilled: forward KL and hidden-state matching with the preset's weight. logits: forward KL alone.
+- distilled: forward KL.
 - even: as distilled, with evenly spaced layers. All other sides have the layers that importance keeps.
-- on_policy: reverse KL at the student's own samples and hidden-state matching, in every step. then_on_policy: as distilled, and
-  in the second half sampled steps, with the share of preset thorough.
+- on_policy: reverse KL at the student's own samples, in every step. then_on_policy: as distilled, and in the second half
+  sampled steps, with the share of preset thorough.
 
 bits_per_byte: of held-out answers, end of turn included. own_kl: KL(student || teacher) in nats a token along answers that the
 student samples to held-out prompts (T = 1): how far from the teacher it is where it goes by itself.
 
-advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). hidden_gain and importance_gain: the
-same share of logits and of even against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of
+advantage_kept: (bits of sft - bits of distilled) / (bits of sft - bits of the teacher). importance_gain: the same share of
+even against distilled. on_policy_gain: 1 - own_kl of then_on_policy / the smaller own_kl of
 distilled and on_policy. Each as [mean, smallest, largest] over the seeds.
 """
 
@@ -48,7 +48,6 @@ from model_ops.jobs.progress import Progress
 from model_ops.models.end_of_text import end_of_text_ids
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.hidden_matching import HiddenStateMatching, segment_ends
 from model_ops.objectives.on_policy import OnPolicyPlan, SampledBatch, answered
 from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
@@ -73,7 +72,6 @@ class Side:
     answers. own: whether own_kl is measured."""
 
     of_rows: Divergence | None
-    hidden_weight: float = PRESET.hidden_weight
     layers: str = "importance"
     sampled: OnPolicySettings | None = None
     own: bool = False
@@ -81,7 +79,6 @@ class Side:
 
 SIDES = {
     "sft": Side(None),
-    "logits": Side(Divergence(), hidden_weight=0.0),
     "distilled": Side(Divergence(), own=True),
     "even": Side(Divergence(), layers="even"),
     "on_policy": Side(Divergence(), sampled=ON_POLICY.model_copy(update={"share": 1.0, "after": 0.0}), own=True),
@@ -153,7 +150,6 @@ class Bench:
 
         return {
             "advantage_kept": share("distilled", "sft"),
-            "hidden_gain": share("distilled", "logits"),
             "importance_gain": share("distilled", "even"),
             "on_policy_gain": mean_and_range(
                 [1 - own["then_on_policy"][i] / min(own["distilled"][i], own["on_policy"][i]) for i in seeds]
@@ -164,7 +160,6 @@ class Bench:
             "loss_after_removal": [round(gone.loss, 3) for gone in self.search.removed],
             "steps": self.steps,
             "tokens_per_step": TOKENS_PER_STEP,
-            "hidden_weight": PRESET.hidden_weight,
             "on_policy": ON_POLICY.model_dump(include={"share", "after", "beta"}),
             "held_out_rows": len(self.held_out),
             "prompts": len(self.prompts),
@@ -180,9 +175,6 @@ class Bench:
             loss = distillation_loss(
                 self.teacher, side.of_rows, None if side.sampled is None else Divergence(beta=side.sampled.beta)
             )
-            if side.hidden_weight > 0:
-                ends = segment_ends(layers, self.teacher.config.num_hidden_layers)
-                loss = HiddenStateMatching(loss, self.teacher, ends, side.hidden_weight)
         if side.sampled is not None:
             plan = OnPolicyPlan(plan, InProcessEngine(student, self.ends, side.sampled), side.sampled, MAX_LENGTH)
         result = train(student, plan, loss, settings, work / ".work", Progress(), "student")

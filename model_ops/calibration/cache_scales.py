@@ -1,7 +1,7 @@
 """Scales of an FP8 key-value cache: the largest absolute key and value of each layer over calibration rows, / 448.
 
 ranges = CacheRanges(layers)                            # a watch of model_ops.calibration.walk
-show(model, batches, (), [ranges])
+show(model, batches, [ranges])
 ranges.scales()
 """
 

@@ -4,7 +4,7 @@
         for name, read in block.inputs().items():       # E[x x^T] of the layer's inputs, their range, a sample
             block.replace(name, quantized_weight)       # what later blocks will read
 
-    show(model, batches, layers, [ranges])              # runs all blocks as they are, under watches
+    show(model, batches, [ranges])                      # runs all blocks as they are, under watches
 
 Only hidden states of one block boundary are kept (in main memory, or on the device where they are small), second moments of
 one block, and the weights of one block (`model_ops.models.blockwise`). Layers that read the same tensor (q, k and v; gate and
@@ -213,15 +213,13 @@ def walk(
 def show(
     model: PreTrainedModel | BlockwiseModel,
     batches: Sequence[Batch],
-    layers: Collection[str],
     watches: Sequence[BlockWatch],
     world: World | None = None,
     after_block: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Runs all blocks as they are, under watches, which find the experts among `layers` separate. after_block(blocks done,
-    blocks in all)."""
+    """Runs all blocks as they are, under watches. after_block(blocks done, blocks in all)."""
     model = BlockwiseModel.of(model)
-    for block in walk(model, batches, layers, False, watches, world):
+    for block in walk(model, batches, (), False, watches, world):
         block.advance()
         if after_block is not None:
             after_block(block.index + 1, len(model.blocks))

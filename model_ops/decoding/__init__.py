@@ -12,7 +12,7 @@ from model_ops.door import door
 
 if TYPE_CHECKING:
     from model_ops.decoding.decode_loop import Completion, decode
-    from model_ops.decoding.drafters import Drafter, Proposal, independent_drafts
+    from model_ops.decoding.drafters import DraftChain, Drafter, Proposal, independent_drafts
     from model_ops.decoding.incremental import FINAL, RotaryTable, rotate, runs_fast
     from model_ops.decoding.model_drafter import ModelDrafter
     from model_ops.decoding.penalties import NO_PENALTIES, Penalties

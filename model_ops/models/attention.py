@@ -13,8 +13,7 @@ of another one of its row (model_ops.documents.conversations): it attends to tho
 On a CPU short documents are computed with two batched matrix products and a softmax, in bfloat16 two to five times as fast as
 torch's fused kernel there. Long documents use the fused kernel. Layers with a soft cap, with sinks, or with a sliding window
 shorter than a document use model_ops.models.block_attention. On CUDA the whole row is one call of flash attention, also with
-windows and sinks, where that kernel supports the heads and their dtype; it has no soft caps. On Hopper, rows whose documents
-all have one length are computed by cuDNN (model_ops.models.cudnn_attention).
+windows and sinks, where that kernel supports the heads and their dtype; it has no soft caps.
 
 A sink is one logit s per head in the softmax, without a value. It changes the log-sum-exp l and the output o to
     L = log(exp(l) + exp(s));   O = exp(l - L) o;   ds = -sum over queries of exp(s - L) (O . gradient)
@@ -25,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -35,11 +33,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.backends.cuda import SDPAParams, can_use_flash_attention
-from torch.nn.attention import SDPBackend, current_flash_attention_impl, sdpa_kernel
 from transformers import AttentionInterface
 
 from model_ops.models.block_attention import block_attention, largest_scores
-from model_ops.models.cudnn_attention import cudnn_attention, takes_cudnn
 from model_ops.parallel import Context
 from model_ops.tensors import Boundaries, same_dtype, takes_varlen_kernel, torch_internals, varlen_kernel
 
@@ -156,11 +152,9 @@ def _attend(
         grouped = shared > 1 and _kernel_groups_heads(query, key, value, dropout)
         if shared > 1 and not grouped:
             key, value = key.repeat_interleave(shared, dim=1), value.repeat_interleave(shared, dim=1)
-        lacking = dropout > 0 and current_flash_attention_impl() is not None  # FlashAttention-3 has no dropout
-        with sdpa_kernel(SDPBackend.MATH) if lacking else nullcontext():
-            return F.scaled_dot_product_attention(
-                query, key, value, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=grouped
-            )
+        return F.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=grouped
+        )
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (stream.to(torch.get_autocast_dtype("cpu")) for stream in (query, key, value))
     queries = query.reshape(documents * kv_heads, shared * longest, head_dim)
@@ -330,8 +324,6 @@ def varlen_attention(
     lengths: of the documents, laid end to end. window: positions that a query sees, its own included."""
     if window is not None and window >= max(lengths):
         window = None
-    if window is None and sinks is None and takes_cudnn(query, key, value, lengths):
-        return cudnn_attention(query, key, value, len(lengths), scaling)
     return _VarlenAttention.apply(query, key, value, sinks, Boundaries.of(lengths, query.device), scaling, window)
 
 

@@ -195,13 +195,10 @@ def _verify_encoded(
             tensor = tensors.get(stored)
             if tensor is None:
                 continue
-            if part.endswith("_scale") and dtype != "U8":  # bytes are exponents: any but 255 is a scale
+            if part.endswith("_scale"):
                 values = float_values(tensor)
                 if values is None or not (np.isfinite(values).all() and (values > 0).all()):
                     problems.append(Defect(tensor.file.name, f"tensor {stored} must be positive finite floats"))
-            elif dtype == tensor.dtype == "U8" and part.endswith("_scale"):
-                if 255 in tensor.read():
-                    problems.append(Defect(tensor.file.name, f"tensor {stored} holds 255, which is no exponent"))
             elif tensor.dtype != dtype:
                 problems.append(
                     Defect(tensor.file.name, f"tensor {stored} is {tensor.dtype}, the quantized layout asks {dtype}")
@@ -220,25 +217,11 @@ def _verify_encoded(
     return shapes, problems
 
 
-def _e4m3() -> np.ndarray:
-    """The values of the 256 codes of float8 e4m3fn (arXiv 2209.05433): sign, 4 bits of exponent with bias 7, 3 of mantissa."""
-    codes = np.arange(256)
-    exponent, mantissa = codes >> 3 & 15, codes & 7
-    size = np.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 10.0), mantissa * 2.0**-9)
-    size = np.where(codes & 127 == 127, np.nan, size)
-    return (np.where(codes & 128, -1, 1) * size).astype(np.float32)
-
-
-E4M3 = _e4m3()
-
-
 def float_values(tensor: TensorHeader) -> np.ndarray | None:
     """A float tensor's values as float32; None for other dtypes."""
     data = tensor.read()
     if tensor.dtype == "BF16":
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    if tensor.dtype == "F8_E4M3":
-        return E4M3[np.frombuffer(data, np.uint8)]
     kinds = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
     return np.frombuffer(data, kinds[tensor.dtype]).astype(np.float32) if tensor.dtype in kinds else None
 

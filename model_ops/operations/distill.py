@@ -7,8 +7,7 @@ The student gets some layers of the teacher with their weights: those that matte
 (model_ops.pruning.layer_importance), or evenly spaced ones. `mlp_width`, `heads` and `hidden_size` cut what matters least
 within the layers (model_ops.pruning.narrower). Everything else is copied. With `base` it begins as the model in
 that directory, and keeps its own tokenizer. Training minimises a divergence of student and teacher at assistant tokens
-(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`, plus `hidden_weight` times the error of the
-student's hidden states (model_ops.objectives.hidden_matching). label_weight=1 is plain SFT of the same student
+(model_ops.objectives.distillation), mixed with cross-entropy by `label_weight`. label_weight=1 is plain SFT of the same student
 on the same rows in the same order, the baseline for distillation; all else needs a base that reads the rows as the teacher
 does. In some steps the student may answer by itself (model_ops.objectives.on_policy).
 
@@ -31,13 +30,11 @@ from model_ops.models import add_end_of_text, end_of_text_ids, load_model, load_
 from model_ops.objectives import (
     ABOUT,
     Divergence,
-    HiddenStateMatching,
     OnPolicyPlan,
     TeacherCache,
     distillation_loss,
     next_token_loss,
     refuse_unusual_head,
-    segment_ends,
     write_told,
 )
 from model_ops.operations.base_directory import check_base, import_quantized
@@ -47,7 +44,6 @@ from model_ops.pruning import (
     LayerSearch,
     Widths,
     evenly_spaced,
-    kept_channels,
     least_important,
     make_narrower,
     make_student,
@@ -84,7 +80,7 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
         if own is not None:
             chats = as_the_base_reads(job, own, chats, settings)
     teacher = load_model(place, device=world.loading_device).requires_grad_(False)
-    search, layers, channels = None, [], None
+    search, layers = None, []
     if own is None:
         search, layers = chosen_layers(teacher, settings, chats, progress)
         student = make_student(teacher, layers)
@@ -92,7 +88,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             measured = first_documents(chats.validation or chats.documents, MEASURED_TOKENS)
             importance = measure_widths(student, measured, settings.precision)
             student = make_narrower(student, widths, importance)
-            channels = kept_channels(importance, student.config.hidden_size)
     else:
         student = load_model(own, device=world.loading_device).requires_grad_(True)
     vocabulary = student.get_input_embeddings().weight.shape[0]
@@ -117,10 +112,6 @@ def run(job: Job, progress: Progress) -> dict[str, Any]:
             plan.streams = cached(teacher, chats, settings, job.output / ".work" / "teacher", progress, vocabulary)
         needed = None if settings.teacher == "cache" and of_samples is None else teacher
         loss = distillation_loss(needed, of_rows, of_samples, world)
-        if settings.hidden_weight > 0:
-            loss = HiddenStateMatching(
-                loss, teacher, segment_ends(layers, teacher.config.num_hidden_layers), settings.hidden_weight, channels
-            )
         if of_samples is not None:
             sampler = InProcessEngine(student, ends or end_of_text_ids(own or place), settings.on_policy)
             plan = OnPolicyPlan(plan, sampler, settings.on_policy, settings.max_length)

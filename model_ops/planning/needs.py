@@ -269,22 +269,23 @@ def _work(config: PreTrainedConfig, counts: WeightCounts, training: Training) ->
     )
 
 
-HIDDEN_PASSES, HEAD_PASSES, MLP_PASSES, ADAPTER_PASSES, LOGIT_BYTES = 19, 4, 8, 4, 48
-"""How often a step reads or writes: a number of the residual stream in a block (two norms, two sums; forward and backward), of
-rotated queries and keys, of gate and up, of an adapted layer's input and output; and bytes of the softmax for a logit. From
-model_ops.tensors.cuda_rows, model_ops.adapters.lora and model_ops.losses.linear_cross_entropy."""
+HIDDEN_BYTES, LOGIT_BYTES = 256, 48
+"""Bytes that a step reads or writes: for a number of the residual stream in a block (two norms in float32, two sums; forward
+and backward), and in the softmax for a logit."""
+HEAD_PASSES, MLP_PASSES, ADAPTER_PASSES = 20, 19, 4
+"""How often it reads or writes a number of rotated queries and keys, of gate and up, of an adapted layer's input and output.
+From model_ops.tensors.memory_efficient_layers, model_ops.adapters.lora and model_ops.losses.linear_cross_entropy."""
 
 
 def _moved_bytes(config: PreTrainedConfig, counts: WeightCounts, training: Training) -> float:
-    """Bytes of a token between matrix products. The residual stream is float32 where all weights are trained."""
+    """Bytes of a token between matrix products."""
     heads = config.num_attention_heads + (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     experts = _experts(config)
     mlp = getattr(config, "moe_intermediate_size", None) if experts else None
     mlp = mlp or getattr(config, "intermediate_size", None) or 0
     mlp *= config.num_experts_per_tok if experts else 1
-    stream = (4 if training.method == "full" else 2) * HIDDEN_PASSES * config.hidden_size
-    block = stream + 2 * (HEAD_PASSES * heads * head_dim + MLP_PASSES * mlp)
+    block = HIDDEN_BYTES * config.hidden_size + 2 * (HEAD_PASSES * heads * head_dim + MLP_PASSES * mlp)
     if training.method != "full":
         block += 2 * ADAPTER_PASSES * counts.adapters / training.rank
     return counts.layers * block + LOGIT_BYTES * config.vocab_size * training.head_share

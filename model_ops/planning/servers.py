@@ -124,26 +124,6 @@ SUPPORT: dict[str, dict[str, Support]] = {
         "sglang": Support(89, f"sglang: {_CT}w8a8_fp8.py; its weight-only path has no blocks"),
         "transformers": _TRANSFORMERS,
     },
-    "mxfp4": {
-        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py; no kernel for CPUs", activations_from=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "mxfp4a16": {
-        "vllm": Support(80, f"vllm: {_CT}w4a4_mxfp4.py, which from 10.0 rounds activations all the same", below=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "nvfp4": {
-        "vllm": Support(
-            75, f"vllm: {_CT}w4a4_nvfp4.py (weights only by Marlin below 10.0); no kernel for CPUs", activations_from=100
-        ),
-        "sglang": Support(80, f"sglang: {_CT}w4a4_nvfp4.py, and w4a16_nvfp4.py below 10.0", activations_from=100),
-        "transformers": _TRANSFORMERS,
-    },
-    "nvfp4a16": {
-        "vllm": Support(75, f"vllm: {_CT}w4a4_nvfp4.py (Marlin); no kernel for CPUs"),
-        "sglang": Support(80, f"sglang: {_CT}w4a16_nvfp4.py (Marlin)"),
-        "transformers": _TRANSFORMERS,
-    },
     "w8a16": {
         "vllm": Support(75, f"vllm: {_CT}wNa16.py (Marlin: uint8b128); CPUWNA16LinearKernel takes 4 bits only"),
         "sglang": _SGLANG_WNA16,

@@ -118,7 +118,7 @@ def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance
     """A copy of the model with the most important neurons, groups of heads and channels. Loads in plain transformers."""
     config, of_head, cut = model.config, head_dim(model.config), narrower_config(model.config, widths)
     mlp, hidden, kept_groups = cut.intermediate_size, cut.hidden_size, cut.num_key_value_heads
-    channels = kept_channels(importance, hidden)
+    channels = _best(importance.hidden, hidden)
     scale = (config.hidden_size / hidden) ** 0.5
     weights = {}
     for name, value in model.state_dict().items():
@@ -136,11 +136,6 @@ def make_narrower(model: PreTrainedModel, widths: Widths, importance: Importance
     narrow.set_attn_implementation("packed")
     narrow.generation_config = copy.deepcopy(model.generation_config)
     return narrow.to(parameter.device, parameter.dtype)
-
-
-def kept_channels(importance: Importance, count: int) -> Int[Tensor, " count"]:
-    """The teacher's channels that a model with `count` channels keeps, ascending."""
-    return _best(importance.hidden, count)
 
 
 def _best(importance: Float[Tensor, " units"], count: int) -> Int[Tensor, " count"]:

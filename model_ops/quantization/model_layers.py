@@ -8,8 +8,8 @@ Every Linear layer of a block is quantized, and every expert that checkpoints st
 fuses them while loading). Routers stay float, because their outputs decide which experts compute; so do experts that a
 checkpoint stores as one weight (gpt-oss, Granite), head, embeddings, norms and convolutions.
 
-vLLM (`packed_modules_mapping` of its models) and SGLang multiply queries, keys and values as one matrix, with one global scale,
-and so the gate and up projections of an MLP or an expert.
+vLLM (`packed_modules_mapping` of its models) and SGLang multiply queries, keys and values as one matrix, and so the gate and up
+projections of an MLP or an expert.
 """
 
 from __future__ import annotations

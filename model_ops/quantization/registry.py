@@ -3,7 +3,7 @@
     quantization = quantization_of(config)               # None for float weights
     quantization.scheme_of("model.layers.0.mlp.up_proj")      # its Scheme; None: not quantized
 
-`schemes/__init__.py` lists the schemes. What config.json says of the weights is written by the compressed-tensors library.
+`schemes.py` lists the schemes. What config.json says of the weights is written by the compressed-tensors library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from model_ops.jobs import ModelError
 from model_ops.quantization import schemes
 from model_ops.quantization.scheme import FP8_CACHE, Scheme, read_alike
 
-SCHEMES: dict[str, Scheme] = {found.name: found for found in vars(schemes).values() if isinstance(found, Scheme)}
+SCHEMES: dict[str, Scheme] = {scheme.name: scheme for scheme in vars(schemes).values() if isinstance(scheme, Scheme)}
 """Name in recipes -> scheme, in the order of messages and docs."""
 
 

@@ -84,7 +84,6 @@ class DraftModel(nn.Module, ABC):
         """The drafter for the decoder. greedy: always propose the most likely token, as servers do that do not sample drafts
         (vLLM's default); otherwise sample at the temperature of the answers."""
 
-    @abstractmethod
     def save(
         self,
         directory: Path,
@@ -95,6 +94,17 @@ class DraftModel(nn.Module, ABC):
     ) -> None:
         """Write the directory that servers load, weights in `dtype`. verifier: path or Hub id of the target, for the server's
         config."""
+        self.write(directory, SaveOptions(num_speculative_tokens, dtype, verifier, verifier_architectures or []))
+
+    @abstractmethod
+    def write(self, directory: Path, options: SaveOptions) -> None:
+        """See `save`."""
+
+    @classmethod
+    @abstractmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> DraftModel:
+        """A new drafter on the target's device from resolved settings of its architecture. target_ids: of the draft
+        vocabulary."""
 
     @classmethod
     @abstractmethod
@@ -104,6 +114,16 @@ class DraftModel(nn.Module, ABC):
     def stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The module's state dict from the tensors of a file; override where the file's names differ."""
         return weights
+
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """How a drafter is saved, as `DraftModel.save` says."""
+
+    num_speculative_tokens: int
+    dtype: torch.dtype
+    verifier: str
+    verifier_architectures: list[str]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def new_draft_model(settings: SpeculatorSettings, target: Runner, target_ids: In
     settings: resolved. Raises ModelError if the architecture does not fit the target.
     """
     torch.manual_seed(settings.seed)
-    model = ARCHITECTURES[settings.architecture].build(settings, target, target_ids)
+    model = ARCHITECTURES[settings.architecture].model_class().new(settings, target, target_ids)
     model.kind = settings.architecture
     return model
 

@@ -50,12 +50,12 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
             )
         ]
     days = f", {' to '.join(dict.fromkeys(map(str, look.days)))}" if look.names_days and look.days else ""
-    found = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
+    findings = [ok(check, f"{many}{days}; first records are {' and '.join(look.formats)}")]
     for uri, said in look.problems[:3]:
-        found.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
+        findings.append(warning(check, f"{uri}{_said(said)}", "its lines go to quarantine; leave it out of the uri, or fix it"))
     if look.malformed:
         lines = counted(look.malformed, "line")
-        found.append(
+        findings.append(
             warning(
                 check,
                 f"{lines} of the first {len(look.characters):,} are no JSON object; the first is {look.first_malformed}",
@@ -64,7 +64,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
         )
     if look.unknown_records:
         known = sum(look.formats.values())
-        found.append(
+        findings.append(
             warning(
                 check,
                 f"{look.unknown_records:,} of {known + look.unknown_records:,} first records are of "
@@ -74,7 +74,7 @@ def check_source(kind: str, name: str, source: SourceSettings, looks: dict[str, 
                 + (f"; or try fields: {yaml_line(look.proposed)}" if look.proposed else ""),
             )
         )
-    return found
+    return findings
 
 
 def _said(sentence: str) -> str:
@@ -124,16 +124,16 @@ def _logs(seen: dict[str, FirstLook]) -> list[CheckFinding]:
 def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
     days: Counter[date] = sum((look.record_days for look in seen.values()), Counter())
     far = far_days({day: count for day, count in days.items() if (recipe.first_day or day) <= day <= (recipe.last_day or day)})
-    found = [warning("days", f"among the first records, {far}", REMEDY)] if far else []
+    findings = [warning("days", f"among the first records, {far}", REMEDY)] if far else []
     if recipe.first_day is None and recipe.last_day is None:
-        return found or [ok("days", "first_day and last_day are open: every day in the logs, until today")]
+        return findings or [ok("days", "first_day and last_day are open: every day in the logs, until today")]
     first, last = str(recipe.first_day or "open"), str(recipe.last_day or "open")
     for name, look in seen.items():
         if not look.names_days or look.days is None:
             continue
         low, high = look.days
         if (recipe.last_day and low > recipe.last_day) or (recipe.first_day and high < recipe.first_day and not look.has_more):
-            found.append(
+            findings.append(
                 problem(
                     "days",
                     f"source {name} has {low} to {high}, the recipe {first} to {last}: nothing would be read",
@@ -141,14 +141,14 @@ def _days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
                 )
             )
         elif (recipe.first_day and low < recipe.first_day) or (recipe.last_day and high > recipe.last_day):
-            found.append(
+            findings.append(
                 warning(
                     "days",
                     f"source {name} has {low} to {high}, the recipe {first} to {last}: the days outside are not read",
                     "widen first_day or last_day if they should be",
                 )
             )
-    return found or [ok("days", f"first_day {first}, last_day {last}")]
+    return findings or [ok("days", f"first_day {first}, last_day {last}")]
 
 
 def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -158,11 +158,11 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding
     days = [day for look in logs for day in look.days or ()] if is_whole else []
     firsts = [day for day in (recipe.first_day, min(days, default=None)) if day]
     lasts = [day for day in (recipe.last_day, max(days, default=None)) if day]
-    found = []
+    findings = []
     for name, named in recipe.datasets.named.items():
         own = f"datasets.named.{name}"
         if named.last_day and firsts and named.last_day < max(firsts):
-            found.append(
+            findings.append(
                 warning(
                     "days",
                     f"{own}.last_day {named.last_day} is before the first day of the traffic, "
@@ -171,7 +171,7 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding
                 )
             )
         if named.first_day and lasts and named.first_day > min(lasts):
-            found.append(
+            findings.append(
                 warning(
                     "days",
                     f"{own}.first_day {named.first_day} is after the last day of the traffic, "
@@ -179,7 +179,7 @@ def _named_days(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding
                     f"change {own}.first_day",
                 )
             )
-    return found
+    return findings
 
 
 def _feedback(recipe: Recipe, seen: dict[str, FirstLook]) -> list[CheckFinding]:
@@ -238,10 +238,12 @@ def _beyond_vocabulary(recipe: Recipe, looks: dict[str, FirstLook]) -> list[Chec
     except BaseModelError:
         return []  # reported with the base model
     size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    if not isinstance(size, int):
+        return []
     strange = {
         name: next(number for number in look.token_ids if not 0 <= number < size)
         for name, look in looks.items()
-        if type(size) is int and look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size
+        if look.token_ids and not 0 <= look.token_ids[0] <= look.token_ids[1] < size
     }
     return [
         problem(

@@ -1,7 +1,4 @@
-"""Checks the lengths of rows against the recipe's limits and the base model's positions.
-
-worth.py counts them on some rows; a run counts all, before it trains anything (`length_report`).
-"""
+"""Checks the lengths of rows against the recipe's limits and the base model's positions, on some rows; a run counts all."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def check_room(recipe: Recipe, tokens: list[int], positions: int | None) -> list
         ]
     if not tokens:
         return []
-    longer = sum(found > positions for found in tokens)
+    longer = sum(count > positions for count in tokens)
     said = f"about {longer:,} of {len(tokens):,} rows are longer than the base model's {positions:,} positions"
     if 2 * longer >= len(tokens):
         return [

@@ -1,9 +1,5 @@
-"""Writes the text of `millrace init`'s recipe: every value with its reason in a comment.
-
-    recipe_text(Contents(workload, base, sources, seen, home, today))     # YAML, ends in a newline
-
-Scalars go through a YAML writer, so that any path or name is read back as it was; values from logs (names of workloads and
-models) are shortened and in one-line comments.
+"""The text of `millrace init`'s recipe: every value with its reason in a comment. Values from logs are shortened and on one
+line.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ TINY_TOKENS = 1.4
 FEW_SESSIONS = 100
 MOST_NAMES = 12
 WORTH = ("yes", "possible")
-TINY_SIZES = {
+TINY_SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"steps": 300, "learning_rate": 4.0e-3, "tokens_per_step": 2_048, "max_length": 512},
     "sft": {"steps": 100, "learning_rate": 4.0e-3, "tokens_per_step": 4_096},
     "student": {"steps": 40, "learning_rate": 2.0e-3, "tokens_per_step": 4_096},
@@ -170,8 +166,8 @@ def _head(contents: Contents, text: _Text) -> None:
     rows += "" if contents.saw_everything else f" in {contents.limit:,} of the log objects"
     text.note(
         f"Written by `millrace init` on {contents.today} from {rows}, with a reason for each value. "
-        "All other keys have defaults (docs/recipe.md, or `millrace schema --markdown`). Paths are relative to this "
-        "file."
+        "All other keys have defaults: `millrace schema --markdown` lists them, `millrace schema` makes a schema for editors. "
+        "Paths are relative to this file."
     )
     text.blank()
     text.put("workload", contents.workload)
@@ -291,8 +287,8 @@ def _days(contents: Contents, text: _Text) -> None:
         )
         return
     if contents.saw_everything:
-        looks = [source.look for source in contents.of("logs", "feedback") if source.look.names_days]
-        first = min([days[0], *(look.days[0] for look in looks)])
+        looks = [source.look for source in contents.of("logs", "feedback")]
+        first = min([days[0], *(look.days[0] for look in looks if look.names_days and look.days)])
         span = " to ".join(map(str, dict.fromkeys([days[0], days[-1]])))
         text.note(
             f"{_asked(seen.totals)} on {seen.totals['days']:,} day{'s' * (seen.totals['days'] != 1)}, "
@@ -320,8 +316,8 @@ def _seeds_and_evals(contents: Contents, text: _Text) -> None:
     if evals:
         text.note("Evaluation suites, found by their name: rows that contain one of their items are not trained on.")
         text.put("evals")
-        for suite, found in {name: suite for source in evals for name, suite in suites_of(source).items()}.items():
-            text.put(suite, found | {"uri": place(found["uri"], contents.home)}, 2)
+        for suite, settings in {name: suite for source in evals for name, suite in suites_of(source).items()}.items():
+            text.put(suite, settings | {"uri": place(settings["uri"], contents.home)}, 2)
         text.note("A suite without a task is only kept out of training; `task: number`, `exact`, `judge`, ... has it asked.", 2)
     else:
         text.note("Name your evaluation suites here, so that no training row contains one of their items.")
@@ -349,8 +345,8 @@ def _curation(contents: Contents, text: _Text) -> None:
     text.put("pii", "redact", 2)
     languages = [item for item in seen.languages if item["language"] and item["share"] >= 0.01]
     if len(languages) > 1:
-        told = ", ".join(f"{item['language']} {item['share']:z.0%}" for item in languages[:6])
-        text.note(f"Languages: {told}. To keep some only:", 2)
+        shares = ", ".join(f"{item['language']} {item['share']:z.0%}" for item in languages[:6])
+        text.note(f"Languages: {shares}. To keep some only:", 2)
         text.put("language", {"allow": [item["language"] for item in languages[:2]]}, 2, off=True)
     known = FeedbackRules().least
     guessed = {
@@ -441,8 +437,8 @@ def _worth(verdicts: list[Verdict], question: str) -> bool:
 
 
 def _judgement(verdicts: list[Verdict], question: str) -> str:
-    found = next((verdict for verdict in verdicts if verdict.question == question), None)
-    return f"{found.answer}. {found.sentence}" if found else "not looked at."
+    verdict = next((verdict for verdict in verdicts if verdict.question == question), None)
+    return f"{verdict.answer}. {verdict.sentence}" if verdict else "not looked at."
 
 
 def _release(contents: Contents, text: _Text) -> None:

@@ -1,9 +1,6 @@
-"""One run of a recipe inside Dagster: the process that `submit` starts and `millrace run` follows.
-
-    python -m pipelines.running.run '{"id": "...", "recipe": "...", "lake": "...", "folder": "...", "select": null}'
-
-Finds what is new in the logs, runs the `logs` job over the days that need it, then `train`. Relevant Dagster events and the
-workers' progress go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step failed, 2 misuse, 130 interrupted.
+"""The process of one run, which `submit` starts and `millrace run` follows: finds what is new in the logs, runs the `logs` job
+over the days that need it, then `train`. Events go to the file named by MILLRACE_PROGRESS. Exit codes: 0 success, 1 a step
+failed, 2 misuse, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -196,13 +193,13 @@ def _selected(graph: dg.Definitions, recipe: Recipe, select: list[str] | None) -
     for name in sorted(names, key=len, reverse=True):
         expression = re.sub(rf'(?<![\w"/:]){name}(?![\w"/])', f'key:"{recipe.workload}/{name}"', expression)
     try:
-        found = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
+        selection = dg.AssetSelection.from_string(expression).required_multi_asset_neighbors().resolve(asset_graph)
     except dg.DagsterError as error:
         raise SelectionError(
             f"--select {' '.join(select)}: this is not a selection in Dagster's syntax, as sft_model, "
             '+sft_dataset or "sft_model or +sft_dataset" are; a comma means `or`'
         ) from error
-    chosen = [key for key in everything if key in found]
+    chosen = [key for key in everything if key in selection]
     if not chosen:
         raise SelectionError(f"--select {' '.join(select)}: nothing there can be materialized; there are {', '.join(names)}")
     return chosen
@@ -220,9 +217,9 @@ def _days(recipe: Recipe, lake: LakeLayout, partition: date | None, instance: dg
     )
     earliest, latest = first_day(recipe, lake.root), recipe.last_day or datetime.now(UTC).date()
     if partition is None:
-        found = [day for day in seen.days if earliest <= day <= latest]
-        news = {*seen.unread_days, *_never_materialized(recipe, found, instance)}
-        return [day for day in found if day in news] or found[-1:]
+        days = [day for day in seen.days if earliest <= day <= latest]
+        news = {*seen.unread_days, *_never_materialized(recipe, days, instance)}
+        return [day for day in days if day in news] or days[-1:]
     if not earliest <= partition <= latest:
         raise SelectionError(f"--partition {partition}: this recipe's traffic is from {earliest} to {latest}")
     if not daily_partitions(recipe, lake.root).has_partition_key(partition.isoformat()):

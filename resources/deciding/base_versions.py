@@ -26,14 +26,14 @@ MADE_BY = "base_revision 2"
 def stamp_of(directory: Path) -> str:
     """Names, sizes and times of a directory's files, hashed. "" for a directory that is away."""
     try:
-        found = sorted(
+        files = sorted(
             (path.relative_to(directory).as_posix(), path.stat().st_size, path.stat().st_mtime_ns)
             for path in directory.rglob("*")
             if path.is_file()
         )
     except OSError:
         return ""
-    return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
+    return hashlib.sha256(repr(files).encode()).hexdigest() if files else ""
 
 
 def hashed_so_far(lake: LakeLayout, workload: str) -> str:

@@ -1,7 +1,7 @@
 """Whether a release's drafter pays for its training.
 
-    found = drafter_payback(lake, "math-tutor", release, decide_settings)
-    found.says          # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
+    drafter_payback(lake, "math-tutor", release, decide_settings).says
+                        # "the drafter cost 24 min of a device (speculator_dataset 4 min, speculator 20 min); it pays back
                         #  within 30 days from 1,240 requests a day on (there are 5,000 now); drafter, K = 3 pays up to about
                         #  12.0 requests at a time"
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from model_ops.drafting import CurvePoint, DraftingChoice
+from model_ops.drafting import DraftingChoice
 from model_ops.jobs import duration
 from resources.deciding.gather import traffic
 from resources.deciding.settings import DecideSettings
@@ -54,18 +54,18 @@ def drafter_payback(
     home, days = lake.artefacts("release") / workload / release, settings.payback_days or PAYBACK_DAYS
     try:
         part = read_release(home).speculator
-        made = read_manifest(lake.root / part.path) if part else None
+        drafter = read_manifest(lake.root / part.path) if part else None
     except (ReleaseError, ManifestError, OSError, ValueError) as error:
         return DrafterPayback(release, f"whether its drafter pays is unknown: {type(error).__name__} while reading it", days)
-    if made is None:
+    if drafter is None:
         return DrafterPayback(release, "it has no drafter, so there is nothing to pay back", days)
-    costs = dict(_costs(lake, made))
+    costs = dict(_costs(lake, drafter))
     choice = read_choice(home)
     try:
-        told = traffic(lake, workload, settings, now or datetime.now(UTC))
+        known = traffic(lake, workload, settings, now or datetime.now(UTC))
     except Exception:  # delta-rs and DuckDB raise errors of their own for damaged tables
-        told = {}
-    tokens, requests = told.get("answer_tokens_a_request"), told.get("requests_a_day")
+        known = {}
+    tokens, requests = known.get("answer_tokens_a_request"), known.get("requests_a_day")
     saved, why = _saved_s(choice, tokens, settings.devices_per_server)
     devices_s = sum(costs.values()) * settings.devices
     missing = [name for name in STAGES if name not in costs]
@@ -76,16 +76,16 @@ def drafter_payback(
 
 def _costs(lake: LakeLayout, drafter: Manifest) -> Iterator[tuple[str, float]]:
     """Seconds of the drafter's own stages: of their steps in Dagster's history, else as their manifests have them."""
-    found = [(STAGES[1], drafter)]
+    stages = [(STAGES[1], drafter)]
     for item in drafter.inputs:
         if item.kind == "dataset" and item.name.endswith(f"/{STAGES[0]}"):
             try:
-                found.insert(0, (STAGES[0], read_manifest(lake.artefacts("dataset") / item.name / item.version)))
+                stages.insert(0, (STAGES[0], read_manifest(lake.artefacts("dataset") / item.name / item.version)))
             except ManifestError:
                 continue
-    for name, made in found:
-        seconds = seconds_of_steps(lake, made.run_id).get(name) if made.run_id else None
-        seconds = made.metrics.get("seconds") if seconds is None else seconds
+    for name, manifest in stages:
+        seconds = seconds_of_steps(lake, manifest.run_id).get(name) if manifest.run_id else None
+        seconds = manifest.metrics.get("seconds") if seconds is None else seconds
         if isinstance(seconds, int | float):
             yield name, float(seconds)
 
@@ -97,7 +97,7 @@ def _saved_s(choice: DraftingChoice | None, tokens: float | None, devices: int) 
         if choice
         else []
     )
-    best = max((point for point in curve if point.method == "drafter"), key=_speed, default=None)
+    best = max((point for point in curve if point.method == "drafter"), key=lambda point: point.tokens_per_second, default=None)
     if best is None:
         return None, (
             "no server measured it with and without the drafter: name one in evaluation.server, and the next evaluation asks it"
@@ -108,10 +108,6 @@ def _saved_s(choice: DraftingChoice | None, tokens: float | None, devices: int) 
     if not tokens:
         return None, "no answers with a number of tokens can be read from the logs"
     return devices * (tokens / plain.tokens_per_second - tokens / best.tokens_per_second), ""
-
-
-def _speed(point: CurvePoint) -> float:
-    return point.tokens_per_second
 
 
 def _sentence(
@@ -139,7 +135,7 @@ def _sentence(
     else:
         said += "; it saves no time at the endpoint's concurrency, so it never pays back"
     curves = choice.break_even if choice else ()
-    ends = [f"{found.label} {found.says}" for found in curves if found.label.startswith("drafter")]
+    ends = [f"{curve.label} {curve.says}" for curve in curves if curve.label.startswith("drafter")]
     if choice is not None and choice.drafting.method != "drafter":
         ends.append(
             f"the release drafts with {choice.drafting.label}"

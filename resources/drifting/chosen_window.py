@@ -31,7 +31,7 @@ from stores.mirror.bucket import Conflict
 
 FOLDER = "reference_windows"
 NO_RELEASE = "no_release"
-TEXT_TESTS = frozenset({"novelty", "novelty_embeddings"})
+TEXT_TESTS = ("novelty",)
 """Tests that need texts of the vocabulary days. They end when these days leave the lake."""
 A_FEW = 0.02
 """Share of a window's rows whose loss does not matter."""

@@ -16,9 +16,6 @@ from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -113,23 +110,9 @@ def _model_class() -> type[DraftModel]:
     return DFlash
 
 
-def _build(settings: DFlashSettings, target: Runner, target_ids: Tensor) -> DraftModel:
-    from model_ops.speculators.dflash.network import DFlash
-
-    return DFlash.for_target(
-        target,
-        target_ids,
-        num_layers=settings.num_layers,
-        captured_layers=settings.captured_layers,
-        block_size=settings.block_size,
-        mask_token_id=settings.mask_token_id,
-    )
-
-
 DFLASH = Architecture(
     name="dflash",
     settings=DFlashSettings,
-    build=_build,
     model_class=_model_class,
     verify=verify_dflash,
     recognises=lambda config: config.get("architectures") == ["DFlashDraftModel"] and "speculators_model_type" not in config,

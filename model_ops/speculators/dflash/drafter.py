@@ -10,39 +10,18 @@ that the target computed while verifying the block overwrite them. Servers do th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Float32, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from model_ops.decoding import Proposal, RaggedCache, RotaryTable, independent_drafts
+from model_ops.decoding import Proposal, RotaryTable, independent_drafts
 from model_ops.jobs import ModelError
-from model_ops.speculators.dflash.config import DFlashConfig
+from model_ops.speculators.backbone.draft_layers import new_cache
 
-
-class BlockModel(Protocol):
-    """The part of `model_ops.speculators.dflash.network.DFlash` that the drafter uses."""
-
-    config: DFlashConfig
-    capture: tuple[int, ...]
-    longest_chain: int
-    target_ids: Tensor
-    rotary: nn.Module
-    fc: nn.Linear
-    layers: nn.ModuleList
-
-    def of_target(self) -> object:
-        """The weights shared with the target. Raises ModelError if no target is attached."""
-
-    def context(self, captured: Tensor) -> Tensor:
-        """The input of every layer's keys and values, from the target's hidden states."""
-
-    def embed(self, anchors: Tensor, drafts: int) -> Tensor:
-        """Input of the first layer for blocks with these anchors."""
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits over the target's vocabulary, float32."""
+if TYPE_CHECKING:
+    from model_ops.speculators.dflash.network import DFlash
 
 
 class DFlashDrafter:
@@ -52,14 +31,14 @@ class DFlashDrafter:
     greedy: propose the argmax at any temperature.
     """
 
-    def __init__(self, model: BlockModel, greedy: bool = False):
+    def __init__(self, model: DFlash, greedy: bool = False):
         model.of_target()  # fails before a prompt is read if no target is attached
         self.model, self.greedy = model, greedy
         self.capture = model.capture
         self.target_ids = model.target_ids
         self.rotary = RotaryTable(model.rotary, model.fc.weight.dtype)
-        self.cache: RaggedCache | None = None
-        self.anchor: Tensor | None = None
+        self.cache = new_cache(model.config, model.fc, 0)
+        self.anchor = self.target_ids[:0]
         """The token that the target drew last in each row, at the position of the cache's length."""
 
     @torch.no_grad()
@@ -69,15 +48,7 @@ class DFlashDrafter:
         first: Int[Tensor, " rows"],
         captured: Float[Tensor, "rows tokens features"] | None,
     ) -> None:
-        config = self.model.config
-        self.cache = RaggedCache(
-            config.num_layers,
-            len(prompts),
-            config.num_key_value_heads,
-            config.head_dim,
-            self.model.fc.weight.dtype,
-            first.device,
-        )
+        self.cache = new_cache(self.model.config, self.model.fc, len(prompts))
         self._extend(torch.tensor([len(prompt) for prompt in prompts], device=first.device), captured)
         self.anchor = first
 
@@ -116,8 +87,10 @@ class DFlashDrafter:
         self.cache.keep(rows)
         self.anchor = self.anchor[rows]
 
-    def _extend(self, counts: Tensor, captured: Tensor) -> None:
+    def _extend(self, counts: Tensor, captured: Tensor | None) -> None:
         """Adds cache entries from the target's states; the first counts[row] of each row are valid."""
+        if captured is None:
+            raise ValueError("DFlash drafts from the target's hidden states, and none are given")
         tokens = captured.shape[1]
         self.cache.reserve(tokens)
         positions = self.cache.positions(tokens)

@@ -35,15 +35,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from model_ops.decoding import Runner, rotate
+from model_ops.decoding import Runner
 from model_ops.families import drafter_shape
 from model_ops.jobs import ModelError
 from model_ops.speculators.backbone.draft_attention import WindowLayout, draft_attention
-from model_ops.speculators.backbone.draft_layers import Mlp, Norm
+from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm
 from model_ops.speculators.dflash.config import DFlashConfig, captured_boundaries
 from model_ops.speculators.dflash.drafter import DFlashDrafter
 from model_ops.speculators.dflash.export import read_dflash_config, save_dflash
-from model_ops.speculators.draft_model import DocumentWindows, DraftModel
+from model_ops.speculators.draft_model import DocumentWindows, DraftModel, SaveOptions
 from model_ops.speculators.draft_model_files import rotary_embedding
 
 
@@ -67,43 +67,6 @@ class SharedWeights:
     head: Float[Tensor, "vocab hidden"]
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: DFlashConfig):
-        super().__init__()
-        hidden, self.head_dim = config.hidden_size, config.head_dim
-        self.q_proj = nn.Linear(hidden, config.num_attention_heads * self.head_dim, bias=False)
-        self.k_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
-        self.v_proj = nn.Linear(hidden, config.num_key_value_heads * self.head_dim, bias=False)
-        self.o_proj = nn.Linear(config.num_attention_heads * self.head_dim, hidden, bias=False)
-        self.q_norm = Norm(self.head_dim, config.rms_norm_eps)
-        self.k_norm = Norm(self.head_dim, config.rms_norm_eps)
-
-    def query(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> Tensor:
-        """[*tokens, heads, head_dim], rotated; cos and sin are [*tokens, 1, head_dim]."""
-        return rotate(self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.head_dim))), cos, sin)
-
-    def key_value(self, x: Float[Tensor, "*tokens hidden"], cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Two of [*tokens, kv_heads, head_dim]; keys are rotated."""
-        keys = self.k_norm(self.k_proj(x).unflatten(-1, (-1, self.head_dim)))
-        return rotate(keys, cos, sin), self.v_proj(x).unflatten(-1, (-1, self.head_dim))
-
-
-class _Layer(nn.Module):
-    def __init__(self, config: DFlashConfig):
-        super().__init__()
-        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = _Attention(config)
-        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = Mlp(config)
-
-    def finish(
-        self, residual: Float[Tensor, "*tokens hidden"], attended: Float[Tensor, "*tokens heads_head_dim"]
-    ) -> Float[Tensor, "*tokens hidden"]:
-        """The layer's output from its attention's."""
-        hidden = residual + self.self_attn.o_proj(attended)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
-
-
 class DFlash(DraftModel):
     """The draft model. `shared` is None until `attach` has been called with its target."""
 
@@ -116,7 +79,7 @@ class DFlash(DraftModel):
         hidden = config.hidden_size
         self.fc = nn.Linear(len(config.layer_ids) * hidden, hidden, bias=False)
         self.hidden_norm = Norm(hidden, config.rms_norm_eps)
-        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(DraftLayer(config, first=False, normed=True) for _ in range(config.num_layers))
         self.norm = Norm(hidden, config.rms_norm_eps)
         self.rotary = rotary_embedding(config)
         self.shared: SharedWeights | None = None
@@ -134,24 +97,13 @@ class DFlash(DraftModel):
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
     @classmethod
-    def for_target(
-        cls,
-        target: Runner,
-        target_ids: Int[Tensor, " vocab"],
-        num_layers: int,
-        block_size: int,
-        captured_layers: int | None = None,
-        mask_token_id: int | None = None,
-    ) -> DFlash:
-        """A new drafter, initialised from the target. captured_layers None: 5, or fewer for a shallow target. mask_token_id
-        None: `default_mask_token`.
-
-        Raises ModelError for ids that are not the target's whole vocabulary, a mask token outside it, or too few layers.
-        """
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " vocab"]) -> DFlash:
+        """As `DraftModel.new`. Raises ModelError for ids that are not the target's whole vocabulary, a mask token outside it,
+        or too few layers."""
         config, vocab = target.config, target.embedding.shape[0]
         if len(target_ids) != vocab:
             raise ModelError(f"DFlash uses the target's head and needs its whole vocabulary of {vocab} tokens")
-        mask = default_mask_token(target) if mask_token_id is None else mask_token_id
+        mask = default_mask_token(target) if settings.mask_token_id is None else settings.mask_token_id
         if mask >= vocab:
             raise ModelError(
                 f"mask_token_id is {mask}, outside the target's vocabulary of {vocab}: choose one of its tokens, "
@@ -161,10 +113,10 @@ class DFlash(DraftModel):
             DFlashConfig(
                 **drafter_shape(config),
                 vocab_size=vocab,
-                num_layers=num_layers,
+                num_layers=settings.num_layers,
                 target_layers=config.num_hidden_layers,
-                layer_ids=captured_boundaries(config.num_hidden_layers, captured_layers),
-                block_size=block_size,
+                layer_ids=captured_boundaries(config.num_hidden_layers, settings.captured_layers),
+                block_size=settings.block_size,
                 mask_token_id=mask,
             )
         ).to(target.device)
@@ -251,15 +203,8 @@ class DFlash(DraftModel):
     def drafter(self, greedy: bool = False) -> DFlashDrafter:
         return DFlashDrafter(self, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
-        save_dflash(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    def write(self, directory: Path, options: SaveOptions) -> None:
+        save_dflash(self.config, self.state_dict(), directory, options)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> DFlash:

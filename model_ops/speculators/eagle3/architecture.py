@@ -14,9 +14,6 @@ from model_ops.speculators.serving import SglangOptions, VllmOptions
 from model_ops.speculators.settings import SpeculatorSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -47,17 +44,6 @@ def _model_class() -> type[DraftModel]:
     return Eagle3
 
 
-def _build(settings: Eagle3Settings, target: Runner, target_ids: Tensor) -> DraftModel:
-    from model_ops.speculators.eagle3.config import Eagle3Config
-    from model_ops.speculators.eagle3.network import Eagle3
-
-    newer = isinstance(settings, Eagle31Settings)
-    config = Eagle3Config.for_target(
-        target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer, norm_output=newer
-    )
-    return Eagle3(config).to(target.device).begun_from(target, target_ids)
-
-
 def _is_eagle3(config: Config, newer: bool) -> bool:
     normalised = bool(config.get("fc_norm") or config.get("norm_output"))
     return config.get("architectures") == ["LlamaForCausalLMEagle3"] and normalised == newer
@@ -67,7 +53,6 @@ def _described(name: str, settings: type[Eagle3Settings]) -> Architecture:
     return Architecture(
         name=name,
         settings=settings,
-        build=_build,
         model_class=_model_class,
         verify=verify_eagle3,
         recognises=lambda config: _is_eagle3(config, newer=issubclass(settings, Eagle31Settings)),

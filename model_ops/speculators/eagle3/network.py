@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from model_ops.decoding import Runner
 from model_ops.jobs import ModelError
 from model_ops.speculators.backbone.draft_layers import DraftLayer, Norm, RepeatedBody
-from model_ops.speculators.draft_model import DocumentWindows
+from model_ops.speculators.draft_model import DocumentWindows, SaveOptions
 from model_ops.speculators.draft_model_files import rotary_embedding
 from model_ops.speculators.eagle3.config import CAPTURED, Eagle3Config
 from model_ops.speculators.eagle3.drafter import Eagle3Drafter
@@ -128,15 +128,16 @@ class Eagle3(RepeatedBody):
     def drafter(self, greedy: bool = False) -> Eagle3Drafter:
         return Eagle3Drafter(self, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
-        save_eagle3(self.config, self.state_dict(), directory, num_speculative_tokens, dtype, verifier, verifier_architectures)
+    def write(self, directory: Path, options: SaveOptions) -> None:
+        save_eagle3(self.config, self.state_dict(), directory, options)
+
+    @classmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> Self:
+        newer = settings.architecture == "eagle3.1"
+        config = Eagle3Config.for_target(
+            target.config, len(target_ids), num_layers=settings.num_layers, fc_norm=newer, norm_output=newer
+        )
+        return cls(config).to(target.device).begun_from(target, target_ids)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> Eagle3:

@@ -17,6 +17,8 @@ from model_ops.models import Defect, Shapes, verify_model
 from model_ops.speculators.eagle3.config import MOST_LAYERS
 from model_ops.speculators.verify_layers import (
     NUMBERS,
+    layer_shapes,
+    problem,
     verify_against_target,
     verify_ends,
     verify_proposals,
@@ -36,16 +38,16 @@ def verify_eagle3(
     problems += verify_model.verify_dtype(config, tensors) + _verify_map(config["vocab_size"], tensors, target)
     problems += verify_trained_with(config, tensors)
     if config.get("norm_before_residual", False) is not False:
-        problems.append(Defect("config.json", "norm_before_residual must be false in the midlayer layout"))
+        problems.append(problem("norm_before_residual must be false in the midlayer layout"))
     boundaries = config.get("eagle_aux_hidden_state_layer_ids")
     problems += _verify_layer_ids(boundaries, config.get("target_num_hidden_layers"), target)
-    outputs = _mapping(config.get("eagle_config")).get("eagle_aux_hidden_state_layer_ids")
-    if not problems and outputs != [boundary - 1 for boundary in boundaries]:
+    eagle = config.get("eagle_config")
+    outputs = eagle.get("eagle_aux_hidden_state_layer_ids") if isinstance(eagle, Mapping) else None
+    if not problems and isinstance(boundaries, list) and outputs != [boundary - 1 for boundary in boundaries]:
         problems.append(
-            Defect(
-                "config.json",
-                f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must "
-                f"be one below the top-level boundaries {list(boundaries)}",
+            problem(
+                f"eagle_config.eagle_aux_hidden_state_layer_ids is {outputs}; it must be one below the top-level boundaries "
+                f"{boundaries}"
             )
         )
     return problems + verify_rope(config) + verify_against_target(config, target)
@@ -64,9 +66,9 @@ def verify_eagle3_in_speculators_layout(
     problems += verify_trained_with(config, tensors)
     for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         if not isinstance(config.get(flag), bool):
-            problems.append(Defect("config.json", f"{flag} is not true or false, and defaults of servers differ: write it"))
+            problems.append(problem(f"{flag} is not true or false, and defaults of servers differ: write it"))
         elif config[flag] and flag.startswith("norm_before"):
-            problems.append(Defect("config.json", f"{flag} is true, but these weights were trained without it"))
+            problems.append(problem(f"{flag} is true, but these weights were trained without it"))
     problems += _verify_layer_ids(config.get("eagle_aux_hidden_state_layer_ids"), None, target)
     problems += verify_proposals(config)
     return problems + verify_rope(layer) + verify_against_target(layer, target)
@@ -75,23 +77,10 @@ def verify_eagle3_in_speculators_layout(
 def expected_shapes(config: Mapping[str, Any], head: Mapping[str, Any], layer: str) -> Shapes:
     """Shape of every tensor of an EAGLE-3 head. head: config with draft_vocab_size and flags. layer: name of the first
     layer."""
-    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
-    head_dim = config.get("head_dim") or hidden // heads
-    kv = config["num_key_value_heads"] * head_dim
-    body: dict[str, tuple[int, ...]] = {f"{layer}.hidden_norm.weight": (hidden,)}
-    for number in range(min(config["num_hidden_layers"], MOST_LAYERS + 1)):
-        name, width = (layer, 2 * hidden) if number == 0 else (f"layers.{number}", hidden)
-        body |= {
-            f"{name}.input_layernorm.weight": (hidden,),
-            f"{name}.post_attention_layernorm.weight": (hidden,),
-            f"{name}.self_attn.q_proj.weight": (heads * head_dim, width),
-            f"{name}.self_attn.k_proj.weight": (kv, width),
-            f"{name}.self_attn.v_proj.weight": (kv, width),
-            f"{name}.self_attn.o_proj.weight": (hidden, heads * head_dim),
-            f"{name}.mlp.gate_proj.weight": (inner, hidden),
-            f"{name}.mlp.up_proj.weight": (inner, hidden),
-            f"{name}.mlp.down_proj.weight": (hidden, inner),
-        }
+    hidden = config["hidden_size"]
+    body: Shapes = {f"{layer}.hidden_norm.weight": (hidden,), **layer_shapes(config, layer, 2 * hidden)}
+    for number in range(1, min(config["num_hidden_layers"], MOST_LAYERS + 1)):
+        body |= layer_shapes(config, f"layers.{number}")
     return {
         "embed_tokens.weight": (config["vocab_size"], hidden),
         "fc.weight": (hidden, 3 * hidden),
@@ -135,15 +124,11 @@ def _verify_layer_ids(boundaries: Any, layers: Any, target: Mapping[str, Any] | 
     name = "eagle_aux_hidden_state_layer_ids"
     whole = isinstance(boundaries, list) and all(type(boundary) is int for boundary in boundaries)
     if not whole or len(boundaries) != 3:
-        return [Defect("config.json", f"{name} is {boundaries!r}, not three boundaries of the target")]
+        return [problem(f"{name} is {boundaries!r}, not three boundaries of the target")]
     if len(set(boundaries)) != 3:
-        return [Defect("config.json", f"{name} is {boundaries}: its ids must be distinct, servers read a set")]
+        return [problem(f"{name} is {boundaries}: its ids must be distinct, servers read a set")]
     if target is not None and type(target.get("num_hidden_layers")) is int:
         layers = target["num_hidden_layers"]
     if min(boundaries) < 0 or (type(layers) is int and max(boundaries) > layers):
-        return [Defect("config.json", f"{name} is {boundaries}, outside the target's {layers} layers")]
+        return [problem(f"{name} is {boundaries}, outside the target's {layers} layers")]
     return []
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -23,12 +23,12 @@ from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from model_ops.decoding import ModelDrafter, new_runner
+from model_ops.decoding import ModelDrafter, Runner, new_runner
 from model_ops.files import target_digest
 from model_ops.jobs import ModelError
 from model_ops.losses import Head
 from model_ops.models import headers, load_model, load_tokenizer, read_config, save_model
-from model_ops.speculators.draft_model import DocumentWindows, DraftModel
+from model_ops.speculators.draft_model import DocumentWindows, DraftModel, SaveOptions
 
 PREFIX = "language_model."
 """Prefix of the language model's tensors in this module's state dict."""
@@ -82,16 +82,13 @@ class StandaloneModel(DraftModel):
     def drafter(self, greedy: bool = False) -> ModelDrafter:
         return ModelDrafter(new_runner(self.language_model), self.config.vocab_size, greedy)
 
-    def save(
-        self,
-        directory: Path,
-        num_speculative_tokens: int,
-        dtype: torch.dtype = torch.bfloat16,
-        verifier: str = "target",
-        verifier_architectures: list[str] | None = None,
-    ) -> None:
+    @classmethod
+    def new(cls, settings: Any, target: Runner, target_ids: Int[Tensor, " draft_vocab"]) -> StandaloneModel:
+        return cls.from_directory(Path(settings.draft_model)).to(target.device)
+
+    def write(self, directory: Path, options: SaveOptions) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        save_model(self.language_model, load_tokenizer(self.source), directory, dtype)
+        save_model(self.language_model, load_tokenizer(self.source), directory, options.dtype)
 
     @classmethod
     def from_config(cls, directory: Path, raw: dict[str, Any]) -> StandaloneModel:

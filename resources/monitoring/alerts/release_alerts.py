@@ -208,7 +208,7 @@ def _advice(said: str, key: str) -> tuple[str, str]:
         return "is 0", raise_it
     if f"{NEVER_ENOUGH} ({name})" in said:
         return "is too small", raise_it
-    return "is used", f"{raise_it} Or wait: the budget refills evenly, and the decision says when it suffices."
+    return "is used", f"{raise_it} Or wait: the decision says when the budget suffices."
 
 
 def _reasons(options: str | None) -> list[str]:

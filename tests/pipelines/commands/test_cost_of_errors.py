@@ -39,7 +39,7 @@ def assert_cheap(lake, code, words):
 
 
 def test_each_error_knows_its_exit_code():
-    from pipelines.contract.problems import RecipeProblemsError
+    from pipelines.contract.text import RecipeProblemsError
     from resources.releases.release_names import UnknownReleaseError
     from stores.s3 import GoneError
 

@@ -99,7 +99,7 @@ def test_every_query_that_counts_a_session_decides_whether_kept_counts_can_be_us
     kept = ChosenWindow(tables.lake, "tutor", "", 4, "").with_counts()
     read, text = set(), sql_files.sql_text
     monkeypatch.setattr(sql_files, "sql_text", lambda name: read.add(f"sql/{name}") or text(name))
-    source = SessionCounts(tables, "tutor", kept.reference, SETTINGS, DriftInputs(), known=kept.known)
+    source = SessionCounts(tables, "tutor", kept.reference, DriftInputs(), known=kept.known)
     assert source.of_day(END).shape[1] == kept.counts[FIRST + timedelta(1)].shape[1]
     assert {*read, "sql/drifting/categories"} - {"sql/tables/columns", "sql/tables/slice"} == set(COUNTED_BY)
 

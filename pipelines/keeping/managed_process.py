@@ -1,18 +1,7 @@
-"""One process that is started, watched and ended (a server of `millrace up` or `millrace ui`), and its log of bounded size.
-
-    process = ManagedProcess(["dagster-daemon", "run"], environment, log)
-    process.start()
-    process.exit_code()                 # None while it runs
-    process.stop(seconds=20)            # SIGTERM, and SIGKILL for what is left
-
-    log = RotatedLog(Path("lake/.dagster/up/daemon.log"))
-    log.write("a line")                 # a disk that is full loses lines, and nothing else
-    log.last_lines()
+"""One process that is started, watched and ended, and its log of bounded size.
 
 A guard (model_ops/serving/server_guard.py) starts the process in a session of its own, and ends the whole session when the
-process ends and when this process does, however it ends: killed processes leave nothing behind.
-
-At MAX_BYTES the file becomes NAME.log.1, the older ones move up, and the oldest of KEPT files is deleted.
+process ends and when this process does, however it ends.
 """
 
 from __future__ import annotations
@@ -22,10 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
+
+import psutil
 
 from model_ops.serving import server_guard
 from resources.launching import stamp_of
@@ -70,13 +63,13 @@ class ManagedProcess:
             pass_fds=self._held,
         )
         self._code = None
-        first_line = self._guard.stdout.readline().strip()
+        first_line = self._guard.stdout.readline().strip() if self._guard.stdout else ""
         self.pid = int(first_line) if first_line.isdigit() else None
         self.stamp = stamp_of(self.pid) if self.pid else ""
-        if self._log is not None:
-            if self.pid is None and first_line:
-                self._log.write(first_line)
-            self._reader = threading.Thread(target=self._read, args=(self._guard,), daemon=True)
+        if self._log is not None and self.pid is None and first_line:
+            self._log.write(first_line)
+        if self._log is not None and self._guard.stderr is not None:
+            self._reader = threading.Thread(target=_copy_lines, args=(self._guard.stderr, self._log), daemon=True)
             self._reader.start()
 
     @property
@@ -113,15 +106,17 @@ class ManagedProcess:
             self._guard.wait(timeout=max(0.0, seconds))
         except subprocess.TimeoutExpired:
             self._end_group()
-        with suppress(OSError):
-            self._guard.stdin.close()  # at which the guard ends the session
+        if self._guard.stdin is not None:
+            with suppress(OSError):
+                self._guard.stdin.close()  # at which the guard ends the session
         try:
             self._guard.wait(timeout=ENDS_GROUP_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()
             self._guard.wait()
         self.exit_code()
-        self._guard.stdout.close()
+        if self._guard.stdout is not None:
+            self._guard.stdout.close()
         self._guard = None
 
     def _end_group(self) -> None:
@@ -129,10 +124,11 @@ class ManagedProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def _read(self, guard: subprocess.Popen[str]) -> None:
-        with guard.stderr as lines:
-            for line in lines:
-                self._log.write(line.rstrip("\n"))
+
+def _copy_lines(stream: IO[str], log: RotatedLog) -> None:
+    with stream:
+        for line in stream:
+            log.write(line.rstrip("\n"))
 
 
 MAX_BYTES = 10 << 20
@@ -174,3 +170,26 @@ class RotatedLog:
             older = self.path.with_name(f"{self.path.name}.{number}") if number else self.path
             if older.exists():
                 older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
+
+
+CHECKPOINT_S = 130.0
+"""Seconds that a run has: its worker takes up to 120 to save a checkpoint (LocalLauncher)."""
+
+
+def end_launched_runs(session: int, hurried: Callable[[], bool] = lambda: False, seconds: float = CHECKPOINT_S) -> int:
+    """Ends the runs in a session, and waits. Returns how many there were. seconds: that they have, until `hurried`."""
+    runs = [process for process in psutil.process_iter() if _is_run(process, session)]
+    for run in runs:
+        with suppress(psutil.Error):
+            run.terminate()
+    left, until = runs, time.monotonic() + seconds
+    while left and time.monotonic() < until and not hurried():
+        _, left = psutil.wait_procs(left, timeout=0.5)
+    return len(runs)
+
+
+def _is_run(process: psutil.Process, session: int) -> bool:
+    try:
+        return os.getsid(process.pid) == session and any("spawn_main" in word for word in process.cmdline())
+    except (psutil.Error, OSError):
+        return False
