@@ -975,7 +975,7 @@ CHANGES = {
     # packing
     "small data gets the large steps of much data": Change(
         "model_ops/training/settings.py",
-        "min(self.tokens_per_step, floor, max(tokens, longest))",
+        "min(filled(self.tokens_per_step), floor, max(tokens, longest))",
         "min(self.tokens_per_step, max(tokens, longest))",
         ("model_ops/training/test_settings.py",),
     ),
@@ -987,7 +987,7 @@ CHANGES = {
     ),
     "a step of rows that are not full holds too few tokens": Change(
         "model_ops/documents/packing.py",
-        "round(settings.tokens_per_step / max(1.0, a_row))",
+        "round(tokens_per_step / max(1.0, a_row))",
         "round(settings.tokens_per_step / capacity)",
         ("model_ops/training/test_packing.py",),
     ),
@@ -1098,7 +1098,7 @@ CHANGES = {
     # schedules
     "warm-up begins at rate 0": Change(
         "model_ops/training/schedules.py",
-        "settings.learning_rate * (step + 1) / warmup",
+        "peak * (step + 1) / warmup",
         "settings.learning_rate * step / warmup",
         ("model_ops/training/test_schedules.py",),
     ),
