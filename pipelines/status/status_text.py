@@ -86,8 +86,6 @@ def _print_workload(workload: WorkloadStatus, now: datetime, console: Console) -
     if through:
         say(console, f"! {', '.join(through)}: made from what is stale", "yellow")
     _print_endpoint(workload.endpoint, console)
-    if workload.payback is not None:
-        say(console, f"payback of release {workload.payback.release}: {workload.payback.says}")
 
 
 def _own_reasons(stage: StageStatus) -> list[str]:
