@@ -35,7 +35,7 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     asked = json.dumps({"recipe": recipe.as_text(), "gpu": device and device.name})
     known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
-        numbers = cached_measurement(
+        numbers: dict[str, float] = cached_measurement(
             "stage_facts",
             known,
             lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked),

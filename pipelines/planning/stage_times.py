@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
 
+from model_ops.jobs import filled
 from model_ops.machine import Device, cpu_speeds
 from model_ops.planning import MICRO_BATCH_TOKENS, ShapeRates
 from model_ops.training import TrainingSettings
@@ -141,7 +142,7 @@ class _Work:
 
     def _preference_model(self) -> float:
         """The reference reads each row once, unless the model answers prompts."""
-        settings = self.recipe.preference.resolved()
+        settings = filled(self.recipe.preference).resolved()
         if (sampling := settings.on_policy) is None:
             rows = self.traffic.records * 2 * self.traffic.tokens
             return self._training(settings) + self._read(min(self._tokens(settings), rows), self.traffic.tokens)
@@ -150,7 +151,7 @@ class _Work:
         return self._training(settings) + self._decoding(answers, sampling.max_new_tokens, sampling.batch_size, 1)
 
     def _rft_model(self) -> float:
-        settings = self.recipe.rft.resolved()
+        settings = filled(self.recipe.rft).resolved()
         steps = settings.steps_over(self.traffic.records, settings.prompts_per_step)
         asked, held_out = settings.prompts_per_step * settings.answers, settings.held_out_prompts * settings.held_out_answers
         answers = steps * asked + min(steps + 1, RFT_VALIDATIONS) * held_out
@@ -213,20 +214,25 @@ class _Work:
         """Tokens that a stage trains on. settings: resolved."""
         settings = self._fitted(settings)
         if settings.steps is not None:
-            return settings.steps * settings.tokens_per_step
-        return settings.epochs * self.traffic.records * min(self.traffic.tokens, settings.max_length)
+            return settings.steps * filled(settings.tokens_per_step)
+        return filled(settings.epochs) * self.traffic.records * self._length(settings)
+
+    def _length(self, settings: TrainingSettings) -> int:
+        """Tokens of a typical record that the training reads."""
+        return min(self.traffic.tokens, filled(settings.max_length))
 
     def _fitted(self, settings: TrainingSettings) -> TrainingSettings:
         """The settings with the step and the passes that a training takes over so few records."""
-        length = min(self.traffic.tokens, settings.max_length)
+        length = self._length(settings)
         return settings.fitted(self.traffic.records * length, length)
 
     def _training(self, settings: TrainingSettings, share: float = 1.0) -> float:
         """A training of a model with this share of the base model's blocks, its trial of a micro-batch, its validation."""
         settings, method = self._fitted(settings), getattr(settings, "method", "full")
-        tokens, rates, length = self._tokens(settings), self.rates(method), min(self.traffic.tokens, settings.max_length)
-        micro_batch = min(settings.tokens_per_step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length))
-        updates = tokens / settings.tokens_per_step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
+        tokens, rates, length = self._tokens(settings), self.rates(method), self._length(settings)
+        step, longest = filled(settings.tokens_per_step), filled(settings.max_length)
+        micro_batch = min(step, settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, longest))
+        updates = tokens / step * rates.update_s * self.sizes.base * share if method == "full" else 0.0
         tried = tokens + micro_batch * settings.dry_run
         validations = max(1, min(VALIDATIONS, VALIDATED * tokens // VALIDATION_TOKENS))
         validated = VALIDATED * tokens * (1 + 2 / validations)  # before the first step, and as saved

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from model_ops.adapters import model_places
 from model_ops.families import known_config
-from model_ops.jobs import Misuse, ModelError, counted, duration
+from model_ops.jobs import Misuse, ModelError, counted, duration, filled
 from model_ops.machine import Device, parse_devices
 from model_ops.planning import GIB, MemoryOf, MemoryPlan, Needs, choose
 from model_ops.training import TrainingSettings
@@ -131,7 +131,7 @@ def print_plan(plan: MemoryPlan, recipe: Recipe, stage: str, console: Console, t
     if plan.tokens_per_second is not None:
         used = setup.mesh.processes
         each = f" ({_two_digits(plan.tokens_per_second / used):,} a device)" if used > 1 else ""
-        share = plan.tokens_per_second * needs.flops_per_token / (used * device.bf16_tflops * 1e12)
+        share = plan.tokens_per_second * needs.flops_per_token / (used * filled(device.bf16_tflops) * 1e12)
         whose = "the devices'" if used > 1 else "the device's"
         console.print(
             f"  about [bold]{_two_digits(plan.tokens_per_second):,}[/] tokens/s{each}, an estimate: "
@@ -169,8 +169,8 @@ def estimated_seconds(plan: MemoryPlan, settings: TrainingSettings, tokens: floa
     if plan.tokens_per_second is None:
         return None
     if settings.steps is not None:
-        return settings.steps * settings.tokens_per_step / plan.tokens_per_second
-    return settings.epochs * tokens / plan.tokens_per_second if tokens else None
+        return settings.steps * filled(settings.tokens_per_step) / plan.tokens_per_second
+    return filled(settings.epochs) * tokens / plan.tokens_per_second if tokens else None
 
 
 def settings_of(plan: MemoryPlan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from model_ops.jobs import ModelError
+from model_ops.jobs import ModelError, filled
 from model_ops.machine import DEVICES, Device, Precision, cached_measurement, parse_devices, set_torch_environment
 from model_ops.planning import (
     BYTES_FROZEN,
@@ -32,6 +32,7 @@ from model_ops.planning import (
     Setup,
     memory_of,
 )
+from model_ops.reinforcement import RftSettings
 from model_ops.training import TrainingSettings
 from pipelines.contract import Recipe, read_recipe
 from pipelines.planning.stage_times import tries_blocks
@@ -110,7 +111,7 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
     yield "quantized_model", process + BYTES_TRAINED * counts.all + recipe.quantize.calibrates * passing
     drafter = counts.block + 2 * served.vocab_size * served.hidden_size
     settings = recipe.speculator.resolved()
-    states = settings.tokens_per_step * served.hidden_size * DRAFTED_STATES * (settings.ttt_steps or 1) * BYTES_TRAINED
+    states = filled(settings.tokens_per_step) * served.hidden_size * DRAFTED_STATES * (settings.ttt_steps or 1) * BYTES_TRAINED
     yield "speculator", process + BYTES_FROZEN * counts.all + 4 * BYTES_TRAINED * drafter + states * (1 + HEAP_FRAGMENTATION)
     yield "merged_model", process + 2 * BYTES_TRAINED * counts.all
 
@@ -118,13 +119,11 @@ def worker_memory(recipe: Recipe, config: Any, device: Device) -> Iterator[tuple
 def own_setup(settings: TrainingSettings) -> Setup:
     """The setup that a stage trains with, as its resolved settings say."""
     mesh = MeshSizes(**{axis.name: getattr(settings.mesh, axis.name) or 1 for axis in fields(MeshSizes)})
-    tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, settings.max_length)
-    step = settings.tokens_per_step
-    if hasattr(settings, "prompts_per_step"):  # a step is of answers, not of tokens
+    longest, step = filled(settings.max_length), filled(settings.tokens_per_step)
+    tokens = settings.micro_batch_tokens or max(MICRO_BATCH_TOKENS, longest)
+    if isinstance(settings, RftSettings):  # a step is of answers, not of tokens
         step = settings.prompts_per_step * settings.answers * settings.max_new_tokens
-    return Setup(
-        mesh, min(tokens, max(step, settings.max_length)), settings.activation_checkpointing, settings.offload_activations
-    )
+    return Setup(mesh, min(tokens, max(step, longest)), settings.activation_checkpointing, settings.offload_activations)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def _ancestors(lake: LakeLayout, manifest: Manifest) -> list[Manifest]:
         waiting.sort(key=lambda entry: entry[0])  # stable: what is behind a pin comes last
         pinned, item = waiting.pop(0)
         key = (item.kind, item.name, item.version)
-        if item.kind in ("table", "external") or key in ancestors:
+        if item.kind == "table" or item.kind == "external" or key in ancestors:
             continue
         try:
             ancestors[key] = read_manifest(home_of(lake, item.kind, item.name) / item.version)

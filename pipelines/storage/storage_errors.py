@@ -72,10 +72,8 @@ def refusal(error: Any, place: Path | None) -> Refusal | None:
     for link in _chain(error):
         words = next(iter(str(getattr(link, "message", None) or link).strip().splitlines()), "")  # the rest is SQL and traces
         named = _path_of(link, words)
-        if isinstance(link, OSError) and link.errno in NUMBERS:
-            kind = NUMBERS[link.errno]
-        else:
-            kind = next((kind for kind, pattern in WORDS if re.search(pattern, words)), None)
+        kind = NUMBERS.get(link.errno or 0) if isinstance(link, OSError) else None
+        kind = kind or next((each for each, pattern in WORDS if re.search(pattern, words)), None)
         if kind == "denied" and named is None and not _is_database(words):
             continue  # servers such as S3 use these words for their objects
         if kind is not None:
@@ -162,7 +160,7 @@ def _room(where: Path | None) -> str:
     return f" ({_bytes(usage.free)} of {_bytes(usage.total)} are left)"
 
 
-def _bytes(count: int) -> str:
+def _bytes(count: float) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -27,11 +27,11 @@ def home_of(lake: LakeLayout, kind: Kind, name: str) -> Path:
 def behind(lake: LakeLayout, manifests: Iterable[Manifest]) -> Iterator[tuple[Input, Manifest | None]]:
     """Every dataset, model and release that these were made from, directly or not, once each; not the given ones."""
     given = list(manifests)
-    seen = {(manifest.kind, manifest.name, manifest.version) for manifest in given}
+    seen: set[tuple[str, str, str]] = {(manifest.kind, manifest.name, manifest.version) for manifest in given}
     waiting = [item for manifest in given for item in manifest.inputs]
     while waiting:
         item = waiting.pop()
-        if item.kind in ("table", "external") or (item.kind, item.name, item.version) in seen:
+        if item.kind == "table" or item.kind == "external" or (item.kind, item.name, item.version) in seen:
             continue
         seen.add((item.kind, item.name, item.version))
         try:

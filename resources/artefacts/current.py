@@ -136,7 +136,7 @@ def stale_inputs(
     manifests: the current artefacts of one workload, by the last part of their name. outdated: names of artefacts that are
     outdated for another reason, such as changed settings; what was made from them is outdated too.
     """
-    known = {(manifest.kind, manifest.name): manifest for manifest in manifests.values()}
+    known: dict[tuple[str, str], Manifest] = {(each.kind, each.name): each for each in manifests.values()}
     outdated_inputs: dict[tuple[str, str], list[StaleInput]] = {}
 
     def look(manifest: Manifest) -> list[StaleInput]:
@@ -154,8 +154,9 @@ def stale_inputs(
         named = {"kind": item.kind, "name": item.name, "version": item.version, "digest": item.digest}
         if item.kind not in ARTEFACTS:
             now = digest_of(manifest, item) if digest_of else None
-            changed = now is not None and now != item.digest
-            return StaleInput(**named, reason="changed", current_digest=now) if changed else None
+            if now is None or now == item.digest:
+                return None
+            return StaleInput(**named, reason="changed", current_digest=now)
         current = known.get((item.kind, item.name))
         if current is None:
             return StaleInput(**named, reason="gone")

@@ -110,7 +110,8 @@ def texts_of(hits: Iterable[Hit], selection: Selection) -> Iterator[str]:
 
 def shapes_of(hits: Iterable[Hit], selection: Selection) -> pa.Table:
     """The prompt shapes in these files, and whether erased rows or others have them: rows (prompt_shape, is_erased)."""
-    ids, shapes = _Ids(selection), set()
+    ids = _Ids(selection)
+    shapes: set[tuple[str | None, bool]] = set()
     for hit in hits:
         with pq.ParquetFile(hit.directory / hit.path) as file:
             if SHAPE not in file.schema_arrow.names:

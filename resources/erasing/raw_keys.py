@@ -36,9 +36,9 @@ def named_in_logs(lake: LakeLayout, identifier: str, everywhere: bool) -> Iterat
     """
     tables = Tables(lake)
     unread = unread_in(tables)
-    if not (unread or (everywhere and tables.files("objects"))):
-        return
     table = tables.open("objects")
+    if table is None or not (unread or (everywhere and tables.files("objects"))):
+        return
     there = table.schema().to_arrow().names  # an older table has no unread_keys
     columns = [name for name in ("source", "uri", "etag", "bytes", "unread_keys") if name in there]
     listed = table.to_pyarrow_table(columns=columns).to_pylist()

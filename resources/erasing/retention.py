@@ -141,8 +141,8 @@ def old_data(lake: LakeLayout, workload: str, settings: RetentionSettings, now: 
             old.rows["decisions"] = decisions
         if quarantined := _quarantine(tables, workload, first)[1]:
             old.rows["quarantine"] = quarantined
-    if settings.days_of_texts is not None:
-        old.emptied = rows_to_empty(tables, workload, _since(settings.days_of_texts, now), first)
+    if (emptied := _since(settings.days_of_texts, now)) is not None:
+        old.emptied = rows_to_empty(tables, workload, emptied, first)
     old.versions = [_named(manifest) for manifest, _ in _old_versions(lake, workload, settings, now)]
     old.chats = len(old_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now)))
     if settings.counts_only:
@@ -161,8 +161,8 @@ def remove_old_data(lake: LakeLayout, workload: str, settings: RetentionSettings
     with alone(lake, "run millrace retain"), ingesting(lake):
         if (first := _since(settings.days_of_rows, now)) is not None:
             _remove_rows(tables, workload, first)
-        if settings.days_of_texts is not None:
-            empty_rows(tables, workload, _since(settings.days_of_texts, now))
+        if (emptied := _since(settings.days_of_texts, now)) is not None:
+            empty_rows(tables, workload, emptied)
         remove_chats(lake.root, workload, _since(settings.raw_days or settings.rows_days, now))
         versions = list(_old_versions(lake, workload, settings, now))
         old.versions = [_named(manifest) for manifest, place in versions if _remove(lake, place)]

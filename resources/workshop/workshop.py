@@ -234,26 +234,25 @@ class Workshop:
         The current one stays, whatever code made it, if it was made of these inputs and only counts of their rows were kept.
         """
         inputs = [self._as_unchanged(item) for item in inputs]
-        finished, draft = self._current_of_erased_rows(kind, name, config, inputs), None
-        if finished is None:
-            draft = self.registry.draft(kind, name, op, sources, config, inputs)
-            finished = draft.finished
-        if finished is not None and self.is_reused(finished):
-            relay(
-                {
-                    "event": "reused",
-                    "step": step_of(name),
-                    "version": finished.version,
-                    "made_at": finished.created_at.isoformat(),
-                    "run": finished.run_id,
-                }
-            )
-        if finished is None and draft is not None:
-            with naming_damage(lambda: self._files_of(inputs)):
-                metrics = work(draft.directory)
-                if kind == "model" and any(path.name != SCRATCH for path in draft.directory.iterdir()):
-                    write_version_card(draft.directory, self.lake, self.registry.manifest_of(draft, metrics, []))
-                finished = self.registry.finish(draft, metrics)
+        if (current := self._current_of_erased_rows(kind, name, config, inputs)) is not None:
+            return self._reused(current)
+        draft = self.registry.draft(kind, name, op, sources, config, inputs)
+        if draft.finished is not None:
+            return self._reused(draft.finished)
+        with naming_damage(lambda: self._files_of(inputs)):
+            metrics = work(draft.directory)
+            if kind == "model" and any(path.name != SCRATCH for path in draft.directory.iterdir()):
+                write_version_card(draft.directory, self.lake, self.registry.manifest_of(draft, metrics, []))
+            finished = self.registry.finish(draft, metrics)
+        self.publish_catalog()
+        return finished
+
+    def _reused(self, finished: Manifest) -> Manifest:
+        """Says that an artefact of an earlier run is taken."""
+        if self.is_reused(finished):
+            at = finished.created_at.isoformat()
+            step, run = step_of(finished.name.split("/", 1)[1]), finished.run_id
+            relay({"event": "reused", "step": step, "version": finished.version, "made_at": at, "run": run})
         self.publish_catalog()
         return finished
 
