@@ -11,8 +11,7 @@ from rich.console import Console
 
 from pipelines.contract.base_choice import BaseModelError, look_at_base
 from pipelines.contract.recipe import load_recipe
-from pipelines.init.questions import ask, print_new_recipe
-from pipelines.init.recipe_file import InitError, RecipeWishes, check_name, check_uri, write_recipe
+from pipelines.init.recipe_file import InitError, RecipeWishes, ask, check_name, check_uri, print_new_recipe, write_recipe
 from pipelines.init.recipe_text import place, plain, scalar
 from tests.thorough_cases import thorough_except
 
