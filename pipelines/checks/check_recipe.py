@@ -131,7 +131,7 @@ def _time(recipe: Recipe, looks: dict[str, FirstLook], place: Path, report: Chec
 def _worth(recipe: Recipe, looks: dict[str, FirstLook], tokens: list[int]) -> list[CheckFinding]:
     """Left out where a source is missing or holds no logs, which its own line says."""
     logs = any(looks[name].holds_logs for name in recipe.sources if name in looks)
-    return check_worth(recipe, tokens) if logs and all(name in looks for name in recipe.sources) else []
+    return check_worth(recipe, tokens, looks) if logs and all(name in looks for name in recipe.sources) else []
 
 
 def _base(recipe: Recipe, looks: dict[str, FirstLook]) -> list[CheckFinding]:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from datetime import date
+from datetime import UTC, date, datetime
 from io import StringIO
 
 import pytest
@@ -223,8 +223,11 @@ def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, f
     from pipelines.init.recipe_text import recipe_text
     from resources.inspecting.overview import FirstLook
     from resources.inspecting.source_survey import SourceProposal
+    from resources.sources.listing import LogObject
 
-    suite = SourceProposal("suite", uri, "evals", FirstLook(objects=1, first_uri=first))
+    suite = SourceProposal(
+        "suite", uri, "evals", FirstLook([LogObject("logs", first, 1, "", datetime(2026, 6, 1, tzinfo=UTC))])
+    )
     text = recipe_text(replace(made.contents, sources=[*made.contents.of("logs"), suite]))
     assert yaml.safe_load(text)["evals"] == {"suite": {"uri": named}}
 
