@@ -57,16 +57,10 @@ def test_paths_inside_its_folder_are_relative_and_every_value_has_a_comment(made
     assert all(len(line) <= 128 for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("lake", "said"),
-    [
-        (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
-        (
-            "/data/lake",
-            ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("lake", "said"), [
+    (None, ["millrace check made.yaml --lake ./lake  #", "millrace ui made.yaml --lake ./lake     #"]),
+    ("/data/lake", ["millrace check made.yaml  #", "millrace ui made.yaml     #", "The lake is /data/lake (MILLRACE_LAKE)."]),
+])  # fmt: skip
 def test_the_commands_that_it_ends_with_name_the_lake_that_they_would_take(made, monkeypatch, lake, said):
     monkeypatch.chdir(made.path.parent)
     monkeypatch.setenv("MILLRACE_LAKE", lake) if lake else monkeypatch.delenv("MILLRACE_LAKE", raising=False)
@@ -210,13 +204,10 @@ def test_init_check_and_load_of_real_logs(shared, cli, tmp_path):
     assert not (tmp_path / "lake").exists()
 
 
-@pytest.mark.parametrize(
-    ("uri", "first", "named"),
-    [
-        ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
-        ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl"),
-    ],
-)
+@pytest.mark.parametrize(("uri", "first", "named"), [
+    ("s3://b/prod/evals", "s3://b/prod/evals/suite.jsonl", "s3://b/prod/evals/*"),
+    ("s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl", "s3://b/prod/evals.jsonl"),
+])  # fmt: skip
 def test_a_folder_of_suites_is_a_pattern_wherever_it_lies(made, tmp_path, uri, first, named):
     from dataclasses import replace
 

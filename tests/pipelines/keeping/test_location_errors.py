@@ -37,16 +37,13 @@ def serving(text):
 GOOD, BAD = entry("shop", {"__typename": "RepositoryLocation"}), entry("club", FAILED)
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (workspace(GOOD), {}),
-        (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
-        (workspace(GOOD, entry("club", None, "LOADING")), None),
-        ("no json", None),
-        ("[]", None),
-    ],
-)
+@pytest.mark.parametrize(("answer", "found"), [
+    (workspace(GOOD), {}),
+    (workspace(GOOD, BAD), {"club": "DagsterInvalidDefinitionError: Conflicting definitions of 'x'"}),
+    (workspace(GOOD, entry("club", None, "LOADING")), None),
+    ("no json", None),
+    ("[]", None),
+])  # fmt: skip
 def test_what_is_not_loaded_is_named(answer, found):
     with serving(answer) as url:
         assert location_errors(url) == found

@@ -35,40 +35,34 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
-        (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
-        (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
-        (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
-        (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
-        (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
-        (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
-        (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
-        (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
-        (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
-        (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
-    ],
-)
+@pytest.mark.parametrize(("words", "said"), [
+    (["--serve", "shop:many"], "--serve 'shop:many': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop:70000"], "--serve 'shop:70000': give a workload, or WORKLOAD:PORT"),
+    (["--serve", "shop", "--serve", "shop:9000"], "--serve names a workload twice"),
+    (["--capture", "captured"], "--capture needs something to capture: --serve WORKLOAD, or --to"),
+    (["--to", "http://127.0.0.1:9"], "--to names a server whose traffic is captured: give --capture DIR, too"),
+    (["--to", "127.0.0.1", "--capture", "captured"], "--to '127.0.0.1' is no address of a server"),
+    (["--serve", "shop", "--keys", "keys.yaml"], "--keys says what of captured traffic is kept: give --capture, too"),
+    (["--serve", "shop", "--capture", "c", "--keys", "nothing.yaml"], "nothing.yaml"),
+    (["--serve-option=--wait=60"], "--serve-option is for the server of --serve WORKLOAD: name a workload"),
+    (["--to", "http://127.0.0.1:8080", "--capture", "c"], "is the address that this command listens at"),
+    (["--serve", "shop:3000"], "port 3000 is asked for twice (--port, --serve shop:PORT)"),
+])  # fmt: skip
 def test_options_that_do_not_fit_are_refused_in_one_sentence(cli, recipe, words, said):
     done = cli("up", recipe, *words, check=2)
     assert said in " ".join(done.stderr.split()) and done.stderr.count("millrace:") == 1
     assert not (recipe.parent / "lake").exists()
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("--port=1", "another option sets it"),
-        ("--wat=60", "did you mean --wait?"),
-        ("--wait", "give the value in the same word: --wait="),
-        ("--wait=long", "valid number"),
-        ("--no-smoke=1", "it takes no value"),
-        ("wait=60", "did you mean --wait?"),
-        ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
-    ],
-)
+@pytest.mark.parametrize(("word", "said"), [
+    ("--port=1", "another option sets it"),
+    ("--wat=60", "did you mean --wait?"),
+    ("--wait", "give the value in the same word: --wait="),
+    ("--wait=long", "valid number"),
+    ("--no-smoke=1", "it takes no value"),
+    ("wait=60", "did you mean --wait?"),
+    ("--max-model-len=3", "it has no such option; words for the inference server go into --argument"),
+])  # fmt: skip
 def test_an_option_that_cannot_be_passed_on_to_the_server_is_named(cli, recipe, word, said):
     done = cli("up", recipe, "--serve", "shop", f"--serve-option={word}", check=2)
     text = " ".join(re.sub(r"[│╭╰─╮╯]", " ", done.stderr).split())
