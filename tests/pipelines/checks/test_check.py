@@ -33,6 +33,7 @@ from resources.lake.lake import LakeLayout
 from resources.stages.table import STAGES
 from tests.command import PROJECT
 from tests.hub_of_models import hub_of_models
+from tests.logged import pair
 from tests.resources.inspecting.test_survey import ITEM, PAIR, SEED, THUMB, put
 
 
@@ -76,19 +77,8 @@ def test_a_recipe_without_faults_has_no_problem_and_nothing_is_written(tmp_path)
     put(tmp_path / "seeds.jsonl", SEED)
     told = found(tmp_path, seeds={"made": {"uri": "seeds.jsonl"}}, evals={"suite": {"uri": "suite.jsonl"}})
     assert bad(told) == {} and bad(told, "warning") == {}
-    assert {
-        "source gateway",
-        "source thumbs",
-        "seed made",
-        "eval suite",
-        "days",
-        "feedback",
-        "base model",
-        "lake",
-        "disk",
-        "packages",
-        "approval",
-    } <= set(told)
+    checked = "source gateway, source thumbs, seed made, eval suite, days, feedback, base model, lake, disk, packages, approval"
+    assert set(checked.split(", ")) <= set(told)
     assert "2 objects, 2026-06-01 to 2026-06-02; first records are openai_pairs" in told["source gateway"][0][1]
     assert not (tmp_path / "lake").exists()
 
@@ -421,41 +411,17 @@ def test_what_is_wrong_with_a_model_is_named(tmp_path, house, spoil, said):
 def test_ids_beyond_the_vocabulary_and_days_far_away_are_named(tmp_path, house):
     from pipelines.checks.inputs import check_source, check_together
 
-    logs = tmp_path / "far.jsonl"
-    logs.write_text(
-        "".join(
-            json.dumps(
-                {
-                    "request": {"messages": [{"role": "user", "content": "a"}]},
-                    "response": {
-                        "id": str(created),
-                        "created": created,
-                        "choices": [{"message": {"role": "assistant", "content": "b"}}],
-                    },
-                }
-            )
-            + "\n"
-            for created in (946728000, 1780300800, 1780300900)
-        )
-    )
+    times = (946728000, 1780300800, 1780300900)
+    put(tmp_path / "far.jsonl", *(pair(number, "a", "b", timestamp=at) for number, at in enumerate(times)))
     (tmp_path / "tokens.jsonl").write_text('{"token_ids": [1, 2, 3], "labels": [-100, 2, 3]}\n{"token_ids": [1, 99999, 3]}\n')
-    recipe = load_recipe(
-        write(
-            tmp_path,
-            base_model=str(house),
-            sources={"app": {"uri": str(logs)}},
-            seeds={"tok": {"uri": str(tmp_path / "tokens.jsonl")}},
-        )
-    )
-    looks = {}
+    given = {"sources": {"app": {"uri": "far.jsonl"}}, "seeds": {"tok": {"uri": "tokens.jsonl"}}}
+    recipe, looks = load_recipe(write(tmp_path, base_model=str(house), **given)), {}
     check_source("source", "app", recipe.sources["app"], looks)
     check_source("seed", "tok", recipe.seeds["tok"], looks)
     told = {finding.check: finding for finding in check_together(recipe, looks) if finding.state != "ok"}
     assert "1 record of 2000-01-01 lies more than a year from the others" in told["days"].message
-    assert (
-        told["token ids"].state == "problem"
-        and "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
-    )
+    assert told["token ids"].state == "problem"
+    assert "tok holds the token id 99999, and the base model's ids are 0 to" in told["token ids"].message
 
 
 def test_a_model_with_named_templates_only_has_its_templates(tmp_path, house):

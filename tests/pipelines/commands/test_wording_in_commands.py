@@ -12,18 +12,8 @@ from pipelines.planning.rate_sweep import RateResult, Report, print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
 from resources.catalog.why import STEPS, RecordHistory
 
-BARE = {
-    "interaction_id": "a" * 64,
-    "step": 1,
-    "stage": "",
-    "name": None,
-    "version": None,
-    "rule": None,
-    "kept": True,
-    "detail": None,
-    "kept_id": None,
-    "current": True,
-}
+UNKNOWN = dict.fromkeys(("name", "version", "rule", "detail", "kept_id"))
+BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "kept": True, "current": True, **UNKNOWN}
 
 
 NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model"}}
@@ -96,22 +86,9 @@ def test_one_object_that_cannot_be_read_is_said_of_one():
     from resources.inspecting.inspection import _nothing
     from resources.reading.ingestion import IngestReport
 
-    found = Inspection(
-        uris=["logs/"],
-        sampled=False,
-        sample_rows=0,
-        read=0,
-        totals={},
-        days=[],
-        workloads=[],
-        clients=[],
-        models=[],
-        quarantined=[],
-        repeated={},
-        feedback=[],
-        formats=[{"objects": 1}],
-        failed=[{"first_object": "logs/a.gz", "problem": "the stream is cut off"}],
-    )
+    nothing = {name: [] for name in ("days", "workloads", "clients", "models", "quarantined", "feedback")}
+    failed = [{"first_object": "logs/a.gz", "problem": "the stream is cut off"}]
+    found = Inspection(["logs/"], False, 0, 0, {}, [{"objects": 1}], repeated={}, failed=failed, **nothing)
     one, report = found, IngestReport()
     assert _nothing(replace(found, failed=[]), report) == "1 object under logs/ holds no record at all"
     report.failed_objects.append("logs/a.gz")

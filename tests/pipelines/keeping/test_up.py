@@ -115,27 +115,15 @@ def test_a_lake_that_cannot_be_written_is_said(cli, recipe):
 def test_check_says_what_runs(cli, recipe, tmp_path):
     lake = LakeLayout.open(tmp_path / "lake")
     assert "was never started" in cli("up", "--check", "--lake", lake.root, check=1).stderr
-    state = UpState(
-        this_process(),
-        socket.gethostname(),
-        "2026-06-01T00:00:00+00:00",
-        lake.place,
-        (ServerState("daemon", this_process(), "2026-06-01T00:00:00+00:00", 2, "", "daemon.log"),),
-    )
+    since = "2026-06-01T00:00:00+00:00"
+    daemon = ServerState("daemon", this_process(), since, 2, "", "daemon.log")
+    state = UpState(this_process(), socket.gethostname(), since, lake.place, (daemon,))
     write_state(lake.dagster_home, state)
     assert read_state(lake.dagster_home) == state
     shown = cli("up", "--check", "--lake", lake.root, check=0).stdout
     assert "daemon" in shown and str(os.getpid()) in shown
-    write_state(
-        lake.dagster_home,
-        replace(
-            state,
-            servers=(
-                *state.servers,
-                ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7, "it ended with exit code 3", "w.log"),
-            ),
-        ),
-    )
+    ended = ServerState("webserver", "", "2026-06-01T00:00:00+00:00", 7, "it ended with exit code 3", "w.log")
+    write_state(lake.dagster_home, replace(state, servers=(*state.servers, ended)))
     assert "it ended with exit code 3" in cli("up", recipe, "--check", check=1).stdout
     found = json.loads(cli("up", "--check", "--lake", lake.root, "--format", "json", check=1).stdout)
     assert found["running"] and [server["running"] for server in found["servers"]] == [True, False]
