@@ -183,13 +183,10 @@ GRADED = {"row_id": "p1", "interaction_ids": ["i1"], "step": 10, "answer": 3, "g
 GRADED |= {"problem": "", "tokens": 7, "ended": True}
 
 
-@pytest.mark.parametrize(
-    ("relation", "file", "schema", "more"),
-    [
-        ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
-        ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"last": True, "version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
-    ],
-)
+@pytest.mark.parametrize(("relation", "file", "schema", "more"), [
+    ("sampled_answers", "sampled.parquet", SAMPLED_ANSWER_ROWS, {"side": "chosen"}),
+    ("rollouts", "rollouts.parquet", ROLLOUT_ROWS, {"last": True, "version": 9, "learnt": True, "gap": 0.25, "text": "2"}),
+])  # fmt: skip
 def test_answers_that_a_model_gave_while_it_trained_are_rows(lake, tmp_path, relation, file, schema, more):
     measured, row = LakeLayout.open(shutil.copytree(lake.root, tmp_path / "lake")), {**GRADED, **more}
     assert query(measured, f"from {relation}").to_pylist() == []
@@ -427,15 +424,12 @@ def test_a_copied_lake_reads_its_own_files(lake, tmp_path):
         kept.rename(lake.root)
 
 
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("selec 1", 'syntax error at or near "selec"'),
-        ("select * from interactionz", 'Did you mean "interactions'),
-        ("create table t as select 1", "this is a CREATE statement: nothing was run"),
-        ("select missing from decisions", '"missing" not found'),
-    ],
-)
+@pytest.mark.parametrize(("sql", "said"), [
+    ("selec 1", 'syntax error at or near "selec"'),
+    ("select * from interactionz", 'Did you mean "interactions'),
+    ("create table t as select 1", "this is a CREATE statement: nothing was run"),
+    ("select missing from decisions", '"missing" not found'),
+])  # fmt: skip
 def test_bad_sql_is_answered_in_one_line(lake, sql, said):
     with pytest.raises(CatalogError) as caught:
         query(lake, sql)

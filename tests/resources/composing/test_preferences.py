@@ -388,9 +388,9 @@ def test_a_judge_reads_discontent_in_the_next_message_and_is_asked_once(tmp_path
     with loopback(judge) as (address, _):
         curation = CurationSettings(judge=JudgeSettings(base_url=f"{address}/v1", model="j"))
         kept = tmp_path / "kept.jsonl"
-        made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, kept=kept)
+        made = Made(tmp_path, rows, [thumb(1, interaction_id="i5")], curation=curation, dissatisfaction=3, ratings=kept)
         again = Made(
-            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, kept=kept
+            tmp_path, tables=Tables(LakeLayout.open(tmp_path / "lake")), curation=curation, dissatisfaction=3, ratings=kept
         )
     assert {(each["reason"], json.loads(each["answer"])[0]["content"], each["desirable"]) for each in made.answers} == {
         ("dissatisfied", "wrong thing", False),

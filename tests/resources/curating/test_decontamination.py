@@ -64,14 +64,8 @@ WAYS = {
     "verbatim": lambda text, rng: (text, "Let me see."),
     "re-cased": lambda text, rng: (text.upper(), "Let me see."),
     "re-spaced": lambda text, rng: (respaced(text, rng), "Let me see."),
-    "embedded": lambda text, rng: (
-        f"My colleague asked me this the other day: {text} What do you make of that, honestly?",
-        "Well.",
-    ),
-    "in an answer": lambda text, rng: (
-        "Give me an exercise for tomorrow's class.",
-        f"Here is one you may like.\n{text}\nGood luck!",
-    ),
+    "embedded": lambda text, rng: (f"My colleague asked me this the other day: {text} What do you make of that, honestly?", "Well."),
+    "in an answer": lambda text, rng: ("Give me an exercise for tomorrow's class.", f"Here is one you may like.\n{text}\nGood luck!"),
     "in the history": lambda text, rng: (
         [
             {"role": "user", "content": text},
@@ -92,13 +86,10 @@ WAYS = {
         },
     ),
     "in JSON": lambda text, rng: (json.dumps({"q": text}), "Let me see."),
-    "in JSON, deep and indented": lambda text, rng: (
-        json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1),
-        "Let me see.",
-    ),
+    "in JSON, deep and indented": lambda text, rng: (json.dumps([{"tasks": [{"id": 1, "body": text}]}], indent=1), "Let me see."),
     "in JSON after a sentence": lambda text, rng: (f"Rate this record: {json.dumps({'q': text})}", "Let me see."),
     "in JSON cut short": lambda text, rng: ("Go on.", json.dumps({"q": text, "then": "nothing"})[:-9]),
-}
+}  # fmt: skip
 
 
 def test_real_items_are_caught_however_they_were_planted(tables, tmp_path, shared):

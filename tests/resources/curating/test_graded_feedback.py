@@ -120,12 +120,9 @@ def test_the_last_vote_counts_and_may_be_taken_back(tables, votes, value):
 
 def test_what_the_run_does_not_understand_is_said_once_for_each_name(tables):
     votes = [
-        ("politeness", 1, "true"),
-        ("politeness", -1, "false"),
-        ("verdict", None, "so so"),
-        ("tone", 1, "up"),
+        ("politeness", 1, "true"), ("politeness", -1, "false"), ("verdict", None, "so so"), ("tone", 1, "up"),
         ("user_score", 1),
-    ]
+    ]  # fmt: skip
     given(tables, *votes)
     assert list(feedback_notes(tables, "tutor", FeedbackRules())) == [
         "feedback politeness: no word of the name tells which end is good, so true, 1 and more are taken as good; `most` in "

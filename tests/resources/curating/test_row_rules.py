@@ -207,14 +207,9 @@ def test_one_pattern_again_and_again_is_a_loop(judge):
 def test_signs_without_words_go_round_in_circles_too(judge):
     family = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
     loops = [
-        "!" * 500,
-        "a" * 500,
-        "Sure: " + "ha" * 200,
-        "Yes." + "\n" * 100,
-        family * 32,
-        "\U0001f389" * 40,
+        "!" * 500, "a" * 500, "Sure: " + "ha" * 200, "Yes." + "\n" * 100, family * 32, "\U0001f389" * 40,
         "It is 0." + "3" * 90,
-    ]
+    ]  # fmt: skip
     fine = [
         "Title\n" + "=" * 70 + "\nand then a text that is longer than the line above it, as texts with a title are.",
         "!" * 31,

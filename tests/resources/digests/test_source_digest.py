@@ -122,16 +122,13 @@ def test_another_function_of_the_same_name_from_another_file_counts(project):
     assert digests(project)[0] != before[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "file"),
-    [
-        ("from .training import loss", "model_ops/training/loss.py"),
-        ("from .training.loss import loss", "model_ops/training/loss.py"),
-        ("from . import planning", "model_ops/planning.py"),
-        ("import model_ops.training.loss", "model_ops/__init__.py"),
-        ("WORDS = '_words.json'", "model_ops/_words.json"),
-    ],
-)
+@pytest.mark.parametrize(("line", "file"), [
+    ("from .training import loss", "model_ops/training/loss.py"),
+    ("from .training.loss import loss", "model_ops/training/loss.py"),
+    ("from . import planning", "model_ops/planning.py"),
+    ("import model_ops.training.loss", "model_ops/__init__.py"),
+    ("WORDS = '_words.json'", "model_ops/_words.json"),
+])  # fmt: skip
 def test_other_ways_to_name_a_file_count_too(project, line, file):
     (project / "model_ops/__init__.py").write_text("x = 1")
     (project / "model_ops/_words.json").write_text("[1]")
@@ -176,16 +173,9 @@ def test_what_an_operation_depends_on(operation):
     found = files_used(OPERATIONS[operation])
     print(operation, *found, sep="\n    ")
     others = [
-        "assets/",
-        "pipelines/",
-        "millrace/",
-        "resources/launching/",
-        "resources/catalog/",
-        "resources/releasing/",
-        "resources/workshop/",
-        "resources/inspecting/",
-        "model_ops/worker.py",
-    ]
+        "assets/", "pipelines/", "millrace/", "resources/launching/", "resources/catalog/", "resources/releasing/",
+        "resources/workshop/", "resources/inspecting/", "model_ops/worker.py",
+    ]  # fmt: skip
     if operation not in ("speculator", "evaluate"):
         others.append("model_ops/speculators/")
     if operation in WORKERS:

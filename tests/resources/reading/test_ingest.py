@@ -494,13 +494,8 @@ def trajectory(say, reward):
         "task_id": 0,
         "trial": 0,
         "reward": reward,
-        "traj": [
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "content": "same"},
-            {"role": "user", "content": "and"},
-            {"role": "assistant", "content": say},
-        ],
-    }
+        "traj": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "same"}, {"role": "user", "content": "and"}, {"role": "assistant", "content": say}],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -88,17 +88,11 @@ def converse():
     talk = [
         {"role": "user", "content": [{"text": QUESTION}]},
         {"role": "assistant", "content": [thought("two"), {"text": "I look."}, *called]},
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": i, "content": [{"text": text}]}}
-                for (i, _, _), text in zip(CALLS, RESULTS, strict=True)
-            ],
-        },
+        {"role": "user", "content": [{"toolResult": {"toolUseId": i, "content": [{"text": text}]}} for (i, _, _), text in zip(CALLS, RESULTS, strict=True)]},
         {"role": "assistant", "content": [thought("hm"), {"text": ANSWER}]},
         {"role": "user", "content": [{"text": MORE}, {"cachePoint": {"type": "default"}}]},
         {"role": "assistant", "content": [{"text": LAST}]},
-    ]
+    ]  # fmt: skip
     return [
         (
             {"modelId": "m", "system": [{"text": "Be brief."}], "messages": talk[:end]},

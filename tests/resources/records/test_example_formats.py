@@ -47,14 +47,11 @@ def test_a_page_of_stored_completions_is_one_record_for_each(tmp_path):
     assert bad["error_code"] == "missing_field" and "messages" in bad["message"]
 
 
-@pytest.mark.parametrize(
-    ("page", "words"),
-    [
-        ({"object": "list", "data": []}, "lists no completions"),
-        ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
-        ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
-    ],
-)
+@pytest.mark.parametrize(("page", "words"), [
+    ({"object": "list", "data": []}, "lists no completions"),
+    ({"object": "list", "data": [{"id": "chatcmpl-1-0", "role": "user", "content": "q"}]}, "into its completion"),
+    ({"object": "chat.completion", "id": "x", "choices": [], "messages": [{"role": "user", "content": "q"}]}, "choices"),
+])  # fmt: skip
 def test_pages_without_completions_say_so(tmp_path, page, words):
     rows, (bad,), _, _ = read(tmp_path, [page])
     assert not rows and words in bad["message"]
@@ -137,16 +134,13 @@ def test_sharegpt_gives_an_interaction_for_each_answer(tmp_path):
     assert [row["completion"]["content"] for row in rows[4:]] == ["b", "d", "f", "works"]
 
 
-@pytest.mark.parametrize(
-    ("turns", "words"),
-    [
-        ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
-        ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
-        ([{"from": "gpt", "value": "a"}], "answer"),
-        ([], "not a list"),
-        ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
-    ],
-)
+@pytest.mark.parametrize(("turns", "words"), [
+    ([{"from": "king", "value": "q"}, {"from": "gpt", "value": "a"}], "speaker"),
+    ([{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}], "no JSON"),
+    ([{"from": "gpt", "value": "a"}], "answer"),
+    ([], "not a list"),
+    ([{"from": "human", "value": "q"}, {"from": "gpt", "value": 5}], "content"),
+])  # fmt: skip
 def test_sharegpt_that_cannot_be_read_is_one_quarantine_row(tmp_path, turns, words):
     rows, (bad,), _, _ = read(tmp_path, [{"conversations": turns}])
     assert not rows and words in bad["message"]
@@ -346,15 +340,12 @@ SAID = {"role": "assistant", "content": "Bern."}
 CHOICES = [{"index": 0, "message": SAID, "finish_reason": "stop"}, {"index": 1, "message": {**SAID, "content": "It is Bern."}}]
 
 
-@pytest.mark.parametrize(
-    ("beside", "answers"),
-    [
-        ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
-        ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
-        ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
-        ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
-    ],
-)
+@pytest.mark.parametrize(("beside", "answers"), [
+    ({"model": "m", "temperature": 1, "choices": CHOICES}, ["Bern.", "It is Bern."]),
+    ({"choices": CHOICES[:1], "session_id": "s1", "usage": {"completion_tokens": 3}}, ["Bern."]),
+    ({"response": {"id": "r", "choices": CHOICES}}, ["Bern.", "It is Bern."]),
+    ({"llm_response": {"choices": CHOICES[:1]}, "model": "m"}, ["Bern."]),
+])  # fmt: skip
 def test_messages_beside_a_response_are_asked_and_answered(tmp_path, beside, answers):
     asked = [{"role": "user", "content": "The capital?"}]
     rows, bad, _, _ = read(tmp_path, [{"messages": asked, **beside}])

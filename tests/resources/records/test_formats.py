@@ -29,13 +29,7 @@ def pair(**changes):
         "timestamp": 1780300000,
         "workload_id": "w",
         "client_id": "c",
-        "request": {
-            "model": "m",
-            "messages": [{"role": "user", "content": "hé"}],
-            "temperature": 0.5,
-            "user": "u1",
-            "metadata": {"session_id": "s1"},
-        },
+        "request": {"model": "m", "messages": [{"role": "user", "content": "hé"}], "temperature": 0.5, "user": "u1", "metadata": {"session_id": "s1"}},
         "response": {
             "id": "r1",
             "created": 1,
@@ -48,7 +42,7 @@ def pair(**changes):
                 "completion_tokens_details": {"reasoning_tokens": 1},
             },
         },
-    }
+    }  # fmt: skip
     record.update(changes)
     return record
 
@@ -256,13 +250,9 @@ def test_failed_requests_are_rows_with_their_error(tmp_path):
 
 def test_times_in_every_unit(tmp_path):
     times = [
-        1780300000.25,
-        1780300000250,
-        "1780300000250000",
-        1780300000250000000,
-        "2026-06-01T07:46:40.25Z",
+        1780300000.25, 1780300000250, "1780300000250000", 1780300000250000000, "2026-06-01T07:46:40.25Z",
         "2026-06-01T09:46:40.25+02:00",
-    ]
+    ]  # fmt: skip
     rows, *_ = read(tmp_path, numbered([pair(timestamp=written) for written in times]))
     wanted = datetime(2026, 6, 1, 7, 46, 40, 250000, UTC)
     assert [round((row["ts"] - wanted).total_seconds(), 4) for row in rows] == [0] * len(times)
@@ -368,18 +358,12 @@ def test_litellm_times_in_any_unit_and_streams(tmp_path, unit):
 
 def test_litellm_calls_of_the_responses_api(tmp_path):
     asked = [
-        {
-            "role": "user",
-            "content": [
-                {"type": "input_text", "text": "weather?"},
-                {"type": "input_image", "image_url": "https://x.test/a.png"},
-            ],
-        },
+        {"role": "user", "content": [{"type": "input_text", "text": "weather?"}, {"type": "input_image", "image_url": "https://x.test/a.png"}]},
         {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x":1}'},
         {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "g", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c1", "output": "7"},
         {"type": "item_reference", "id": "i"},
-    ]
+    ]  # fmt: skip
     said = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "web_search_call", "id": "w"},
@@ -436,13 +420,8 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
         "error": None,
         "incomplete_details": {"reason": "max_output_tokens"},
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
-        "usage": {
-            "input_tokens": 3,
-            "output_tokens": 2,
-            "input_tokens_details": {"cached_tokens": 1},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        },
-    }
+        "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
+    }  # fmt: skip
     rows, bad, _, _ = read(
         tmp_path,
         [
@@ -549,14 +528,10 @@ def test_trajectories_give_an_interaction_per_answer_and_the_reward(tmp_path):
     talk = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "q"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
-        },
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
         {"role": "tool", "content": "r", "tool_call_id": "t"},
         {"role": "assistant", "content": "a"},
-    ]
+    ]  # fmt: skip
     content = json.dumps(
         [
             {"task_id": 7, "trial": 1, "reward": 0.0, "info": {}, "traj": talk},
@@ -596,18 +571,15 @@ def test_a_cut_gzip_gives_its_readable_rows_and_one_quarantine_row(tmp_path):
     assert bad[0]["error_code"] == "damaged_file" and bad[0]["source_row"] == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (bytes(range(128, 256)) * 50, "invalid_utf8"),
-        (b"ts,prompt\n1,hi\n", "unknown_format"),
-        (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
-        (b'{"request": {', "malformed_json"),
-        (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
-        (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
-        (json.dumps([pair()])[:-1].encode(), "malformed_json"),
-    ],
-)
+@pytest.mark.parametrize(("content", "code"), [
+    (bytes(range(128, 256)) * 50, "invalid_utf8"),
+    (b"ts,prompt\n1,hi\n", "unknown_format"),
+    (b'{"a": 1}\n{"a": 2}\n', "unknown_format"),
+    (b'{"request": {', "malformed_json"),
+    (gzip.compress(b"x" * 999, mtime=0)[:12], "damaged_file"),
+    (b"\x28\xb5\x2f\xfd1234", "damaged_file"),
+    (json.dumps([pair()])[:-1].encode(), "malformed_json"),
+])  # fmt: skip
 def test_a_file_that_is_no_log_is_one_quarantine_row(tmp_path, content, code):
     rows, (bad,), _, _ = read(tmp_path, content)
     assert bad["error_code"] == code and len(bad["raw"]) <= 4096 and len(rows) == (content[:1] == b"[")
@@ -903,15 +875,12 @@ def test_feedback_finds_its_interaction_in_any_workload_of_the_recipe(tmp_path):
     assert len(feedback) == 7 and [heard(tmp_path, name) for name in ("shop", "B", "H")] == [{"r2": -1}, {"r1": 1}, {"r3": 0.5}]
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("is_wrong", "is_wrong"),
-        ("evals.hallucination.score", "hallucination"),
-        ("stars", "feedback"),
-        ("meta.disliked_flag", "feedback"),
-    ],
-)
+@pytest.mark.parametrize(("path", "name"), [
+    ("is_wrong", "is_wrong"),
+    ("evals.hallucination.score", "hallucination"),
+    ("stars", "feedback"),
+    ("meta.disliked_flag", "feedback"),
+])  # fmt: skip
 def test_fields_of_feedback_keep_a_name_of_which_more_is_not_better(tmp_path, path, name):
     def holding(value):
         for key in reversed(path.split(".")):

@@ -184,11 +184,8 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
             "traceId": "t",
             "spanId": name,
             "startTimeUnixNano": "1780300000000000000",
-            "attributes": [
-                {"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}}
-                for key, value in attributes.items()
-            ],
-        }
+            "attributes": [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in attributes.items()],
+        }  # fmt: skip
 
     observation = {
         "id": "g",
@@ -270,17 +267,9 @@ def as_parquet(records, **options):
 
 
 MIXED = (
-    "preferences.jsonl",
-    "completions.jsonl",
-    "langsmith.jsonl",
-    "ollama.jsonl",
-    "prompt_completion.jsonl",
-    "sharegpt.jsonl",
-    "anthropic.jsonl",
-    "gemini.jsonl",
-    "bedrock.jsonl",
-    "bedrock_completions.jsonl",
-)
+    "preferences.jsonl", "completions.jsonl", "langsmith.jsonl", "ollama.jsonl", "prompt_completion.jsonl", "sharegpt.jsonl",
+    "anthropic.jsonl", "gemini.jsonl", "bedrock.jsonl", "bedrock_completions.jsonl",
+)  # fmt: skip
 """Fixtures whose lines differ in the kind of one key: no Parquet column could hold them as they are."""
 
 

@@ -391,28 +391,15 @@ def test_a_line_of_vertex_ais_batch_output_has_its_request(tmp_path):
     ] and not bad
 
 
-@pytest.mark.parametrize(
-    ("form", "change", "code", "words"),
-    [
-        (
-            "anthropic",
-            {"response": {"type": "message", "role": "assistant"}},
-            "missing_field",
-            "neither an answer nor an error",
-        ),
-        ("anthropic", {"response": {"type": "message", "role": "assistant", "content": "text"}}, "missing_field", "neither"),
-        ("anthropic", {"request": {"system": "s", "messages": "hi"}}, "missing_field", "no messages"),
-        ("gemini", {"response": {}}, "missing_field", "neither an answer nor an error"),
-        (
-            "gemini",
-            {"request": {"contents": [{"parts": [{"functionCall": {"name": "f", "partialArgs": []}}]}]}},
-            "unknown_block",
-            "pieces",
-        ),
-        ("bedrock", {"response": {}}, "missing_field", "neither an answer nor an error"),
-        ("bedrock", {"request": {"modelId": "m", "messages": []}}, "wrong_type", "messages"),
-    ],
-)
+@pytest.mark.parametrize(("form", "change", "code", "words"), [
+    ("anthropic", {"response": {"type": "message", "role": "assistant"}}, "missing_field", "neither an answer nor an error"),
+    ("anthropic", {"response": {"type": "message", "role": "assistant", "content": "text"}}, "missing_field", "neither"),
+    ("anthropic", {"request": {"system": "s", "messages": "hi"}}, "missing_field", "no messages"),
+    ("gemini", {"response": {}}, "missing_field", "neither an answer nor an error"),
+    ("gemini", {"request": {"contents": [{"parts": [{"functionCall": {"name": "f", "partialArgs": []}}]}]}}, "unknown_block", "pieces"),
+    ("bedrock", {"response": {}}, "missing_field", "neither an answer nor an error"),
+    ("bedrock", {"request": {"modelId": "m", "messages": []}}, "wrong_type", "messages"),
+])  # fmt: skip
 def test_what_a_record_lacks_is_said(tmp_path, form, change, code, words):
     good = next(record for record in jsonl(f"{form}.jsonl") if isinstance(record.get("response"), dict))
     rows, (bad,), _, report = read(tmp_path, [good, {**good, **change}])

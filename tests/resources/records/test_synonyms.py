@@ -323,17 +323,14 @@ def test_what_the_format_reads_itself_comes_first_where_names_contradict(record,
     assert Reader(frozenset(own)).of(record)["clashes"] == clashes
 
 
-@pytest.mark.parametrize(
-    ("record", "is_foreign"),
-    [
-        ({"cost": 0.2, "currency": "EUR"}, True),
-        ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
-        ({"cost": 1, "currency": "usd"}, False),
-        ({"cost": 0.2, "costCurrency": "EUR"}, True),
-        ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
-        ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
-    ],
-)
+@pytest.mark.parametrize(("record", "is_foreign"), [
+    ({"cost": 0.2, "currency": "EUR"}, True),
+    ({"usage": {"cost": 0.2, "currency": "eur"}}, True),
+    ({"cost": 1, "currency": "usd"}, False),
+    ({"cost": 0.2, "costCurrency": "EUR"}, True),
+    ({"cost": 0.2, "metadata": {"currency": "EUR"}}, False),
+    ({"cost": 0.2, "order": {"currency": "EUR"}}, False),
+])  # fmt: skip
 def test_a_cost_in_another_currency_is_told(record, is_foreign):
     assert bool(READER.of(record)["found"].get("foreign_cost")) is is_foreign
     assert ("cost" in READER.of(record)["found"]) is not is_foreign
@@ -364,27 +361,16 @@ def test_fields_come_first_and_unread_keys_name_the_field_that_reads_them():
     assert told["named"] == {"user": "bob", "latency": 2.0} and told["unread"] == ["billing.amount\tcost", "user\t"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        *(
-            (key, value, "down")
-            for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown")
-            for value in (True, 1, 1.0, "1", "true", " Yes")
-        ),
-        *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
-        *(
-            (key, value, None)
-            for key in ("thumbs_up", "thumbs_down", "liked", "disliked")
-            for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")
-        ),
-        ("feedback", False, "false"),
-        ("rating", "Not helpful", "not helpful"),
-        ("feedback", "0", "0"),
-        ("rating", 4, "4"),
-        ("thumbs_down", "down", "down"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), [
+    *((key, value, "down") for key in ("thumbs_down", "thumb_down", "disliked", "dislike", "thumbsDown", "thumbsdown") for value in (True, 1, 1.0, "1", "true", " Yes")),
+    *((key, value, "up") for key in ("thumbs_up", "liked", "like") for value in (True, 1, 1.0, "1", "true", "yes")),
+    *((key, value, None) for key in ("thumbs_up", "thumbs_down", "liked", "disliked") for value in (False, 0, 0.0, "0", "false", "no", 5, "5", "well")),
+    ("feedback", False, "false"),
+    ("rating", "Not helpful", "not helpful"),
+    ("feedback", "0", "0"),
+    ("rating", 4, "4"),
+    ("thumbs_down", "down", "down"),
+])  # fmt: skip
 def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
     assert found({key: value}).get("feedback") == said
     own = {"metadata": {key: value}}
@@ -392,36 +378,30 @@ def test_a_flag_of_one_side_is_that_side_or_nothing(key, value, said):
     assert named.get("feedback") == said
 
 
-@pytest.mark.parametrize(
-    ("path", "record", "said"),
-    [
-        ("review.negative", {"review": {"negative": True}}, "down"),
-        ("is_bad", {"is_bad": "yes"}, "down"),
-        ("disliked", {"disliked": False}, None),
-        ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
-        ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
-        ("verdict", {"verdict": "great"}, "great"),
-    ],
-)
+@pytest.mark.parametrize(("path", "record", "said"), [
+    ("review.negative", {"review": {"negative": True}}, "down"),
+    ("is_bad", {"is_bad": "yes"}, "down"),
+    ("disliked", {"disliked": False}, None),
+    ("thumbs_down.value", {"thumbs_down": {"value": 1}}, "down"),
+    ("follow_up.rating", {"follow_up": {"rating": 4}}, "4"),
+    ("verdict", {"verdict": "great"}, "great"),
+])  # fmt: skip
 def test_fields_of_feedback_know_its_side(path, record, said):
     assert Reader(frozenset(), {"feedback": path}).of(record)["named"].get("feedback") == said
     alone = FieldMapping(feedback=path, id="id").mapped({"id": "r1", **record})
     assert (alone["value"] if isinstance(alone, dict) else None) == said
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"_": 1699999999},
-        {"@": "x"},
-        {"😀": "x", "metadata": {"-": 1}},
-        {"filters": [{"key": {"a": 1}, "value": 2}]},
-        {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
-        {"time": 10**400, "cost": 10**400, "latency": 10**400},
-        {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
-        {"feedback": float("nan"), "user": 10**400},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"_": 1699999999},
+    {"@": "x"},
+    {"😀": "x", "metadata": {"-": 1}},
+    {"filters": [{"key": {"a": 1}, "value": 2}]},
+    {"a": [{"name": ["a"], "value": 1}, {"key": "user_id", "value": "u1"}]},
+    {"time": 10**400, "cost": 10**400, "latency": 10**400},
+    {"time": float("inf"), "prompt_tokens": float("inf"), "status": float("nan")},
+    {"feedback": float("nan"), "user": 10**400},
+])  # fmt: skip
 def test_no_record_is_too_odd(record):
     READER.of(record)
 
@@ -435,15 +415,12 @@ def test_a_record_that_breaks_the_table_does_not_end_the_ingest_of_the_others():
     assert Extraction._beside_of(own, "{}", "app", "openai_pairs") == "{}"
 
 
-@pytest.mark.parametrize(
-    ("record", "unread"),
-    [
-        ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}),
-        ({"thread_id": 139872345}, {"thread_id\t"}),
-        ({"thread": {"id": "139872345"}}, {"thread.id\t"}),
-        ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
-    ],
-)
+@pytest.mark.parametrize(("record", "unread"), [
+    ({"threadId": 21, "thread": "main"}, {"threadId\t", "thread\t"}),
+    ({"thread_id": 139872345}, {"thread_id\t"}),
+    ({"thread": {"id": "139872345"}}, {"thread.id\t"}),
+    ({"requester": {"id": "U1"}}, {"requester.id\tuser"}),
+])  # fmt: skip
 def test_threads_of_a_program_and_who_asked_are_no_ids(record, unread):
     assert found(record) == {} and set(READER.of(record)["unread"]) == unread
     assert found({"thread_id": "thread-7"}) == {"session": "thread-7"} and found({"session_id": 21}) == {"session": "21"}
@@ -458,24 +435,21 @@ def test_what_a_business_says_of_itself_is_listed_and_not_read(container):
     assert {each.split("\t")[1] for each in READER.of(record)["unread"]} == {"status", "cost", "feedback", "user", "model"}
 
 
-@pytest.mark.parametrize(
-    ("record", "columns", "proposed"),
-    [
-        ({"times": 3}, {}, ""),
-        ({"latency": 32.5}, {}, ""),
-        ({"latency": 1812.5}, {"latency": 1812.5}, None),
-        ({"msToFinish": 812.5}, {"latency": 812.5}, None),
-        ({"time_s": 3}, {"latency": 3000.0}, None),
-        ({"costCents": 3}, {"cost": 0.03}, None),
-        ({"costCents": {"x": 3}}, {}, ""),
-        ({"thumb": {"x": 1}}, {}, ""),
-        ({"convId": "c-1", "tsMillis": 1780315200000}, {"session": "c-1", "time": "1780315200000"}, None),
-        ({"cost_eur": 0.2}, {}, ""),
-        ({"billing": {"microsUsd": 3}}, {}, ""),
-        ({"billing": {"amount": 0.2}}, {}, "cost"),
-        ({"list_price": 0.2}, {}, "cost"),
-    ],
-)
+@pytest.mark.parametrize(("record", "columns", "proposed"), [
+    ({"times": 3}, {}, ""),
+    ({"latency": 32.5}, {}, ""),
+    ({"latency": 1812.5}, {"latency": 1812.5}, None),
+    ({"msToFinish": 812.5}, {"latency": 812.5}, None),
+    ({"time_s": 3}, {"latency": 3000.0}, None),
+    ({"costCents": 3}, {"cost": 0.03}, None),
+    ({"costCents": {"x": 3}}, {}, ""),
+    ({"thumb": {"x": 1}}, {}, ""),
+    ({"convId": "c-1", "tsMillis": 1780315200000}, {"session": "c-1", "time": "1780315200000"}, None),
+    ({"cost_eur": 0.2}, {}, ""),
+    ({"billing": {"microsUsd": 3}}, {}, ""),
+    ({"billing": {"amount": 0.2}}, {}, "cost"),
+    ({"list_price": 0.2}, {}, "cost"),
+])  # fmt: skip
 def test_a_value_of_another_unit_is_neither_read_nor_proposed(record, columns, proposed):
     assert found(record) == columns
     assert [each.split("\t")[1] for each in READER.of(record)["unread"]] == ([] if proposed is None else [proposed])
