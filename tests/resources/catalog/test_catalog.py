@@ -265,12 +265,9 @@ def test_models_are_a_view(lake):
 def test_ancestors_and_descendants_of_any_node(lake):
     below = query(lake, "select depth, name from ancestors('tutor/release@r1')").to_pylist()
     assert [(row["depth"], row["name"]) for row in below] == [
-        (1, "tutor/sft_model"),
-        (2, "tutor/sft_dataset"),
-        (2, "Qwen/Qwen3"),
-        (3, "tutor/curated_interactions"),
+        (1, "tutor/sft_model"), (2, "tutor/sft_dataset"), (2, "Qwen/Qwen3"), (3, "tutor/curated_interactions"),
         (4, "tutor/cleaned_interactions"),
-    ]
+    ]  # fmt: skip
     above = query(lake, "select depth, name, version from descendants('tutor/cleaned_interactions')").to_pylist()
     assert [tuple(row.values()) for row in above] == [
         (1, "tutor/curated_interactions", "c1"),
@@ -304,12 +301,9 @@ def test_artefacts_and_edges_come_from_manifests(lake):
     ]
     kinds = query(lake, "select kind, count(*) as n from lineage_nodes group by kind order by kind").to_pylist()
     assert kinds == [
-        {"kind": "dataset", "n": 3},
-        {"kind": "external", "n": 1},
-        {"kind": "model", "n": 1},
-        {"kind": "release", "n": 1},
+        {"kind": "dataset", "n": 3}, {"kind": "external", "n": 1}, {"kind": "model", "n": 1}, {"kind": "release", "n": 1},
         {"kind": "table", "n": 1},
-    ]
+    ]  # fmt: skip
 
 
 def test_which_log_lines_are_in_these_weights(lake):

@@ -225,14 +225,9 @@ def test_duplicates_dislikes_and_scores_are_steps_of_their_own(tmp_path):
     store(tables, "feedback", [thumb(-1, request_id="r4")])
     clean(tables, "tutor", days_of(rows), CurationSettings())
     score = dict.fromkeys(SCHEMAS["judgements"].names) | {
-        "workload": "tutor",
-        "dt": rows[0]["dt"],
-        "interaction_id": "i3",
-        "name": "quality",
-        "score": 7.0,
-        "model": "big",
+        "workload": "tutor", "dt": rows[0]["dt"], "interaction_id": "i3", "name": "quality", "score": 7.0, "model": "big",
         "ts": rows[0]["ts"],
-    }
+    }  # fmt: skip
     store(tables, "judgements", [score])
     curate(tables, "tutor", tmp_path / "c1", CurationSettings(), None)
     rebuild(lake)

@@ -131,13 +131,8 @@ def test_tasks_that_are_asked_and_those_that_are_not(tmp_path):
     }
     build_eval_suite(suites, tmp_path / "out")
     assert [(task["suite"], task["kind"]) for task in tasks(tmp_path / "out")] == [
-        ("g", "number"),
-        ("h", "unit_tests"),
-        ("j", "json_schema"),
-        ("r", "regex"),
-        ("s", "refuses"),
-        ("t", "complies"),
-    ]
+        ("g", "number"), ("h", "unit_tests"), ("j", "json_schema"), ("r", "regex"), ("s", "refuses"), ("t", "complies"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "task", "said"), [

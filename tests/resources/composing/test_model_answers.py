@@ -62,13 +62,8 @@ def test_rejection_sampling_in_process(tmp_path):
     }  # fmt: skip
     report = build(tmp_path, rows, worker, **settings)
     assert worker.settings == {
-        "temperature": 0.6,
-        "top_p": 1.0,
-        "request": {"top_k": 5},
-        "max_new_tokens": 9,
-        "batch_size": 64,
-        "seed": 3,
-    }
+        "temperature": 0.6, "top_p": 1.0, "request": {"top_k": 5}, "max_new_tokens": 9, "batch_size": 64, "seed": 3,
+    }  # fmt: skip
     assert len(worker.asked[0]) == len({row["key"] for row in worker.asked[0]}) == 12
     learnt = {
         row["row_id"]: json.loads(row["messages"])[-1]["content"]
@@ -76,12 +71,8 @@ def test_rejection_sampling_in_process(tmp_path):
     }
     assert learnt["a"] == "that makes 42" and "b" not in learnt and "c" in learnt
     assert (report.answered, report.reused, report.rejected_rows, report.rejected_answers, report.preferences) == (
-        2,
-        0,
-        1,
-        5,
-        1,
-    )
+        2, 0, 1, 5, 1,
+    )  # fmt: skip
     assert report.cost == 0 and report.prompt_tokens == 60
     told = pq.read_table(tmp_path / "out" / "requests.parquet").to_pylist()
     assert {row["model"] for row in told} == {"big"} and sum(row["failure"] == "cut by max_tokens" for row in told) == 3

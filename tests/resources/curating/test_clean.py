@@ -51,19 +51,9 @@ def test_each_row_gets_a_status_and_one_decision(tables):
     report, found = cleaned(tables, rows)
     statuses = {name: row["status"] for name, row in found.items()}
     assert statuses == {
-        "i1": "ok",
-        "i2": "error",
-        "i3": "truncated",
-        "i4": "empty",
-        "i5": "cache_hit",
-        "i6": "refused",
-        "i7": "empty",
-        "i8": "unreadable",
-        "i9": "ok",
-        "i10": "empty",
-        "i11": "error",
-        "i12": "error",
-    }
+        "i1": "ok", "i2": "error", "i3": "truncated", "i4": "empty", "i5": "cache_hit", "i6": "refused", "i7": "empty",
+        "i8": "unreadable", "i9": "ok", "i10": "empty", "i11": "error", "i12": "error",
+    }  # fmt: skip
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions")}
     assert len(decisions) == len(rows) == report.read
     assert {name for name, row in decisions.items() if row["kept"]} == {"i1", "i9"}
@@ -171,13 +161,8 @@ def test_feedback_by_its_most_telling_id_newest_first(tables):
     ]
     _, found = cleaned(tables, rows, feedback=feedback)
     assert {name: row["feedback"] for name, row in found.items()} == {
-        "i1": 1,
-        "i2": -1,
-        "i3": 1,
-        "i4": 1,
-        "i5": 0.2,
-        "i6": None,
-    }
+        "i1": 1, "i2": -1, "i3": 1, "i4": 1, "i5": 0.2, "i6": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -281,15 +266,12 @@ def test_prompt_shapes_tell_products_and_intents_apart(tables):
     def ask(number, system, text):
         return interaction(number, [{"role": "system", "content": system}, {"role": "user", "content": text}], "fine")
 
-    _, found = cleaned(
-        tables,
-        [
-            ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
-            ask(2, "You write code. Today is 2026-06-02.", "explain that"),
-            ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
-            ask(4, "You sell shoes.", "Explain this"),
-        ],
-    )
+    _, found = cleaned(tables, [
+        ask(1, "You write code. Today is 2026-06-01.", "Explain this"),
+        ask(2, "You write code. Today is 2026-06-02.", "explain that"),
+        ask(3, "You write code. Today is 2026-06-02.", "Complete that"),
+        ask(4, "You sell shoes.", "Explain this"),
+    ])  # fmt: skip
     shapes = [found[f"i{n}"]["prompt_shape"] for n in (1, 2, 3, 4)]
     assert shapes[0] == shapes[1] and len(set(shapes)) == 3 and shapes[0].startswith("explain#")
 
@@ -305,16 +287,13 @@ def test_prompt_shapes_tell_tools_and_their_results_apart(tables):
     }
     ask = {"role": "user", "content": "How is it outside?"}
     result = {"role": "tool", "tool_call_id": "c1", "content": "rain"}
-    _, found = cleaned(
-        tables,
-        [
-            interaction(1, [ask], "call", tools=tools),
-            interaction(2, [ask], "none"),
-            interaction(3, [ask, call, result], "it rains", tools=tools),
-            interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
-            interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
-        ],
-    )
+    _, found = cleaned(tables, [
+        interaction(1, [ask], "call", tools=tools),
+        interaction(2, [ask], "none"),
+        interaction(3, [ask, call, result], "it rains", tools=tools),
+        interaction(4, [ask, call, result | {"name": "sum"}], "it rains", tools=tools),
+        interaction(5, [ask, call, result, result], "it rains", tools=json.dumps(json.loads(tools)[::-1])),
+    ])  # fmt: skip
     shapes = [found[f"i{n}"]["prompt_shape"].split("#") for n in (1, 2, 3, 4, 5)]
     assert [word for word, _ in shapes] == ["outside", "outside", "result of weather", "result of sum", "result of weather"]
     assert len({key for _, key in shapes}) == 2 and shapes[1][1] != shapes[0][1] == shapes[4][1]
@@ -330,21 +309,14 @@ def test_a_greeting_is_no_prompt_shape(tables):
         {"role": "assistant", "content": "It is done."},
         {"role": "user", "content": "ok thanks"},
     ]
-    _, found = cleaned(
-        tables,
-        [
-            *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
-            interaction(6, [hello], "Hello!", session_id="t"),
-            interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
-        ],
-    )
+    _, found = cleaned(tables, [
+        *(interaction(turns, talk[:turns], "Sure.", session_id="s", minutes=turns) for turns in (1, 3, 5)),
+        interaction(6, [hello], "Hello!", session_id="t"),
+        interaction(7, "Good morning, REFUND of a@b.example, please", "Sure.", session_id="u"),
+    ])  # fmt: skip
     assert [found[f"i{n}"]["prompt_shape"].split("#")[0] for n in (1, 3, 5, 6, 7)] == [
-        "refund",
-        "refund",
-        "refund",
-        "",
-        "refund",
-    ]
+        "refund", "refund", "refund", "", "refund",
+    ]  # fmt: skip
 
 
 def test_before_there_are_topics_the_first_word_is_one_also_where_two_begin_alike():

@@ -71,12 +71,8 @@ def test_a_broken_row_is_a_problem_at_its_line_and_costs_no_other():
     records, problems = parts("\r\n".join(lines).encode("utf-8", "surrogateescape"))
     assert {line: row["id"] for line, row in records.items()} == {2: "1", 9: "5", 11: "7"}
     assert {line: code for line, (code, _) in problems.items()} == {
-        4: "malformed_row",
-        6: "malformed_row",
-        8: "malformed_row",
-        10: "invalid_utf8",
-        12: "malformed_row",
-    }
+        4: "malformed_row", 6: "malformed_row", 8: "malformed_row", 10: "invalid_utf8", 12: "malformed_row",
+    }  # fmt: skip
     assert "2 columns, and the header has 3" in problems[4][1] and "is not closed" in problems[8][1]
     assert "Latin-1" in problems[10][1] and "ller" not in problems[10][1]
 

@@ -307,19 +307,16 @@ def test_litellm_one_object_a_file(tmp_path, indent):
 
 def test_litellm_lines_failures_and_prompts_only(tmp_path):
     text = {"id": "r3", "choices": [{"index": 0, "finish_reason": "stop", "text": "and on"}]}
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            litellm(),
-            litellm(id="l2", status="failure", error_str="boom", response={}),
-            litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
-            litellm(id="l4", messages=None),
-            litellm(id="l5", response=None),
-            litellm(id="l6", response="a text"),
-            litellm(id="l7", response={"text": "x"}),
-            litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        litellm(),
+        litellm(id="l2", status="failure", error_str="boom", response={}),
+        litellm(id="l3", call_type="atext_completion", response=text, messages="plain text"),
+        litellm(id="l4", messages=None),
+        litellm(id="l5", response=None),
+        litellm(id="l6", response="a text"),
+        litellm(id="l7", response={"text": "x"}),
+        litellm(id="l8", status="failure", error_str="no prompt", messages=None, response=None),
+    ])  # fmt: skip
     assert [row["status"] for row in rows] == ["success", "failure", "success", "success", "failure"]
     assert [row["error"] for row in rows] == [None, "boom", None, None, "no prompt"] and report.total.read == 8
     assert json.loads(rows[2]["messages"]) == [{"role": "user", "content": "plain text"}] and rows[4]["messages"] == "[]"
@@ -333,17 +330,12 @@ def test_litellm_lines_failures_and_prompts_only(tmp_path):
 
 
 def test_litellm_calls_that_are_no_chat_and_redacted_ones_are_counted(tmp_path):
-    rows, bad, _, report = read(
-        tmp_path,
-        [
-            litellm(),
-            litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
-            litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
-            litellm(
-                id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}
-            ),
-        ],
-    )
+    rows, bad, _, report = read(tmp_path, [
+        litellm(),
+        litellm(id="l2", call_type="aembedding", messages="embed me", response={"object": "list", "data": []}),
+        litellm(id="l3", call_type="image_generation", status="failure", response=None, messages="a cat"),
+        litellm(id="l4", messages=[{"role": "user", "content": "redacted-by-litellm"}], response={"text": "redacted-by-litellm"}),
+    ])  # fmt: skip
     assert len(rows) == 1 and not bad and report.total.skipped == 3 and report.total.read == 4
     decided = Tables(LakeLayout.open(tmp_path / "lake")).open("decisions").to_pyarrow_table().to_pylist()
     assert {row["rule"] for row in decided} == {"litellm_aembedding", "litellm_image_generation", "placeholder"}
@@ -372,19 +364,11 @@ def test_litellm_calls_of_the_responses_api(tmp_path):
     usage = {"output_tokens_details": {"reasoning_tokens": 4}, "input_tokens_details": {"cached_tokens": 2}}
     call = {"type": "function_call", "call_id": "c3", "name": "f", "arguments": {"x": 2}}
     parameters = {"instructions": "Be brief.", "tools": [{"type": "function", "name": "f", "parameters": {}}]}
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            litellm(
-                call_type="aresponses",
-                messages=asked,
-                model_parameters=parameters,
-                response={"id": "r1", "object": "response", "output": said, "usage": usage},
-            ),
-            litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
-            litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        litellm(call_type="aresponses", messages=asked, model_parameters=parameters, response={"id": "r1", "object": "response", "output": said, "usage": usage}),
+        litellm(call_type="responses", messages="hi", response={"id": "r2", "output": [call]}),
+        litellm(call_type="responses", messages="hi", response={"id": "r3", "output": []}),
+    ])  # fmt: skip
     first, second = rows
     talk = json.loads(first["messages"])
     assert [message["role"] for message in talk] == ["system", "user", "assistant", "tool"] and talk[0][
@@ -422,16 +406,13 @@ def test_pairs_and_batches_of_the_responses_api(tmp_path):
         "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
         "usage": {"input_tokens": 3, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 1}, "output_tokens_details": {"reasoning_tokens": 0}},
     }  # fmt: skip
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"request": asked, "response": said},
-            {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
-            {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
-            {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
-            {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"request": asked, "response": said},
+        {"request": asked, "response": {**said, "id": "resp_2", "output": []}},
+        {"request": {"model": "m"}, "response": {**said, "id": "resp_3"}},
+        {"custom_id": "c", "method": "POST", "url": "/v1/responses", "body": asked},
+        {"id": "b", "custom_id": "c", "response": {"status_code": 200, "body": {**said, "id": "resp_4"}}, "error": None},
+    ])  # fmt: skip
     assert [row["request_id"] for row in rows] == ["resp_1", "resp_4"] and [row["source_row"] for row in bad] == [2, 3]
     for row in rows:
         assert json.loads(row["messages"]) == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
@@ -458,17 +439,14 @@ def test_no_call_of_the_responses_api_raises_whatever_it_holds(call):
 
 
 def test_feedback_values_and_targets(tmp_path):
-    _, bad, found, report = read(
-        tmp_path,
-        [
-            {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
-            {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
-            {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
-            {"trace_id": "t", "label": "off topic"},
-            {"response_id": None, "value": 1},
-            {"response_id": "r1", "value": None, "comment": "well"},
-        ],
-    )
+    _, bad, found, report = read(tmp_path, [
+        {"response_id": "r1", "value": 1, "timestamp": 1780300000, "name": "thumbs", "label": "up"},
+        {"session_id": "s", "thumb": "down", "timestamp": "2026-06-02T00:00:00Z", "comment": "no"},
+        {"trace_id": "t", "score": 0.25, "timestamp": 1780300000},
+        {"trace_id": "t", "label": "off topic"},
+        {"response_id": None, "value": 1},
+        {"response_id": "r1", "value": None, "comment": "well"},
+    ])  # fmt: skip
     assert [row["value"] for row in found] == [1, -1, 0.25, None] and found[3]["label"] == "off topic"
     assert found[1]["dt"] == date(2026, 6, 2) and found[1]["name"] == "thumbs" and found[1]["comment"] == "no"
     assert [row["error_code"] for row in bad] == ["missing_field"] * 2 and report.total.read == 6
@@ -478,17 +456,14 @@ def test_feedback_has_the_time_that_any_usual_name_has_and_langsmith_s_names(tmp
     when = "2026-06-02 10:00:00"
     names = ("when", "At", "Rated at", "vote_time", "submitted_at", "date", "createdAt", "updated")
     langsmith = {"id": "f", "run_id": "r9", "trace_id": "t", "key": "hallucination", "score": 1, "value": None, "comment": None}
-    _, bad, found, _ = read(
-        tmp_path,
-        [
-            *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
-            {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
-            {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
-            {**langsmith, "created_at": when},
-            {**langsmith, "run_id": "t", "created_at": when},
-            {"request_id": "r", "thumb": None, "when": when},
-        ],
-    )
+    _, bad, found, _ = read(tmp_path, [
+        *({"request_id": "r", "thumb": "up", "extra": 7, name: when} for name in names),
+        {"request_id": "r", "thumb": "up", "timestamp": "2026-06-03T00:00:00Z", "when": when},
+        {"request_id": "r", "thumb": "up", "at": "home", "day_ts": None},
+        {**langsmith, "created_at": when},
+        {**langsmith, "run_id": "t", "created_at": when},
+        {"request_id": "r", "thumb": None, "when": when},
+    ])  # fmt: skip
     assert not bad
     assert [str(row["ts"])[:19] for row in found[:8]] == [when] * 8 and found[8]["dt"] == date(2026, 6, 3)
     assert [(row["name"], row["request_id"], row["trace_id"], row["value"]) for row in found[10:12]] == [
@@ -505,15 +480,12 @@ def test_messages_respect_weights(tmp_path):
         {"role": "user", "content": "3"},
         {"role": "assistant", "content": "4", "weight": 0},
     ]
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"messages": talk},
-            {"messages": talk[:1]},
-            {"messages": talk[1:2]},
-            {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"messages": talk},
+        {"messages": talk[:1]},
+        {"messages": talk[1:2]},
+        {"id": "x", "messages": [*talk[:3], {"role": "assistant", "content": "5"}]},
+    ])  # fmt: skip
     prompt = rows.pop(1)
     assert [json.loads(row["completion"])["content"] for row in rows] == ["2", "2", "5"] and prompt["status"] == "prompt"
     assert len(json.loads(rows[0]["messages"])) == 1 and json.loads(rows[2]["messages"])[1]["weight"] == 1
@@ -762,30 +734,19 @@ def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
             }.items()
         ],
     }
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
-            litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
-            {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
-            {
-                "id": "g",
-                "trace_id": "t",
-                "type": "GENERATION",
-                "start_time": "2026-06-01 10:00:00",
-                "input": "q",
-                "output": "a",
-                "model_parameters": json.dumps(WHO | HOW),
-            },
-            {
+    rows, bad, _, _ = read(tmp_path, [
+        pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
+        litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
+        {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q", "output": "a", "model_parameters": json.dumps(WHO | HOW)},
+        {
                 "timestamp": "2026-06-01T10:00:00",
                 "event": "request.finished",
                 "rid": "x",
                 "obj": {"text": "q", "sampling_params": WHO | HOW},
                 "out": {"text": "a", "meta_info": {}},
             },
-        ],
-    )
+    ])  # fmt: skip
     assert not bad and len(rows) == 5 and "ann" not in str([row["params"] for row in rows])
     found = [json.loads(row["params"]) for row in rows]
     assert all(each == HOW for each in found[1:4]) and found[4] == HOW | {"templated": True}
@@ -800,17 +761,14 @@ def heard(tmp_path, workload="shop"):
 
 
 def test_feedback_that_names_a_gateways_own_id_finds_its_request(tmp_path):
-    rows, *_ = read(
-        tmp_path,
-        [
-            pair(request_id="gw-1", trace_id="t", session_id="s"),
-            pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
-            litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
-            {"request_id": "gw-1", "score": 1},
-            {"request_id": "gw-2", "score": -1},
-            {"request_id": "call-3", "score": 0.5},
-        ],
-    )
+    rows, *_ = read(tmp_path, [
+        pair(request_id="gw-1", trace_id="t", session_id="s"),
+        pair(request_id="gw-2", trace_id="t", response=pair()["response"] | {"id": "r2"}),
+        litellm(id="call-3", response=litellm()["response"] | {"id": "r3"}),
+        {"request_id": "gw-1", "score": 1},
+        {"request_id": "gw-2", "score": -1},
+        {"request_id": "call-3", "score": 0.5},
+    ])  # fmt: skip
     assert [row["alias_id"] for row in rows] == ["gw-1", "gw-2", "call-3"]
     assert heard(tmp_path) == {"r1": 1, "r2": -1, "r3": 0.5}
 
@@ -840,17 +798,10 @@ def test_an_evaluation_of_a_span_is_about_that_span_alone(tmp_path):
         }
 
     logged = [evaluation(0.25, spanId="a"), evaluation(0.75, spanId="b"), evaluation(0.5, spanId="tool")]
-    _, bad, _, report = read(
-        tmp_path,
-        [
-            {
-                "resourceSpans": [
-                    {"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}
-                ]
-            },
-            {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
-        ],
-    )
+    _, bad, _, report = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a"), span("b", **{"gen_ai.response.id": "resp"}), span("c")]}]}]},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": logged}]}]},
+    ])  # fmt: skip
     assert not bad and report.total.feedback == 3 and heard(tmp_path) == {"t-a": 0.25, "resp": 0.75}
 
 

@@ -198,14 +198,11 @@ def test_inline_media_inside_json_texts_become_references(tmp_path):
     found = json.dumps({"screen": f"data:image/png;base64,{encoded}", "n": [1]}, indent=1)
     tool = {"role": "tool", "tool_call_id": "c", "content": found}
     prose = f"[see data:image/png;base64,{encoded[:80]}"
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
-            observation,
-            pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        {"resourceSpans": [{"scopeSpans": [{"spans": [span("a", parts), span("b", asked)]}]}]},
+        observation,
+        pair(request={"messages": [tool, {"role": "user", "content": prose}]}),
+    ])  # fmt: skip
     spans, langfuse, ours = rows[:2], rows[2], rows[3]
     assert not bad and len(rows) == 4 and encoded[:100] not in str(rows)
     image = {"type": "image_url", "image_url": {"url": f"{digest};image/png;{len(PICTURE)}"}}

@@ -112,17 +112,10 @@ def test_custom_tools_and_older_functions_are_tools(tmp_path):
         "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}],
     }
     older = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
-    rows, bad, _, _ = read(
-        tmp_path,
-        [
-            pair(
-                "a",
-                called,
-                tools=[{"type": "custom", "custom": {"name": "run", "description": "d", "format": {"type": "text"}}}],
-            ),
-            pair("b", older, functions=[{"name": "f", "parameters": {}}]),
-        ],
-    )
+    rows, bad, _, _ = read(tmp_path, [
+        pair("a", called, tools=[{"type": "custom", "custom": {"name": "run", "description": "d", "format": {"type": "text"}}}]),
+        pair("b", older, functions=[{"name": "f", "parameters": {}}]),
+    ])  # fmt: skip
     call = json.loads(rows[0]["completion"])["tool_calls"][0]
     assert not bad and call["type"] == "function" and call["function"]["name"] == "run"
     assert json.loads(call["function"]["arguments"]) == {"input": "print(1)"}
@@ -138,17 +131,14 @@ def test_prompt_tokens_far_beyond_the_messages(tmp_path):
         return record
 
     picture = [{"type": "image_url", "image_url": {"url": "https://x.test/a.png"}}]
-    rows, *_ = read(
-        tmp_path,
-        [
-            counted(900, "short"),
-            counted(400, "brief"),
-            counted(5000, "long " * 1200),
-            counted(3000, picture),
-            counted(3000, "漢字" * 1000),
-            counted(900, "small", tools=[{"type": "function", "function": {"name": "f"}}]),
-        ],
-    )
+    rows, *_ = read(tmp_path, [
+        counted(900, "short"),
+        counted(400, "brief"),
+        counted(5000, "long " * 1200),
+        counted(3000, picture),
+        counted(3000, "漢字" * 1000),
+        counted(900, "small", tools=[{"type": "function", "function": {"name": "f"}}]),
+    ])  # fmt: skip
     assert ["context" in json.loads(row["params"]) for row in rows] == [True, False, False, False, False, False]
     assert json.loads(rows[0]["params"])["context"]["elsewhere"].startswith("900 prompt tokens")
 
@@ -308,13 +298,10 @@ def test_an_answer_of_the_responses_api_without_status_may_be_incomplete(tmp_pat
     def message(status):
         return {"type": "message", "status": status, "content": [{"type": "output_text", "text": "The Bay of"}]}
 
-    rows, *_ = read(
-        tmp_path,
-        [
-            answered(0, message("incomplete")),
-            answered(1, message("completed")),
-            answered(2, message(None)),
-            answered(3, message("incomplete"), status=None),
-        ],
-    )
+    rows, *_ = read(tmp_path, [
+        answered(0, message("incomplete")),
+        answered(1, message("completed")),
+        answered(2, message(None)),
+        answered(3, message("incomplete"), status=None),
+    ])  # fmt: skip
     assert [row["finish_reason"] for row in rows] == ["incomplete", "stop", "stop", "incomplete"]
