@@ -79,9 +79,9 @@ def test_a_strict_mix_refuses_what_is_not_there_before_anything_is_written(tmp_p
 
 @pytest.mark.parametrize(("asked", "said"), [
     (
-            {"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
-            r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound",
-        ),
+        {"limits": {"gateway": {"max_rows": 0}, "handmade": {"max_rows": 0}}},
+        r"the bounds of datasets.sft \(limits, max_synthetic_share\) leave none of those that there are: gateway \(\d+\), handmade \(1\); raise a bound",
+    ),
     ({"mix": {"thumbs": 1}}, r"datasets.sft.mix takes rows of thumbs, which have none; add a source that has some: gateway"),
 ])  # fmt: skip
 def test_a_dataset_without_training_rows_says_what_to_change(tmp_path, asked, said):

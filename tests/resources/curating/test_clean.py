@@ -109,16 +109,11 @@ def test_every_kind_is_found_when_it_stands_alone(tables):
         "IBAN": ["DE89 3704 0044 0532 0130 00", "GB82WEST12345698765432"],
         "PHONE": ["+49 30 901820", "(555) 234-5678"],
         "SECRET": [
-            "sk-proj-abcdefghij0123456789ABCD",
-            "AKIAIOSFODNN7EXAMPLE",
-            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
-            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
-            "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
-            "xoxb-1234567890ab",
-            "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
-            "sk_live_abcdefghijklmnop",
+            "sk-proj-abcdefghij0123456789ABCD", "AKIAIOSFODNN7EXAMPLE", "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----", "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+            "xoxb-1234567890ab", "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK", "sk_live_abcdefghijklmnop",
         ],
-    }
+    }  # fmt: skip
     rows = [
         interaction(
             f"{kind}{n}",
@@ -359,13 +354,10 @@ def test_prompt_shapes_are_what_many_people_ask_for_and_stay_so(tables, monkeypa
     assert kept is not None and not {"hello", "morning", "the"} & {
         word for name in kept["name"].to_pylist() for word in name.split()
     }
-    _, later = cleaned(
-        tables,
-        [
-            interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
-            interaction(901, "something about boats", "Boats float.", session_id="y"),
-        ],
-    )
+    _, later = cleaned(tables, [
+        interaction(900, "please translate the refund letter", "Gern.", session_id="x"),
+        interaction(901, "something about boats", "Boats float.", session_id="y"),
+    ])  # fmt: skip
     assert later["i900"]["prompt_shape"].split("#")[0] in shapes and later["i901"]["prompt_shape"].startswith("other#")
     assert stored_topics(tables.lake, "tutor") == kept
 

@@ -67,22 +67,15 @@ WAYS = {
     "embedded": lambda text, rng: (f"My colleague asked me this the other day: {text} What do you make of that, honestly?", "Well."),
     "in an answer": lambda text, rng: ("Give me an exercise for tomorrow's class.", f"Here is one you may like.\n{text}\nGood luck!"),
     "in the history": lambda text, rng: (
-        [
-            {"role": "user", "content": text},
-            {"role": "assistant", "content": "Done."},
-            {"role": "user", "content": "Thanks, bye."},
-        ],
+        [{"role": "user", "content": text}, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks, bye."}],
         "See you.",
     ),
     "as parts": lambda text, rng: ([{"role": "user", "content": [{"type": "text", "text": text}]}], "Let me see."),
     "in a tool call": lambda text, rng: (
         "Save it.",
         {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}
-            ],
+            "role": "assistant", "content": None,
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "save", "arguments": json.dumps({"text": text})}}],
         },
     ),
     "in JSON": lambda text, rng: (json.dumps({"q": text}), "Let me see."),

@@ -31,16 +31,9 @@ def pair(**changes):
         "client_id": "c",
         "request": {"model": "m", "messages": [{"role": "user", "content": "hé"}], "temperature": 0.5, "user": "u1", "metadata": {"session_id": "s1"}},
         "response": {
-            "id": "r1",
-            "created": 1,
-            "model": "m-1",
+            "id": "r1", "created": 1, "model": "m-1",
             "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
-            "usage": {
-                "prompt_tokens": 3,
-                "completion_tokens": 2,
-                "prompt_tokens_details": {"cached_tokens": 1},
-                "completion_tokens_details": {"reasoning_tokens": 1},
-            },
+            "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}},
         },
     }  # fmt: skip
     record.update(changes)
@@ -102,14 +95,10 @@ METRICS = {
     "queue_time_ms": 1.5,
     "mean_itl_ms": 3.0,
     "speculative_decoding": {
-        "mean_acceptance_length": 2.5,
-        "acceptance_histogram": [1, 0, 1, 2],
-        "num_spec_steps": 4,
-        "num_draft_tokens": 12,
-        "num_accepted_draft_tokens": 8,
-        "num_spec_tokens": 3,
+        "mean_acceptance_length": 2.5, "acceptance_histogram": [1, 0, 1, 2], "num_spec_steps": 4, "num_draft_tokens": 12,
+        "num_accepted_draft_tokens": 8, "num_spec_tokens": 3,
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -738,14 +727,14 @@ def test_parameters_hold_neither_users_nor_secrets_in_any_format(tmp_path):
         pair(request=pair()["request"] | WHO | {key: HOW[key] for key in ("temperature", "max_tokens", "stop")}),
         litellm(model_parameters=WHO | HOW, response=litellm()["response"] | {"id": "l"}),
         {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]},
-        {"id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q", "output": "a", "model_parameters": json.dumps(WHO | HOW)},
         {
-                "timestamp": "2026-06-01T10:00:00",
-                "event": "request.finished",
-                "rid": "x",
-                "obj": {"text": "q", "sampling_params": WHO | HOW},
-                "out": {"text": "a", "meta_info": {}},
-            },
+            "id": "g", "trace_id": "t", "type": "GENERATION", "start_time": "2026-06-01 10:00:00", "input": "q",
+            "output": "a", "model_parameters": json.dumps(WHO | HOW),
+        },
+        {
+            "timestamp": "2026-06-01T10:00:00", "event": "request.finished", "rid": "x",
+            "obj": {"text": "q", "sampling_params": WHO | HOW}, "out": {"text": "a", "meta_info": {}},
+        },
     ])  # fmt: skip
     assert not bad and len(rows) == 5 and "ann" not in str([row["params"] for row in rows])
     found = [json.loads(row["params"]) for row in rows]

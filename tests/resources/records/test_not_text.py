@@ -52,32 +52,15 @@ def test_placeholders_of_loggers_are_no_text(tmp_path):
         pair("label it", "filtered"),
         pair("q", "**Hidden** gems."),
         pair("Why does LM Studio write <Truncated in logs> in its log?", "It says `... <Truncated in logs> ...` to be short."),
-        pair(
-            "What is '... (litellm_truncated 35 chars) ...' in it?", 'It writes "... (litellm_truncated 35 chars) ..." there.'
-        ),
+        pair("What is '... (litellm_truncated 35 chars) ...' in it?", 'It writes "... (litellm_truncated 35 chars) ..." there.'),
         pair("Why is it [object Object]?", "A text was made of an object."),
         pair("Why <Truncated in logs>", "It says (litellm_truncated 3 chars)."),
         {
-            "request": {
-                "model": "claude",
-                "max_tokens": 9,
-                "messages": [
-                    {"role": "user", "content": "Hide it"},
-                    {"role": "assistant", "content": [tool]},
-                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]},
-                ],
-            },
-            "response": {
-                "id": "msg_1",
-                "type": "message",
-                "role": "assistant",
-                "model": "claude",
-                "stop_reason": "end_turn",
-                "content": [{"type": "text", "text": "It is hidden."}],
-            },
+            "request": {"model": "claude", "max_tokens": 9, "messages": [{"role": "user", "content": "Hide it"}, {"role": "assistant", "content": [tool]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]}]},
+            "response": {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn", "content": [{"type": "text", "text": "It is hidden."}]},
             "timestamp": 1780300800,
         },
-    ]
+    ]  # fmt: skip
     rows, bad, _, report = read(tmp_path, [*hidden, *shown])
     assert len(rows) == len(shown) and not bad and report.total.skipped == len(hidden)
 

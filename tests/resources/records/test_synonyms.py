@@ -17,218 +17,60 @@ def found(record):
     return {name: value for name, value in READER.of(record)["found"].items() if name not in ("feedback_name", "foreign_cost")}
 
 
-@pytest.mark.parametrize(
-    ("record", "columns"),
-    [
-        # OpenRouter, GET /api/v1/generation
-        (
-            {
-                "data": {
-                    "id": "gen-3bhGkxlo4XFr",
-                    "total_cost": 0.0015,
-                    "created_at": "2024-07-15T23:33:19.433273+00:00",
-                    "latency": 1250,
-                    "model": "sao10k/l3-stheno-8b",
-                    "provider_name": "Infermatic",
-                    "tokens_prompt": 10,
-                    "tokens_completion": 25,
-                    "native_tokens_reasoning": 5,
-                    "external_user": "user-123",
-                    "session_id": "s-1",
-                }
-            },
-            {
-                "id": "gen-3bhGkxlo4XFr",
-                "cost": 0.0015,
-                "time": "2024-07-15T23:33:19.433273+00:00",
-                "latency": 1250.0,
-                "model": "sao10k/l3-stheno-8b",
-                "provider": "Infermatic",
-                "prompt_tokens": 10,
-                "completion_tokens": 25,
-                "reasoning_tokens": 5,
-                "user": "user-123",
-                "session": "s-1",
-            },
-        ),
-        # Helicone: its export, and its headers
-        (
-            {
-                "request_id": "r-17",
-                "request_created_at": "2026-06-01T10:00:00Z",
-                "request_user_id": "u1",
-                "delay_ms": 812,
-                "time_to_first_token": 120,
-                "response_status": 200,
-                "provider": "OPENAI",
-                "feedback_rating": True,
-                "request_properties": {"Session": "s1"},
-            },
-            {
-                "id": "r-17",
-                "time": "2026-06-01T10:00:00Z",
-                "user": "u1",
-                "latency": 812.0,
-                "ttft": 120.0,
-                "status": "success",
-                "provider": "OPENAI",
-                "feedback": "true",
-                "session": "s1",
-            },
-        ),
-        (
-            {"headers": {"Helicone-User-Id": "u1", "Helicone-Session-Id": "s1", "Helicone-Request-Id": "r1"}},
-            {"user": "u1", "session": "s1", "id": "r1"},
-        ),
-        # Portkey, log export
-        (
-            {
-                "id": "l1",
-                "trace_id": "t1",
-                "created_at": "2026-06-01T10:00:00Z",
-                "is_success": False,
-                "ai_org": "openai",
-                "ai_model": "gpt-4o",
-                "req_units": 9,
-                "res_units": 4,
-                "cost": 0.2,
-                "response_time": 812,
-                "metadata": {"_user": "user-123"},
-            },
-            {
-                "id": "l1",
-                "trace": "t1",
-                "time": "2026-06-01T10:00:00Z",
-                "status": "failure",
-                "provider": "openai",
-                "model": "gpt-4o",
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "cost": 0.2,
-                "latency": 812.0,
-                "user": "user-123",
-            },
-        ),
-        # Cloudflare AI Gateway, its API and Logpush
-        (
-            {
-                "cached": False,
-                "cost": 0.004,
-                "created_at": "2026-06-01T10:00:00Z",
-                "duration": 1234,
-                "model": "m",
-                "provider": "openai",
-                "status_code": 500,
-                "tokens_in": 5,
-                "tokens_out": 6,
-                "metadata": '{"team": "AI", "user": 12345}',
-            },
-            {
-                "cache_hit": False,
-                "cost": 0.004,
-                "time": "2026-06-01T10:00:00Z",
-                "latency": 1234.0,
-                "model": "m",
-                "provider": "openai",
-                "status": "failure",
-                "prompt_tokens": 5,
-                "completion_tokens": 6,
-                "user": "12345",
-            },
-        ),
-        (
-            {"Cached": True, "Metrics": {"cost": 0.0042, "durationMs": 1234}, "StatusCode": 200, "Timestamp": 1780300000},
-            {"cache_hit": True, "cost": 0.0042, "latency": 1234.0, "status": "success", "time": "1780300000"},
-        ),
-        # Kong AI Gateway, audit log
-        (
-            {
-                "ai": {
-                    "proxy": {
-                        "usage": {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004},
-                        "meta": {
-                            "llm_latency": 812,
-                            "provider_name": "openai",
-                            "response_model": "gpt-4o-2024-08-06",
-                            "request_model": "gpt-4o",
-                        },
-                    }
-                },
-                "started_at": 1780300000000,
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "cost": 0.004,
-                "latency": 812.0,
-                "provider": "openai",
-                "model": "gpt-4o-2024-08-06",
-                "time": "1780300000000",
-            },
-        ),
-        # Vercel AI SDK, span attributes
-        (
-            {
-                "ai.usage.promptTokens": 9,
-                "ai.usage.completionTokens": 4,
-                "ai.response.msToFinish": 812.5,
-                "ai.response.msToFirstChunk": 90,
-                "ai.model.provider": "openai.chat",
-                "ai.telemetry.metadata.userId": "u1",
-                "ai.telemetry.metadata.sessionId": "s1",
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "latency": 812.5,
-                "ttft": 90.0,
-                "provider": "openai.chat",
-                "user": "u1",
-                "session": "s1",
-            },
-        ),
-        # OpenTelemetry GenAI, old and new, and Langfuse's and Traceloop's attributes
-        (
-            {
-                "gen_ai.usage.input_tokens": 9,
-                "gen_ai.usage.output_tokens": 4,
-                "gen_ai.provider.name": "openai",
-                "enduser.id": "u1",
-                "gen_ai.response.model": "gpt-4o",
-                "gen_ai.conversation.id": "c1",
-            },
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 4,
-                "provider": "openai",
-                "user": "u1",
-                "model": "gpt-4o",
-                "session": "c1",
-            },
-        ),
-        (
-            {"langfuse.user.id": "u1", "langfuse.session.id": "s1", "gen_ai.system": "openai"},
-            {"user": "u1", "session": "s1", "provider": "openai"},
-        ),
-        ({"traceloop.association.properties.user_id": "u1"}, {"user": "u1"}),
-        # LiteLLM, beside what its own format reads
-        (
-            {
-                "response_cost": 0.01,
-                "custom_llm_provider": "openai",
-                "cache_hit": True,
-                "end_user": "u1",
-                "startTime": 1780300000.5,
-            },
-            {"cost": 0.01, "provider": "openai", "cache_hit": True, "user": "u1", "time": "1780300000.5"},
-        ),
-        # Langfuse, observations
-        (
-            {"userId": "u1", "sessionId": "s1", "startTime": "2026-06-01T10:00:00Z", "totalCost": 0.01, "traceId": "t1"},
-            {"user": "u1", "session": "s1", "time": "2026-06-01T10:00:00Z", "cost": 0.01, "trace": "t1"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("record", "columns"), [
+    # OpenRouter, GET /api/v1/generation
+    (
+        {"data": {"id": "gen-3bhGkxlo4XFr", "total_cost": 0.0015, "created_at": "2024-07-15T23:33:19.433273+00:00", "latency": 1250, "model": "sao10k/l3-stheno-8b", "provider_name": "Infermatic", "tokens_prompt": 10, "tokens_completion": 25, "native_tokens_reasoning": 5, "external_user": "user-123", "session_id": "s-1"}},
+        {"id": "gen-3bhGkxlo4XFr", "cost": 0.0015, "time": "2024-07-15T23:33:19.433273+00:00", "latency": 1250.0, "model": "sao10k/l3-stheno-8b", "provider": "Infermatic", "prompt_tokens": 10, "completion_tokens": 25, "reasoning_tokens": 5, "user": "user-123", "session": "s-1"},
+    ),
+    # Helicone: its export, and its headers
+    (
+        {"request_id": "r-17", "request_created_at": "2026-06-01T10:00:00Z", "request_user_id": "u1", "delay_ms": 812, "time_to_first_token": 120, "response_status": 200, "provider": "OPENAI", "feedback_rating": True, "request_properties": {"Session": "s1"}},
+        {"id": "r-17", "time": "2026-06-01T10:00:00Z", "user": "u1", "latency": 812.0, "ttft": 120.0, "status": "success", "provider": "OPENAI", "feedback": "true", "session": "s1"},
+    ),
+    ({"headers": {"Helicone-User-Id": "u1", "Helicone-Session-Id": "s1", "Helicone-Request-Id": "r1"}}, {"user": "u1", "session": "s1", "id": "r1"}),
+    # Portkey, log export
+    (
+        {"id": "l1", "trace_id": "t1", "created_at": "2026-06-01T10:00:00Z", "is_success": False, "ai_org": "openai", "ai_model": "gpt-4o", "req_units": 9, "res_units": 4, "cost": 0.2, "response_time": 812, "metadata": {"_user": "user-123"}},
+        {"id": "l1", "trace": "t1", "time": "2026-06-01T10:00:00Z", "status": "failure", "provider": "openai", "model": "gpt-4o", "prompt_tokens": 9, "completion_tokens": 4, "cost": 0.2, "latency": 812.0, "user": "user-123"},
+    ),
+    # Cloudflare AI Gateway, its API and Logpush
+    (
+        {"cached": False, "cost": 0.004, "created_at": "2026-06-01T10:00:00Z", "duration": 1234, "model": "m", "provider": "openai", "status_code": 500, "tokens_in": 5, "tokens_out": 6, "metadata": '{"team": "AI", "user": 12345}'},
+        {"cache_hit": False, "cost": 0.004, "time": "2026-06-01T10:00:00Z", "latency": 1234.0, "model": "m", "provider": "openai", "status": "failure", "prompt_tokens": 5, "completion_tokens": 6, "user": "12345"},
+    ),
+    (
+        {"Cached": True, "Metrics": {"cost": 0.0042, "durationMs": 1234}, "StatusCode": 200, "Timestamp": 1780300000},
+        {"cache_hit": True, "cost": 0.0042, "latency": 1234.0, "status": "success", "time": "1780300000"},
+    ),
+    # Kong AI Gateway, audit log
+    (
+        {"ai": {"proxy": {"usage": {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004}, "meta": {"llm_latency": 812, "provider_name": "openai", "response_model": "gpt-4o-2024-08-06", "request_model": "gpt-4o"}}}, "started_at": 1780300000000},
+        {"prompt_tokens": 9, "completion_tokens": 4, "cost": 0.004, "latency": 812.0, "provider": "openai", "model": "gpt-4o-2024-08-06", "time": "1780300000000"},
+    ),
+    # Vercel AI SDK, span attributes
+    (
+        {"ai.usage.promptTokens": 9, "ai.usage.completionTokens": 4, "ai.response.msToFinish": 812.5, "ai.response.msToFirstChunk": 90, "ai.model.provider": "openai.chat", "ai.telemetry.metadata.userId": "u1", "ai.telemetry.metadata.sessionId": "s1"},
+        {"prompt_tokens": 9, "completion_tokens": 4, "latency": 812.5, "ttft": 90.0, "provider": "openai.chat", "user": "u1", "session": "s1"},
+    ),
+    # OpenTelemetry GenAI, old and new, and Langfuse's and Traceloop's attributes
+    (
+        {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 4, "gen_ai.provider.name": "openai", "enduser.id": "u1", "gen_ai.response.model": "gpt-4o", "gen_ai.conversation.id": "c1"},
+        {"prompt_tokens": 9, "completion_tokens": 4, "provider": "openai", "user": "u1", "model": "gpt-4o", "session": "c1"},
+    ),
+    ({"langfuse.user.id": "u1", "langfuse.session.id": "s1", "gen_ai.system": "openai"}, {"user": "u1", "session": "s1", "provider": "openai"}),
+    ({"traceloop.association.properties.user_id": "u1"}, {"user": "u1"}),
+    # LiteLLM, beside what its own format reads
+    (
+        {"response_cost": 0.01, "custom_llm_provider": "openai", "cache_hit": True, "end_user": "u1", "startTime": 1780300000.5},
+        {"cost": 0.01, "provider": "openai", "cache_hit": True, "user": "u1", "time": "1780300000.5"},
+    ),
+    # Langfuse, observations
+    (
+        {"userId": "u1", "sessionId": "s1", "startTime": "2026-06-01T10:00:00Z", "totalCost": 0.01, "traceId": "t1"},
+        {"user": "u1", "session": "s1", "time": "2026-06-01T10:00:00Z", "cost": 0.01, "trace": "t1"},
+    ),
+])  # fmt: skip
 def test_names_that_gateways_document(record, columns):
     assert found(record) == columns
 
