@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
+from tiny_models import run_job, tiny_model
 
 from model_ops.documents.documents import Branch, Document
 from model_ops.documents.packing import PackedPlan
@@ -92,14 +92,8 @@ def teacher(tiny_model, chats, tmp_path_factory):
     from model_ops.operations import sft
 
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(
-        Job(
-            operation="sft",
-            output=output,
-            inputs={"model": tiny_model, "dataset": chats},
-            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
-        ),
-        Progress(),
+    run_job(
+        sft, output, {"model": tiny_model, "dataset": chats}, steps=15, learning_rate=1e-2, tokens_per_step=512, max_length=128
     )
     return output
 

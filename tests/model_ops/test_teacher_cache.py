@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model
+from tiny_models import run_job, tiny_model
 from torch.nn import functional as F
 
 import model_ops.models.attention  # noqa: F401 (registers "packed")
@@ -173,14 +173,8 @@ def test_a_cache_with_drawn_tokens_holds_the_likeliest_and_others(tmp_path):
 @pytest.fixture(scope="module")
 def tuned(tiny_model, chats, tmp_path_factory):
     output = tmp_path_factory.mktemp("teacher")
-    sft.run(
-        Job(
-            operation="sft",
-            output=output,
-            inputs={"model": tiny_model, "dataset": chats},
-            settings={"steps": 15, "learning_rate": 1e-2, "tokens_per_step": 512, "max_length": 128},
-        ),
-        Progress(),
+    run_job(
+        sft, output, {"model": tiny_model, "dataset": chats}, steps=15, learning_rate=1e-2, tokens_per_step=512, max_length=128
     )
     return output
 

@@ -199,8 +199,8 @@ def test_a_mixture_is_calibrated_and_read_as_servers_read_it(place, tmp_path, fa
 
 
 def test_a_stopped_calibration_goes_on_with_the_next_block(place, tmp_path, monkeypatch):
-    def made(name, method="awq_gptq"):
-        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method=method)
+    def made(name):
+        return place("qwen3_moe", tmp_path / name, {"num_hidden_layers": 3}, method="awq_gptq")
 
     quantize.run(made("whole"), Progress())
 
