@@ -40,6 +40,7 @@ from benchmarks.drafter_peers import mean_and_range
 from benchmarks.house import House
 from benchmarks.record import record
 from benchmarks.sft_material import gsm8k
+from model_ops.answers import InProcessEngine
 from model_ops.documents.conversations import tokenize
 from model_ops.documents.documents import Documents
 from model_ops.documents.likelihood import held_out_loss
@@ -53,7 +54,6 @@ from model_ops.objectives.on_policy_settings import OnPolicySettings
 from model_ops.objectives.sft import next_token_loss
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.pruning.layer_importance import evenly_spaced, least_important, make_student
-from model_ops.rollouts import InProcessEngine
 from model_ops.training.trainer import train
 from model_ops.training.validation import first_documents
 

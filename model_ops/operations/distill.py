@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedModel
 
+from model_ops.answers import InProcessEngine
 from model_ops.documents import Chats, PackedPlan, first_difference, read_chats, validation_of
 from model_ops.families import stays_float32
 from model_ops.jobs import Job, ModelError, Progress
@@ -44,7 +45,6 @@ from model_ops.pruning import (
     widths_of,
 )
 from model_ops.rendering import EndpointTokens, RenderingSettings, end_of_turn_ids
-from model_ops.rollouts import InProcessEngine
 from model_ops.training import first_documents, plan_validation, train, validated_as_saved
 
 MEASURED_TOKENS, FEWEST_MEASURED = 8_192, 1_024

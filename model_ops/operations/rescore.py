@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from model_ops.answers import RESCORED_ROWS, AnswerReader, SampledPrompt, read_sampled_prompts
 from model_ops.files import bare, renamed_when_complete
 from model_ops.graders import AskedGroup, Grader
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import load_tokenizer
 from model_ops.operations.rescore_settings import RescoreSettings
 from model_ops.rewards import RewardModel
-from model_ops.rollouts import RESCORED_ROWS, AnswerReader, SampledPrompt, read_sampled_prompts
 
 GROUPS_AT_ONCE = 64
 

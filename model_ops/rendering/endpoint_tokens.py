@@ -101,10 +101,11 @@ class EndpointTokens:
     @staticmethod
     def _tokens(said: list[int | None], rendered: np.ndarray) -> list[int]:
         """The answer's token ids: as the endpoint has them, with the end of turn; as rendered if one of them is unknown."""
-        if None in said or not said:
+        known = [token for token in said if token is not None]
+        if len(known) < len(said) or not said:
             return rendered.tolist()
         end = rendered[-1:].tolist()
-        return said if said[-1:] == end else said + end  # OpenAI leaves the end of turn out
+        return known if known[-1:] == end else known + end  # OpenAI leaves the end of turn out
 
 
 def _agree(said: list[int | None], answer: list[int]) -> bool:

@@ -36,7 +36,10 @@ def stage_facts(recipe: Recipe, device: Device | None) -> StageFacts:
     known = [source_digest(WORKER), recipe.threads, asked, base.config, base.weight_bytes]
     with suppress(CalledProcessError, ValueError):
         found = cached_measurement(
-            "stage_facts", known, lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked)
+            "stage_facts",
+            known,
+            lambda: measured_apart("pipelines.planning.worker_memory", recipe.threads, asked),
+            dict[str, float],
         )
         memory = {name.removeprefix("memory "): each for name, each in found.items() if name.startswith("memory ")}
         rates: dict[str, dict[str, float]] = {}
