@@ -347,5 +347,5 @@ def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
         with suppress(BaseModelError):
             return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
         return 1.0
-    kept = recipe.student.kept_layers
+    kept = recipe.student.asked_layers
     return kept if kept < 1 else min(1.0, kept / layers)

@@ -256,6 +256,8 @@ def test_targets_and_answers_that_make_no_sense_are_refused_before_the_target_is
 
     shallow = changed_config(copied(place, tmp_path / "shallow"), num_hidden_layers=3)
     refused("a target of 3 layers has fewer", shallow)
+    without = changed_config(copied(place, tmp_path / "without"), vocab_size=None)
+    refused("vocab_size in config.json is None, not a number", without)
     headless = changed_config(copied(place, tmp_path / "headless"), tie_word_embeddings=False)
     refused("tie_word_embeddings is false and there is no lm_head.weight", headless)
     tied = copied(place, tmp_path / "tied")
