@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from stop_after import StopAfter
 from tiny_models import run_job, write_dataset, write_target
 
 from model_ops.decoding.runner import load_runner
@@ -98,12 +99,8 @@ def test_a_stopped_run_ends_with_the_same_weights(place, tmp_path, own):
     own = {"ttt_steps": 2, "num_layers": 1, **own}
     run(place, tmp_path / "whole", **own)
 
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "speculator" and done == 6
-
     with pytest.raises(Stopped):
-        speculator.run(job(place, tmp_path / "cut", **own), StopsAt())
+        speculator.run(job(place, tmp_path / "cut", **own), StopAfter(6, "speculator"))
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     run(place, tmp_path / "cut", **own)
     first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from stop_after import StopAfter
 from tiny_models import run_job, tiny_model
 from torch.nn import functional as F
 
@@ -207,12 +208,8 @@ def test_a_student_learns_from_the_cache_what_it_learns_online(tuned, chats, tmp
 
 
 def test_a_stopped_run_reads_its_cache_again(tuned, chats, tmp_path, monkeypatch):
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "distill" and done == 4
-
     with pytest.raises(Stopped):
-        distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), StopsAt())
+        distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), StopAfter(4, "distill"))
     monkeypatch.setattr(TeacherCache, "write", None)
     assert distill.run(job(tuned, chats, tmp_path, checkpoint_every=2), Progress())["resumed_from"] == 4
 

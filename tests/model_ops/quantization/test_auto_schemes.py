@@ -10,6 +10,7 @@ import pytest
 import torch
 from compressed_tensors.quantization import QuantizationConfig
 from pydantic import ValidationError
+from stop_after import StopAfter
 from tiny_models import write_dataset, write_target
 from transformers import AutoModelForCausalLM
 
@@ -126,14 +127,9 @@ def test_more_room_costs_less(place, tmp_path):
 
 
 def test_a_stopped_search_measures_no_unit_twice(place, tmp_path, monkeypatch):
-    class Stops(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            if phase == "sensitivity" and done == 5:
-                self.stop_requested = True
-
     (tmp_path / "stopped").mkdir()
     with pytest.raises(Stopped):
-        quantize.run(job(place, tmp_path / "stopped"), Stops())
+        quantize.run(job(place, tmp_path / "stopped"), StopAfter(5, "sensitivity"))
     from model_ops.calibration import auto_schemes as mixed_precision
 
     asked, cost = [], mixed_precision._cost

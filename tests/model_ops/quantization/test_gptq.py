@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from compressed_tensors.compressors import pack_to_int32, unpack_from_int32
+from stop_after import StopAfter
 from tiny_chats import conversation, write_rows
 from tiny_models import run_job, tiny_model, write_target
 from transformers import AutoModelForCausalLM
@@ -216,12 +217,8 @@ def test_a_directory_is_calibrated_and_read_as_servers_read_it(place, even, tmp_
 def test_a_stopped_calibration_goes_on_with_the_next_block(place, even, tmp_path, monkeypatch, method):
     told = run(place, tmp_path / "whole", even, method=method)
 
-    class StopsAt(Progress):
-        def report(self, phase, done, total, unit, **numbers):
-            self.stop_requested = phase == "calibrate" and done == 2
-
     with pytest.raises(Stopped):
-        quantize.run(job(place, tmp_path / "cut", even, method=method), StopsAt())
+        quantize.run(job(place, tmp_path / "cut", even, method=method), StopAfter(2, "calibrate"))
     computed = []
     own = calibrated._of_block
     monkeypatch.setattr(calibrated, "_of_block", lambda block, *given: computed.append(block.index) or own(block, *given))

@@ -180,14 +180,13 @@ def test_values_that_are_not_finite_and_quantized_models_are_refused(models, tmp
 
 def test_a_search_without_held_out_rows_is_refused(models, tmp_path):
     write_dataset(tmp_path / "rows", splits=("train",))
-    job = Job(
-        operation="merge",
-        output=tmp_path / "out",
-        settings={"weights": "search"},
-        inputs={"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
-    )
     with pytest.raises(ModelError, match=r"raise datasets\.sft\.validation_share"):
-        merge.run(job, Progress())
+        run_job(
+            merge,
+            tmp_path / "out",
+            {"model": models / "sft", "base": models / "base", "dataset": tmp_path / "rows"},
+            weights="search",
+        )
 
 
 @pytest.mark.parametrize(
