@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "preferences",
         "reinforcement",
         "environments",
-        "rollouts",
+        "answers",
         "pruning",
         "graders",
         "chat_apis",

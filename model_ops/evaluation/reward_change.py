@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from model_ops.answers import AnswerReader, read_sampled_prompts
 from model_ops.decoding import decode, load_runner
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Measurement
@@ -33,7 +34,6 @@ from model_ops.files import write_text
 from model_ops.graders import AskedGroup, Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
-from model_ops.rollouts import AnswerReader, read_sampled_prompts
 
 FILE = "passed_answers.jsonl"
 SHOWN = 10

@@ -295,9 +295,9 @@ def _ignored(schemes: Schemes, layers: BlockLayers) -> list[str]:
     them, one by one."""
     return [
         "lm_head",
-        *layers.kept,
+        *layers.floats,
         *_named([layer for layer in layers.matrices if layer not in schemes], layers),
-        *(f"re:{re.escape(module)}\\..*" for module in layers.kept_experts),
+        *(f"re:{re.escape(module)}\\..*" for module in layers.float_experts),
     ]
 
 

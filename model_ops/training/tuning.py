@@ -35,7 +35,7 @@ from model_ops.jobs import ModelError, Progress, filled
 from model_ops.machine import products_dtype
 from model_ops.models import load_model, read_config, save_model
 from model_ops.parallel import World, leads, local_part, wait_for_all, whole_tensor, whole_tensors
-from model_ops.tensors import kept_update, rounded
+from model_ops.tensors import rounded, saved_update
 from model_ops.training.trainer import TrainingResult
 from model_ops.training.tuning_settings import TuningSettings
 
@@ -99,7 +99,7 @@ def save_tuned(
     headed: Headed = lambda model: model,
 ) -> dict[str, float]:
     """Writes the trained model, a merged model's weights last. Returns `saved_update`: the share of the training's update that
-    the written weights hold (kept_update).
+    the written weights hold (saved_update).
 
     With several processes all of them call this; the first one gathers the adapters and merges them into a newly read base."""
     if settings.method == "full":
@@ -169,7 +169,7 @@ def _saved_update(model: PreTrainedModel, base: Path, output: Path) -> float:
             continue
         [exact] = whole_tensors({name: value}, keep=True, to=torch.float32).values()
         if name in before and name in after and (old := before[name](name)).shape == exact.shape:
-            along, size = kept_update(old, exact, after[name](name))
+            along, size = saved_update(old, exact, after[name](name))
             held, wanted = held + along, wanted + size
     return held / wanted if wanted else 1.0
 

@@ -114,25 +114,16 @@ def _hub(name: str, revision: str | None) -> Path | CheckFinding:
         return copy
     meant = f"{name} at revision {revision}" if revision else name
     if hub.is_offline():
-        return problem(
-            CHECK,
-            f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it",
-            "unset HF_HUB_OFFLINE, or name a directory",
-        )
+        said = f"{meant} is not in the local cache, and HF_HUB_OFFLINE forbids to fetch it"
+        return problem(CHECK, said, "unset HF_HUB_OFFLINE, or name a directory")
     try:
         HfApi().model_info(name, revision=revision, timeout=HUB_SECONDS)
     except GatedRepoError:
-        return problem(
-            CHECK,
-            f"access to {name} on the Hugging Face Hub needs an agreement",
-            "accept its terms there and set HF_TOKEN, or name a directory",
-        )
+        message = f"access to {name} on the Hugging Face Hub needs an agreement"
+        return problem(CHECK, message, "accept its terms there and set HF_TOKEN, or name a directory")
     except RevisionNotFoundError:
-        return problem(
-            CHECK,
-            f"the Hugging Face Hub has no revision {revision} of {name}",
-            "correct base_revision: a branch, a tag or a commit",
-        )
+        words = f"the Hugging Face Hub has no revision {revision} of {name}"
+        return problem(CHECK, words, "correct base_revision: a branch, a tag or a commit")
     except RepositoryNotFoundError:
         return problem(
             CHECK,
@@ -198,13 +189,8 @@ def _adapter(base: Base) -> list[CheckFinding]:
     if not base.adapter:
         return []
     if base.config.get("quantization_config") is not None:
-        return [
-            problem(
-                "adapter",
-                f"{base.name}, the adapter's base model, is quantized",
-                "name its unquantized form in adapter_config.json",
-            )
-        ]
+        said = f"{base.name}, the adapter's base model, is quantized"
+        return [problem("adapter", said, "name its unquantized form in adapter_config.json")]
     weights = Path(base.adapter) / WEIGHTS
     remedy = "save the adapter as safetensors and name its directory"
     if not weights.is_file():
@@ -224,33 +210,23 @@ def _families(recipe: Recipe, base: Base) -> list[CheckFinding]:
     elif FAMILIES[body].rows == "packed":
         findings.append(ok("architecture", f"{kind} ({FAMILIES[body].title}): attention keeps the documents of a row apart"))
     else:
-        findings.append(
-            ok(
-                "architecture",
-                f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
-                "because the model carries a state along the row",
-            )
+        words = (
+            f"{kind} ({FAMILIES[body].title}): every document of a row is computed on its own, "
+            "because the model carries a state along the row"
         )
+        findings.append(ok("architecture", words))
     drafter = recipe.speculator
     start = ARCHITECTURES[drafter.architecture].starts_from
     if start is not None and recipe.drafter_from == "base_model" and (lacking := start.lacking_in(base.config)):
-        findings.append(
-            problem(
-                "architecture",
-                f"speculator.architecture {drafter.architecture} {lacking}",
-                "take another architecture, such as eagle3",
-            )
-        )
+        said = f"speculator.architecture {drafter.architecture} {lacking}"
+        findings.append(problem("architecture", said, "take another architecture, such as eagle3"))
     vocabulary = base.config.get("vocab_size")
     if drafter.enabled and isinstance(vocabulary, int) and (getattr(drafter, "draft_vocab_size", None) or 0) > vocabulary:
-        findings.append(
-            problem(
-                "architecture",
-                f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
-                f"{vocabulary:,} tokens",
-                "leave the key out, and it is chosen from the traffic",
-            )
+        message = (
+            f"speculator.draft_vocab_size is {drafter.draft_vocab_size:,}, and the base model's vocabulary has "
+            f"{vocabulary:,} tokens"
         )
+        findings.append(problem("architecture", message, "leave the key out, and it is chosen from the traffic"))
     return findings
 
 
@@ -285,12 +261,9 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
     kind, trial = base.model_type, try_family(base.config)
     if not trial.tried:
+        message = f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here"
         return [
-            warning(
-                "architecture",
-                f"{kind} is not among the families that are known ({', '.join(FAMILIES)}), and too large to be tried here",
-                "it is tried when training begins, and refused where documents see each other",
-            )
+            warning("architecture", message, "it is tried when training begins, and refused where documents see each other")
         ]
     findings = []
     uses = (

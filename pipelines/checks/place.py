@@ -81,13 +81,8 @@ def _at_work(lake: LakeLayout) -> list[CheckFinding]:
             findings.append(ok("lake", f"run {run.run_id[:8]} was killed; the next run continues its work"))
         else:
             since = f" since {run.started_at:%Y-%m-%d %H:%M} UTC" if run.started_at else ""
-            findings.append(
-                warning(
-                    "lake",
-                    f"run {run.run_id[:8]} ({run.job}) is running on it{since}",
-                    "wait for its end: two runs on one lake wait for each other",
-                )
-            )
+            said = f"run {run.run_id[:8]} ({run.job}) is running on it{since}"
+            findings.append(warning("lake", said, "wait for its end: two runs on one lake wait for each other"))
     if holder := _ingesting(lake):
         findings.append(warning("lake", f"{holder} reads logs into it", "wait for its end"))
     return findings

@@ -115,11 +115,8 @@ def _people(rehearsal: Rehearsal) -> CheckFinding:
             )
     if any(read.values()):
         return ok("users", said)
-    return warning(
-        "users",
-        f"{said}; rows of one person may be in training and in test",
-        "name their fields under fields of a source: {user: PATH, session: PATH}",
-    )
+    message = f"{said}; rows of one person may be in training and in test"
+    return warning("users", message, "name their fields under fields of a source: {user: PATH, session: PATH}")
 
 
 def _steps(recipe: Recipe, rehearsal: Rehearsal, tokens: float) -> Iterator[CheckFinding]:
@@ -179,13 +176,8 @@ def _gates(recipe: Recipe, rehearsal: Rehearsal) -> list[CheckFinding]:
                 if have and key
                 else ""
             )
-            short.append(
-                warning(
-                    "gates",
-                    f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}",
-                    f"add {what}, {more}or set {gate.partition('/')[0]}: null",
-                )
-            )
+            said = f"{gate} cannot hold before there are {least} held-out {what}, and there will be {have}"
+            short.append(warning("gates", said, f"add {what}, {more}or set {gate.partition('/')[0]}: null"))
     return short or [ok("gates", "there are enough held-out rows for every gate to hold")]
 
 

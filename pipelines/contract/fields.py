@@ -7,7 +7,6 @@ import json
 import re
 from datetime import date
 from operator import attrgetter
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
@@ -305,7 +304,6 @@ class RecipeFields(Settings):
         return RecipeFacts(
             self.workload,
             self.policy,
-            self.base_model if Path(self.base_model).is_dir() else "",
             retrain.cron if retrain.enabled else "",
             self.speculator.architecture,
             list(self.datasets.named),

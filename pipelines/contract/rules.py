@@ -84,16 +84,14 @@ def _what_is_released(recipe: RecipeFields) -> Broken:
         )
         yield (
             key,
-            f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set "
-            "sft.method to lora or qlora and switch the stages after sft off (student, quantize), or set release.form "
-            "to merged",
+            f"it is adapter, and what is served is {instead}, which is no LoRA adapter on the base model; set sft.method to "
+            "lora or qlora and switch the stages after sft off (student, quantize), or set release.form to merged",
         )
     elif sft.continue_from is not None:
         yield (
             "sft.continue_from",
-            f"it is {sft.continue_from}, and release.form is adapter: what is continued has the "
-            "earlier adapter merged in, so the new one is none on the base model; leave it out, or set "
-            "release.form to merged",
+            f"it is {sft.continue_from}, and release.form is adapter: what is continued has the earlier adapter merged in, so "
+            "the new one is none on the base model; leave it out, or set release.form to merged",
         )
     elif (rank := (sft.lora or LoraSettings()).rank) > lora_flags.MAX_RANKS[-1]:
         yield (

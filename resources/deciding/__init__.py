@@ -19,6 +19,5 @@ if TYPE_CHECKING:
     from resources.deciding.requests import DESPITE, WANTED, RequestError, Requests, RetrainingRequest
     from resources.deciding.settings import DecideSettings
     from resources.deciding.settle import DecisionRun, settle_decision
-    from resources.deciding.worth import DrafterPayback, drafter_payback
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,8 +1,5 @@
 """People's requests for a retraining: the cause `request` of a decision, and the sentences about it.
 
-    wanted = RetrainingRequest.of("math-tutor", Actor.of_command("the prices are wrong"), action="full", despite=["quiet"])
-    request, is_new = Requests(lake, "math-tutor").ask(wanted, now)     # is_new False: it was asked for before and is undecided
-
 A request is a file, <lake>/deciding/<workload>/requests/<request_id>.json, which is written once and never changed. What came
 of it is a row of the table `retraining_decisions`, whose id follows from the request's: one request is decided once.
 """

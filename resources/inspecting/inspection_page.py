@@ -271,8 +271,7 @@ def _shapes(inspection: Inspection) -> InspectionTable:
         )
     note = (
         f"{counted(len(inspection.shapes), 'shape')}: what the session asks for, past its greeting, or the tool whose result a "
-        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers "
-        "on."
+        "turn brings, and a hash of client, instructions and tools. The drafter's acceptance is measured from 20 answers on."
     )
     columns = ("shape", "rows", "share", *(f"tau, K = {k}" for k in DRAFTS))
     return InspectionTable("Prompt shapes", columns, rows, note, frozenset({1, 2, 3, 4}))

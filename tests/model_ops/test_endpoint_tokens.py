@@ -18,7 +18,7 @@ from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.models.model_directory import load_model, load_tokenizer
 from model_ops.objectives.distillation import Divergence, distillation_loss
-from model_ops.objectives.teacher_cache import with_tail, write_told
+from model_ops.objectives.teacher_cache import with_tail, write_reported
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.rendering.chat_template import ChatTemplate
@@ -116,8 +116,8 @@ def test_loss_and_gradients_are_those_of_the_teacher_in_process(place, tmp_path,
     tokenizer = load_tokenizer(place / "teacher")
     teacher = load_model(place / "teacher", attention="sdpa")
     dataset = write_dataset(tmp_path / "data", teacher, tokenizer)
-    chats, told = distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
-    cache = write_told(tmp_path / "told", chats.documents, told, len(tokenizer))
+    chats, told = distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+    cache = write_reported(tmp_path / "told", chats.documents, told, len(tokenizer))
     by_row = {document.row_id: (index, document) for index, document in enumerate(chats.documents)}
     ended = len(QUESTIONS)  # the end of turn of each answer, which the endpoint leaves out
     assert told.label_tokens == ended and told.log_tokens == sum(len(said.encode()) for said in ANSWERS.values())
@@ -191,10 +191,10 @@ def test_another_vocabulary_is_refused_and_a_dataset_without_logprobs(place, tmp
     with pytest.raises(
         ModelError, match=r"their tokenizers differ.*leave teacher.logprobs and student.teacher out.*student.label_weight to 1"
     ):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
     (dataset / "logprobs.parquet").unlink()
     with pytest.raises(ModelError, match=r"set teacher.logprobs and materialize teacher_answers again"):
-        distill.read_told(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
+        distill.read_reported(dataset, place / "teacher", StudentSettings(teacher="answers", steps=1).resolved())
 
 
 def test_an_alternative_that_does_not_map_joins_the_rest(place):

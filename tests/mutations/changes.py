@@ -242,7 +242,7 @@ CHANGES = {
     ),
     "an agent that a limit ends has failed": Change(
         "model_ops/environments/agent_rollouts.py",
-        "if session.cut and (told.problem or not talks):",
+        "if session.cut and (reply.problem or not talks):",
         "if session.cut and not talks:",
         ("model_ops/environments/test_agent_rollouts.py",),
     ),
@@ -344,22 +344,22 @@ CHANGES = {
         "model_ops/reinforcement/asynchronous_plan.py", "self._pool.see(prompt, [])", "pass", (ASYNCHRONOUS,)
     ),
     "an engine looks for weights between answers only": Change(
-        "model_ops/rollouts/in_flight.py", "if self._exchange() and hasattr", "if False and hasattr", (ASYNCHRONOUS,)
+        "model_ops/answers/in_flight.py", "if self._exchange() and hasattr", "if False and hasattr", (ASYNCHRONOUS,)
     ),
     "the probe is read at temperature 1": Change(
-        "model_ops/rollouts/in_flight.py",
+        "model_ops/answers/in_flight.py",
         "(self._runner.logits(hidden[0, :-1]) / self.settings.temperature)",
         "self._runner.logits(hidden[0, :-1])",
         (ASYNCHRONOUS,),
     ),
     "a killed engine is asked for all answers again": Change(
-        "model_ops/rollouts/engine_processes.py",
+        "model_ops/answers/engine_processes.py",
         "for place in range(len(prompts)) if place not in found]",
         "for place in range(len(prompts))]",
         (ASYNCHRONOUS,),
     ),
     "other weights of an engine are only noted": Change(
-        "model_ops/rollouts/engine_processes.py", "if self.exact and not self.gap", "if False and not self.gap", (ASYNCHRONOUS,)
+        "model_ops/answers/engine_processes.py", "if self.exact and not self.gap", "if False and not self.gap", (ASYNCHRONOUS,)
     ),
     "stale answers are not corrected": Change(
         "model_ops/reinforcement/rft_settings.py", '("tis" if self.max_staleness else "none")', '"none"', (ASYNCHRONOUS,)
@@ -371,10 +371,10 @@ CHANGES = {
         (ASYNCHRONOUS,),
     ),
     "a full disk leaves half a line": Change(
-        "model_ops/files/json_lines.py",
-        "            os.truncate(self.path, place)\n            raise",
-        "            raise",
-        (ASYNCHRONOUS,),
+        "model_ops/answers/answer_log.py",
+        "            os.ftruncate(self._file, end)\n",
+        "",
+        ("model_ops/answers/test_answer_log.py",),
     ),
     # reinforcement fine-tuning
     "the dry run holds one group of a step": Change(
@@ -393,7 +393,7 @@ CHANGES = {
         "model_ops/preferences/sampled_pairs.py", "(self._steps % every or every)", "every", (SAMPLED,)
     ),
     "each rollout of an attempt is its last": Change(
-        "model_ops/reinforcement/rollout_plan.py", '"last": id(kept) in last', '"last": True', (RFT,)
+        "model_ops/answers/rollout_log.py", '"last": id(rollout) in last', '"last": True', (RFT,)
     ),
     "all rollouts of an attempt are in the pass rate": Change(
         "sql/reporting.sql", "where grade is not null and last\n", "where grade is not null\n", (ROLLOUT_SECTION,)
@@ -504,10 +504,10 @@ CHANGES = {
         "model_ops/reinforcement/canary.py", "for place in zip_longest(*groups) for", "for place in groups for", (CANARY,)
     ),
     "answers that vLLM cut have ended": Change(
-        "model_ops/rollouts/vllm_engine.py", "self._version, ended)", "self._version, True)", (ENGINES,)
+        "model_ops/answers/vllm_engine.py", "self._version, ended)", "self._version, True)", (ENGINES,)
     ),
     "an answer that a server stopped has ended": Change(
-        "model_ops/rollouts/vllm_engine.py",
+        "model_ops/answers/vllm_engine.py",
         'bool(tokens) and tokens[-1] in body["stop_token_ids"]',
         'reason == "stop"',
         (ENGINES,),
@@ -549,13 +549,13 @@ CHANGES = {
         "model_ops/training/dropout.py", "values[name] = value", "pass", (DROPOUT,)
     ),
     "a server's cache of prompts outlives its weights": Change(
-        "model_ops/rollouts/vllm_engine.py", '"cache_salt": f"{self._run}-{self._syncs}"', '"cache_salt": self._run', (ENGINES,)
+        "model_ops/answers/vllm_engine.py", '"cache_salt": f"{self._run}-{self._syncs}"', '"cache_salt": self._run', (ENGINES,)
     ),
     "a server samples at its own temperature": Change(
-        "model_ops/rollouts/vllm_engine.py", '"temperature": self.settings.temperature,', '"temperature": 1.0,', (ENGINES,)
+        "model_ops/answers/vllm_engine.py", '"temperature": self.settings.temperature,', '"temperature": 1.0,', (ENGINES,)
     ),
     "old adapters stay in the server": Change(
-        "model_ops/rollouts/vllm_engine.py",
+        "model_ops/answers/vllm_engine.py",
         "for server in self.servers if self._adapters else ():\n                server.unload_adapter(old)",
         "for server in ():\n                server.unload_adapter(old)",
         (ENGINES,),
@@ -696,7 +696,7 @@ CHANGES = {
         "model_ops/reinforcement/held_out_rollouts.py", "self._engine.sync(self._steps_done())", "self._engine.sync(0)", (RFT,)
     ),
     "functions get no end token": Change(
-        "model_ops/rollouts/graded_answers.py", "ids=tokens.tolist()", "ids=tokens[:-1].tolist()", (RFT,)
+        "model_ops/answers/graded_answers.py", "ids=tokens.tolist()", "ids=tokens[:-1].tolist()", (RFT,)
     ),
     "an epoch is one of steps": Change(
         "model_ops/training/settings.py", '"epoch": step * rows_per_step / rows', '"epoch": step / rows', (RFT,)
@@ -1110,7 +1110,7 @@ CHANGES = {
         (ACCEPTANCE,),
     ),
     "intervals of acceptance cover 90 %": Change(
-        "model_ops/drafting/student_t.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
+        "model_ops/drafting/acceptance.py", "[NORMAL_975, *T_975[::-1]]))", "[NORMAL_975, *T_975[::-1]])) * 0.84", (ACCEPTANCE,)
     ),
     "the seeds of a gain do not count": Change(
         "model_ops/drafting/acceptance.py", "        if len(side) > 1:\n", "        if len(side) > 9:\n", (ACCEPTANCE,)
@@ -1228,12 +1228,15 @@ CHANGES = {
     ),
     "a cut answer is chosen": Change(
         "model_ops/preferences/sampled_rounds.py",
-        "whole = [place for place in graded if ended[place]]",
-        "whole = graded",
+        "whole = [place for place in values if ended[place]]",
+        "whole = list(values)",
         (SAMPLED,),
     ),
     "the second worst is rejected": Change(
-        "model_ops/preferences/sampled_rounds.py", "min(graded, key=value)", "sorted(graded, key=value)[1]", (SAMPLED,)
+        "model_ops/preferences/sampled_rounds.py",
+        "min(values, key=values.__getitem__)",
+        "sorted(values, key=values.__getitem__)[1]",
+        (SAMPLED,),
     ),
     "a tie is learnt": Change(
         "model_ops/preferences/sampled_rounds.py", "<= least_difference else", "< least_difference else", (SAMPLED,)
@@ -1242,7 +1245,7 @@ CHANGES = {
         "model_ops/training/start_weights.py", "parameter.data, begin.data = begin.data, parameter.data", "pass", (SAMPLED,)
     ),
     "answers come without the adapter": Change(
-        "model_ops/rollouts/in_process.py", "left.pop(name).copy_(weight)", "left.pop(name).copy_(own[name])", (RFT,)
+        "model_ops/answers/in_process.py", "left.pop(name).copy_(weight)", "left.pop(name).copy_(own[name])", (RFT,)
     ),
     # curation, duplicates, personal data, ids
     "cut answers are kept": Change(

@@ -125,7 +125,7 @@ def test_routers_stay_float_and_all_else_is_quantized():
     for family in MIXTURES:
         layers = block_layers(mixture(family))
         assert not any("gate" in layer.split(".") for layer in layers.matrices), family
-        assert layers.experts and not set(layers.kept) & set(layers.matrices)
+        assert layers.experts and not set(layers.floats) & set(layers.matrices)
         for experts in layers.experts.values():
             assert len(experts) == 4 and all(layer in layers.matrices for parts in experts for layer in parts)
 
@@ -318,7 +318,7 @@ def test_experts_stored_as_one_weight_stay_and_the_metrics_say_how_much(place, t
         and told["float_share"] > 0.5
     )
     found = quantization_of(json.loads((tmp_path / "out/config.json").read_text()))
-    module = next(iter(block_layers(load_model(tmp_path / "model")).kept_experts))
+    module = next(iter(block_layers(load_model(tmp_path / "model")).float_experts))
     assert not found.covers(f"{module}.0.gate_proj") and found.covers("model.layers.0.self_attn.q_proj")
     load_quantized(tmp_path / "out", torch.float32)(IDS)
 

@@ -159,7 +159,7 @@ def test_no_message_shows_a_secret(tmp_path):
         assert not any(secret in str(problem) for problem in problems(tmp_path, text)), text
 
 
-@pytest.mark.parametrize("value", thorough_except(VALUES[::8], VALUES), ids=repr)
+@pytest.mark.parametrize("value", thorough_except(VALUES[8:9], VALUES), ids=repr)
 def test_any_value_of_any_key_loads_or_is_answered_in_clean_sentences(tmp_path, value):
     path = tmp_path / "toy.json"
     for key in unlike_keys():
@@ -179,7 +179,7 @@ def test_any_value_of_any_key_loads_or_is_answered_in_clean_sentences(tmp_path, 
 
 def test_every_misspelt_key_finds_its_way_back(tmp_path):
     lost = []
-    for key in unlike_keys():
+    for key in unlike_keys()[::2]:
         if len(key.name) < 5 or ANY_NAME in key.path[-1:]:
             continue
         content, dotted = recipe_with(key, 1)

@@ -1,4 +1,7 @@
-"""The columns of rollouts.parquet, and of rescored.parquet. Importing this file imports no torch."""
+"""The schema of answers that a model gave while it was trained, in files of its directory. It imports no torch.
+
+Erasure, the catalog and the approval page read them. Columns without a sentence are those of the rows that were asked.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,16 @@ ROLLOUT_ROWS = pa.schema(
         column("text", pa.string(), description="the answer as sampled, special tokens included, without its end token"),
     ]
 )
-"""A row for each rollout, with ids by which an erasure finds it. No package or push takes the file, because it shows text.
-Columns without a sentence are those of the rows that were asked."""
+"""rollouts.parquet: a row for each rollout, with ids for an erasure. It shows text, so no package or push takes it."""
+
+SAMPLED_ANSWER_ROWS = pa.schema(
+    [
+        *(ROLLOUT_ROWS.field(name) for name in ("row_id", "interaction_ids", "step", "answer", "grade", "parts", "problem")),
+        column("side", pa.string(), description="chosen or rejected in the prompt's pair; empty if neither"),
+        *(ROLLOUT_ROWS.field(name) for name in ("tokens", "ended")),
+    ]
+)
+"""sampled.parquet: a row for each answer of which preference pairs were taken. It holds no text."""
 
 RESCORED_ROWS = pa.schema(
     [
@@ -39,4 +50,4 @@ RESCORED_ROWS = pa.schema(
         column("old_parts", pa.map_(pa.string(), pa.float64()), description="grade by part in the training"),
     ]
 )
-"""A row for each answer that was graded again."""
+"""rescored.parquet: a row for each answer that was graded again."""

@@ -1,9 +1,5 @@
 """Keeps the counts of days that were read, so that a report reads the days of its reference window once, not every day.
 
-    kept = CountCache(tables, "math-tutor", reference.vocabulary, settings_digest, count=session_counts.of_day)
-    kept.of_day(date(2026, 6, 1))        # float64 [sessions, columns]: kept, or counted now
-    kept.keep_days(days)                 # forgets all others
-
 Lies in <lake>/.remembered/drift/<workload>/<day>.npz: numbers alone, no text and no id. A count stays as long as the files of
 its day, those of the vocabulary days, settings and code do; Delta never writes a file's name again. Of a lake that cannot be
 written nothing is kept.
@@ -49,7 +45,7 @@ class CountCache:
         """digest: of what else decides the counts, such as settings and code. count: counts a day that is not kept."""
         self._folder, self._count = tables.lake.root / ".remembered" / "drift" / workload, count
         self._files = DayFiles(tables, workload)
-        self._made_by = partition_key(self._files.of(*vocabulary), digest)
+        self._counted_by = partition_key(self._files.of(*vocabulary), digest)
         self.of_day = lru_cache(DAYS_IN_MEMORY)(self._of_day)
 
     def has(self, day: date) -> bool:
@@ -57,28 +53,28 @@ class CountCache:
         return self._read(day) is not None
 
     def keep_days(self, days: Collection[date]) -> None:
-        kept = {self._path(day).name for day in days}
+        names = {self._path(day).name for day in days}
         for path in self._folder.glob("*.npz"):
-            if path.name not in kept:
+            if path.name not in names:
                 path.unlink(missing_ok=True)
 
     def _of_day(self, day: date) -> Counts:
-        found = self._read(day)
-        if found is None:
-            found = self._count(day)
+        counts = self._read(day)
+        if counts is None:
+            counts = self._count(day)
             with suppress(OSError), replaced(self._path(day)) as temporary, temporary.open("wb") as file:
-                np.savez_compressed(file, key=np.array(self._key(day)), counts=found)
-        return found
+                np.savez_compressed(file, key=np.array(self._key(day)), counts=counts)
+        return counts
 
     def _read(self, day: date) -> Counts | None:
         """None for a file of other rows, or one that cannot be read."""
-        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(self._path(day)) as kept:
-            if str(kept["key"]) == self._key(day):
-                return kept["counts"]
+        with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(self._path(day)) as file:
+            if str(file["key"]) == self._key(day):
+                return file["counts"]
         return None
 
     def _key(self, day: date) -> str:
-        return partition_key(self._files.of(day), self._made_by)
+        return partition_key(self._files.of(day), self._counted_by)
 
     def _path(self, day: date) -> Path:
         return self._folder / f"{day}.npz"

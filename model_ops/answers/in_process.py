@@ -19,13 +19,10 @@ import torch
 from torch import nn
 
 from model_ops.adapters import merged_weights
+from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.decoding import Completion, Drafter, Runner, decode, decoding_dtype, new_runner, runs_fast
 from model_ops.families import attention_with_cache, stays_float32
 from model_ops.parallel import whole_tensor
-from model_ops.rollouts.rollout import Sampled, SamplingSettings, Tokens
-
-Sampler = Callable[[Sequence[Sequence[int]], Sequence[str], int], list[list[int]]]
-"""(prompts, names, seed) -> the answers' tokens; a name decides its answer's random numbers."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class RolloutDrafting:
 
 
 class InProcessEngine:
-    """An Engine, and a Sampler that takes the present weights at each call. eos_ids: tokens that end an answer."""
+    """An Engine. eos_ids: tokens that end an answer."""
 
     def __init__(
         self, model: nn.Module, eos_ids: Collection[int], settings: SamplingSettings, drafting: RolloutDrafting | None = None
@@ -55,10 +52,6 @@ class InProcessEngine:
     def exact(self) -> bool:
         return self._runner.dtype == torch.float32 and torch.device(self._runner.device).type == "cpu"
 
-    def __call__(self, prompts: Sequence[Sequence[int]], names: Sequence[str], seed: int) -> list[list[int]]:
-        self.sync(self._version)
-        return [answer.tokens for answer in self._decoded(prompts, names, seed, log_probs=False)]
-
     @torch.no_grad()
     def sync(self, version: int) -> None:
         """As Engine.sync. A fast runner is built again, because it holds copies of some weights."""
@@ -71,7 +64,7 @@ class InProcessEngine:
 
     def sample(self, prompts: Sequence[Tokens], names: Sequence[str], seed: int) -> list[Sampled]:
         """As Engine.sample. Raises ModelError for a prompt without room for an answer."""
-        said = self._decoded([prompt.tolist() for prompt in prompts], names, seed, log_probs=True)
+        answers = self._decoded([prompt.tolist() for prompt in prompts], names, seed)
         return [
             Sampled(
                 np.array(answer.tokens, np.int32),
@@ -79,7 +72,7 @@ class InProcessEngine:
                 self._version,
                 answer.finish_reason == "stop",
             )
-            for answer in said
+            for answer in answers
         ]
 
     def _decoded(
@@ -87,7 +80,6 @@ class InProcessEngine:
         prompts: Sequence[Sequence[int]],
         names: Sequence[str],
         seed: int,
-        log_probs: bool,
         runner: Runner | None = None,
         **heard: Callable[..., None],
     ) -> list[Completion]:
@@ -102,7 +94,7 @@ class InProcessEngine:
             max_new_tokens=self.settings.max_new_tokens,
             batch_size=self.settings.batch_size,
             seed=seed,
-            log_probs=log_probs,
+            log_probs=True,
             drafter=drafting and drafting.open(self._runner),
             num_speculative_tokens=drafting.most if drafting else 0,
             draft_cost=drafting.cost if drafting else None,

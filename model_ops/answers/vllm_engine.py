@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from model_ops.answering import NEUTRAL, OpenAiApi
+from model_ops.answers.rollout import Sampled, SamplingSettings, Tokens
 from model_ops.jobs import ModelError
-from model_ops.rollouts.rollout import Sampled, SamplingSettings, Tokens
 
 CONNECTIONS, TIMEOUT_S, RETRIES = 256, 3_600, 2
 HELD = 2

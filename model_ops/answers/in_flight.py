@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from model_ops.answers.in_process import InProcessEngine
+from model_ops.answers.policy_file import PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Sampled, SamplingSettings
 from model_ops.decoding import Completion
-from model_ops.rollouts.in_process import InProcessEngine
-from model_ops.rollouts.policy_file import PolicyFile, PolicyProbe
-from model_ops.rollouts.rollout import Sampled, SamplingSettings
 
 
 class InFlightEngine(InProcessEngine):
@@ -64,7 +64,7 @@ class InFlightEngine(InProcessEngine):
             tokens, log_probs = np.array(answer.tokens, np.int32), np.array(answer.log_probs, np.float32)
             on_answer(place, Sampled(tokens, log_probs, int(each[0]), answer.finish_reason == "stop", each))
 
-        self._decoded(prompts, names, seed, log_probs=True, runner=self, on_tokens=note_versions, on_answer=pass_on)
+        self._decoded(prompts, names, seed, runner=self, on_tokens=note_versions, on_answer=pass_on)
 
     def _exchange(self) -> bool:
         """Whether there were new weights, which are taken."""

@@ -28,13 +28,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from model_ops.answers.engine_child import EngineStart
+from model_ops.answers.policy_file import PolicyFile, PolicyProbe
+from model_ops.answers.rollout import Sampled, Tokens
 from model_ops.documents import Document, to_batches
 from model_ops.jobs import ModelError, Stopped
 from model_ops.losses import token_nll
 from model_ops.machine import Concrete, products_in
-from model_ops.rollouts.engine_child import EngineStart
-from model_ops.rollouts.policy_file import PolicyFile, PolicyProbe
-from model_ops.rollouts.rollout import Sampled, Tokens
 from model_ops.tensors import Batch
 
 MOST_ENDS = 3
@@ -44,7 +44,7 @@ PROBE_TOKENS = 64
 class EngineProcess:
     """One engine. Its requests come from one thread, whose end ends its process."""
 
-    COMMAND = (sys.executable, "-m", "model_ops.rollouts.engine_child")
+    COMMAND = (sys.executable, "-m", "model_ops.answers.engine_child")
 
     def __init__(self, start: EngineStart, log: Path, most_gap: float):
         self._first_line, self._log, self._most_gap = json.dumps(asdict(start)) + "\n", log, most_gap

@@ -1,6 +1,6 @@
 """The process of an engine: samples while the training goes on in the process that started it.
 
-    python -m model_ops.rollouts.engine_child        # lines of JSON on standard input and output
+    python -m model_ops.answers.engine_child        # lines of JSON on standard input and output
 
 The first line is an EngineStart. Then a request is {prompts, names, seed}, and its reply a line for each answer as it ends,
 then {"done": true}. Between them stands {"version", "gap", "exact"} when it took other weights. {"refused": "why"} is its last
@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from model_ops.answers.in_flight import InFlightEngine
+from model_ops.answers.policy_file import PolicyFile
+from model_ops.answers.rollout import Sampled
 from model_ops.jobs import ModelError
-from model_ops.rollouts.in_flight import InFlightEngine
-from model_ops.rollouts.policy_file import PolicyFile
-from model_ops.rollouts.rollout import Sampled
 from model_ops.training import TuningSettings, load_to_tune
 
 

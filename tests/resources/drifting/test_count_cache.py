@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from cleaned_rows import FIRST, cleaned, days_of_rows, generator, store
 
-from resources.drifting import kept_counts
+from resources.drifting import count_cache
+from resources.drifting.count_cache import CountCache
 from resources.drifting.drift import compare_traffic
-from resources.drifting.kept_counts import CountCache
 from resources.drifting.session_counts import DriftInputs, SessionCounts
 from resources.drifting.settings import DriftSettings
 from resources.lake.lake import LakeLayout
@@ -101,5 +101,5 @@ def test_a_lake_that_cannot_be_written_is_compared_all_the_same(tables, monkeypa
     def full(path):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(kept_counts, "replaced", full)
+    monkeypatch.setattr(count_cache, "replaced", full)
     assert CountCache(tables, "tutor", [], "digest", lambda day: np.ones((1, 2))).of_day(FIRST).tolist() == [[1, 1]]

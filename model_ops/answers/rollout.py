@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from model_ops.answers.prompts import SampledPrompt
 from model_ops.graders import Grade
-from model_ops.rollouts.prompts import SampledPrompt
 
 Tokens = Int[np.ndarray, "_"]
 NOT_SAMPLED = -1
