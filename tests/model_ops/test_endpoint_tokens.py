@@ -20,9 +20,8 @@ from model_ops.objectives.teacher_cache import with_tail, write_reported
 from model_ops.operations import distill
 from model_ops.operations.distill_settings import StudentSettings
 from model_ops.rendering.chat_template import ChatTemplate
-from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens
+from model_ops.rendering.endpoint_tokens import PADDED, EndpointTokens, TokenBytes
 from model_ops.rendering.row import Row
-from model_ops.rendering.token_bytes import TokenBytes
 from model_ops.rendering.tokens import TurnEncoder, TurnTokens
 from model_ops.tensors.batch import IGNORED
 from resources.composing.dataset_schemas import LOGPROBS

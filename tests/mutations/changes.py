@@ -1507,8 +1507,8 @@ CHANGES = {
     ),
     "the middle of the pairs' interval decides": Change(
         "resources/releasing/gates.py",
-        'found.get("preference_accuracy"), "least", "low")',
-        'found.get("preference_accuracy"), "least", "value")',
+        'by_what.get("preference_accuracy"), "least", "low")',
+        'by_what.get("preference_accuracy"), "least", "value")',
         (GATES,),
     ),
 }
