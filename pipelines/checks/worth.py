@@ -7,12 +7,13 @@ hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from model_ops.adapters import tokenizer_directory
 from model_ops.jobs import ModelError, counted
@@ -23,7 +24,7 @@ from pipelines.checks.finding import CheckFinding, ok, problem, warning
 from pipelines.checks.lengths import CHARACTERS_A_TOKEN
 from pipelines.contract import TINY, BaseModelError, Recipe
 from resources.composing import DatasetError, EvalSuiteError, SeedError
-from resources.inspecting import MEASURED_ROWS, Asked, Rehearsal, rehearse
+from resources.inspecting import MEASURED_ROWS, Asked, FirstLook, Rehearsal, rehearse
 from resources.reading import fields_line, fields_of
 from resources.sources import SourceError
 from resources.stages import trained_sections
@@ -33,8 +34,10 @@ RULE_OF_THREE = 3
 Z = 1.96
 
 
-def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
-    """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows."""
+def check_worth(
+    recipe: Recipe, lengths: list[int], looks: Mapping[str, FirstLook] = MappingProxyType({})
+) -> list[CheckFinding]:
+    """Rehearses the recipe's datasets. lengths: gets the tokens of some training rows. looks: first looks at its sources."""
     datasets, preference = recipe.datasets, recipe.datasets.preference
     if recipe.teacher is not None or (preference is not None and preference.dissatisfaction is not None):
         preference = None  # a teacher or a judge may make its pairs
@@ -49,6 +52,7 @@ def check_worth(recipe: Recipe, lengths: list[int]) -> list[CheckFinding]:
         datasets.rl_prompts,
         recipe.first_day,
         recipe.last_day,
+        {name: look.listed for name, look in looks.items()},
     )
     with TemporaryDirectory(prefix="millrace-check-") as folder:
         try:

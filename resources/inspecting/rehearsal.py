@@ -57,6 +57,8 @@ class Asked:
     rl_prompts: RlPromptSettings | None = None
     first_day: date | None = None
     last_day: date | None = None
+    listed: Mapping[str, list[LogObject]] = field(default_factory=dict)
+    """Objects of sources that a first look has listed; the others are listed here."""
 
 
 @dataclass
@@ -88,7 +90,7 @@ def rehearse(asked: Asked, folder: Path) -> Rehearsal | None:
 
     Raises what a run would raise: DatasetError where nothing is left to train on, and the errors of sources, suites and seeds.
     """
-    sources, share = _within(asked.sources, folder / "heads")
+    sources, share = _within(asked, folder / "heads")
     try:
         return _rehearsed(asked, sources, share, folder) if sources else None
     except DatasetError:
@@ -159,9 +161,11 @@ def _rehearsed(asked: Asked, sources: dict[str, SourceSettings], share: float, f
     return rehearsal
 
 
-def _within(sources: Mapping[str, SourceSettings], folder: Path) -> tuple[dict[str, SourceSettings], float]:
+def _within(asked: Asked, folder: Path) -> tuple[dict[str, SourceSettings], float]:
     """The sources, or parts of them as sources of their own, named SOURCE/N, and the share of the bytes that they hold."""
-    listed = [item for name, source in sources.items() for item in islice(list_objects(name, source), LISTED)]
+    sources, listed = asked.sources, list[LogObject]()
+    for name, source in sources.items():
+        listed += asked.listed.get(name) or islice(list_objects(name, source), LISTED)
     total = sum(item.bytes for item in listed)
     if total <= MOST_BYTES and len(listed) < LISTED:
         return dict(sources), 1.0

@@ -68,7 +68,7 @@ def rollout_section(lake: LakeLayout, manifest: Manifest) -> ReportSection:
     plots = rollout_series(directory, manifest.config["passing_grade"])
     last = max(step for series in plots.values() for points in series.values() for step, _ in points)
     charts = [
-        lines(title, {name: _thinned(points, last) for name, points in series.items() if points}, "step", "mean")
+        lines(title, "mean by step", {name: _thinned(points, last) for name, points in series.items() if points})
         for title, series in plots.items()
         if any(series.values())
     ]

@@ -11,18 +11,8 @@ from pipelines.asking.why_text import STAGES, print_history
 from pipelines.terminal.printing import print_lineage, print_rows
 from resources.catalog.why import STEPS, RecordHistory
 
-BARE = {
-    "interaction_id": "a" * 64,
-    "step": 1,
-    "stage": "",
-    "name": None,
-    "version": None,
-    "rule": None,
-    "kept": True,
-    "detail": None,
-    "kept_id": None,
-    "current": True,
-}
+UNKNOWN = dict.fromkeys(("name", "version", "rule", "detail", "kept_id"))
+BARE = {"interaction_id": "a" * 64, "step": 1, "stage": "", "kept": True, "current": True, **UNKNOWN}
 
 
 NEVER_NULL = {"dataset row": {"rule": "test"}, "model": {"name": "shop/sft_model"}}
@@ -36,25 +26,10 @@ def told(steps, subject):
 
 
 @pytest.mark.parametrize("stage", list(STAGES))
-@pytest.mark.parametrize(
-    "subject",
-    [
-        {},
-        dict.fromkeys(
-            (
-                "request_id",
-                "session_id",
-                "ts",
-                "workload",
-                "source",
-                "source_format",
-                "model",
-                "prompt_tokens",
-                "completion_tokens",
-            )
-        ),
-    ],
-)
+@pytest.mark.parametrize("subject", [
+    {},
+    dict.fromkeys(("request_id", "session_id", "ts", "workload", "source", "source_format", "model", "prompt_tokens", "completion_tokens")),
+])  # fmt: skip
 def test_a_story_of_which_little_is_known_says_no_none(stage, subject):
     text = told([{"stage": stage, **NEVER_NULL.get(stage, {})}], subject)
     assert "None" not in text
@@ -104,22 +79,9 @@ def test_one_object_that_cannot_be_read_is_said_of_one():
     from resources.inspecting.inspection import _nothing
     from resources.reading.ingestion import IngestReport
 
-    found = Inspection(
-        uris=["logs/"],
-        sampled=False,
-        sample_rows=0,
-        read=0,
-        totals={},
-        days=[],
-        workloads=[],
-        clients=[],
-        models=[],
-        quarantined=[],
-        repeated={},
-        feedback=[],
-        formats=[{"objects": 1}],
-        failed=[{"first_object": "logs/a.gz", "problem": "the stream is cut off"}],
-    )
+    nothing = {name: [] for name in ("days", "workloads", "clients", "models", "quarantined", "feedback")}
+    failed = [{"first_object": "logs/a.gz", "problem": "the stream is cut off"}]
+    found = Inspection(["logs/"], False, 0, 0, {}, [{"objects": 1}], repeated={}, failed=failed, **nothing)
     one, report = found, IngestReport()
     assert _nothing(replace(found, failed=[]), report) == "1 object under logs/ holds no record at all"
     report.failed_objects.append("logs/a.gz")
