@@ -1,9 +1,4 @@
-"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors.
-
-write_state(home, UpState(...))
-read_state(home)                     # None if `millrace up` was never started there
-shown_state(state)                   # for `millrace up --check`
-"""
+"""What `millrace up` keeps running on a lake: `<DAGSTER_HOME>/up/state.json`, for people and monitors."""
 
 from __future__ import annotations
 
@@ -86,30 +81,18 @@ def write_state(home: Path, state: UpState) -> None:
 def read_state(home: Path) -> UpState | None:
     """The state last written; None if there is none or it cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
-        return UpState(**{**found, "servers": tuple(ServerState(**server) for server in found["servers"])})
+        content: dict[str, Any] = json.loads((folder_of(home) / STATE).read_text(encoding="utf-8"))
+        return UpState(**{**content, "servers": tuple(ServerState(**server) for server in content["servers"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def shown_state(state: UpState) -> dict[str, Any]:
     """The state for programs: what --check --format json prints."""
-    return {
-        "lake": state.lake,
-        "running": state.is_running,
-        "pid": int(state.process.partition("@")[0]),
-        "host": state.host,
-        "since": state.since,
-        "servers": [
-            {
-                "name": server.name,
-                "running": server.is_running,
-                "pid": server.pid,
-                "since": server.since,
-                "restarts": server.restarts,
-                "why_not": "" if server.is_running else server.why_not,
-                "log": server.log,
-            }
-            for server in state.servers
-        ],
-    }
+    servers = []
+    for server in state.servers:
+        shown = asdict(server) | {"running": server.is_running, "pid": server.pid}
+        del shown["process"]
+        servers.append(shown | ({"why_not": ""} if server.is_running else {}))
+    shown = {name: value for name, value in asdict(state).items() if name in ("lake", "host", "since")}
+    return shown | {"running": state.is_running, "pid": int(state.process.partition("@")[0]), "servers": servers}

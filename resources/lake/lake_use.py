@@ -1,6 +1,6 @@
 """Who works on a lake: many runs at a time, or one erasure alone.
 
-    with at_work(lake): ...        # a run, a sweep: waits while an erasure or a removal of old rows is at work
+    with at_work(lake): ...        # a run: waits while an erasure or a removal of old rows is at work
     with alone(lake, "forget"): ...          # raises LakeInUse at once if anything is at work
     drop_before_erasure(lake)                # before what is here is published
 

@@ -10,7 +10,7 @@
 
 The bucket is what counts. A file that was written here and not published yet is never overwritten by a pull. Large files are
 fetched whole; space.py keeps the mirror within its budget. What a machine keeps for itself stays out of the bucket: Dagster's
-history, caches, recipes, sweeps, unfinished artefacts, locks.
+history, caches, recipes, unfinished artefacts, locks.
 """
 
 from __future__ import annotations

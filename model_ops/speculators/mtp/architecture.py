@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from model_ops.families import BODY_TYPES, has_layers, takes_layer_for_quantized
+from model_ops.files import LocalPath
 from model_ops.jobs import ModelError
 from model_ops.speculators.architecture import SAMPLED_DRAFTS, Architecture, Config, StartingModel
 from model_ops.speculators.mtp.verification import is_mtp, verify_mtp
@@ -15,9 +16,6 @@ from model_ops.speculators.serving import VllmOptions
 from model_ops.speculators.settings import TrainedDrafterSettings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from model_ops.decoding import Runner
     from model_ops.speculators.draft_model import DraftModel
 
 
@@ -25,7 +23,12 @@ class MtpSettings(TrainedDrafterSettings):
     """The multi-token-prediction layer of MiMo (arXiv 2505.07608), trained further (FastMTP, arXiv 2509.18362)."""
 
     architecture: Literal["mtp"] = Field(description="Kind of drafter")
-    mtp_layer: str | None = Field(
+    mtp_layer: (
+        Annotated[
+            str, LocalPath("folder", "the directory of a model with a multi-token-prediction layer, or `base`", ("base",))
+        ]
+        | None
+    ) = Field(
         None,
         min_length=1,
         description="Model whose multi-token-prediction layer is trained further: `base` (the "
@@ -71,16 +74,9 @@ def _model_class() -> type[DraftModel]:
     return Mtp
 
 
-def _build(settings: MtpSettings, target: Runner, target_ids: Tensor) -> DraftModel:
-    from model_ops.speculators.mtp.network import Mtp
-
-    return Mtp.for_target(target, Path(settings.mtp_layer))
-
-
 MTP = Architecture(
     name="mtp",
     settings=MtpSettings,
-    build=_build,
     model_class=_model_class,
     verify=verify_mtp,
     recognises=is_mtp,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.contract.problems import RecipeProblemsError
 from pipelines.contract.recipe import load_recipe, read_recipe
+from pipelines.contract.text import RecipeProblemsError
 
 TEXT = "workload: shop\nbase_model: tiny\nsources: {gateway: {uri: logs}}\nfirst_day: 2026-06-01\nsft: {steps: 3, learning_rate: 1e-3}\n"
 VALUES = {
