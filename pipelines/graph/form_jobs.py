@@ -20,7 +20,7 @@ from pydantic import Field
 from assets.endpoint import endpoint_moved
 from pipelines.contract import Recipe
 from resources.catalog import publish
-from resources.deciding import DESPITE, WANTED, Decisions, RequestError, Requests, RetrainingRequest, preview
+from resources.deciding import DESPITE, ACTIONS, Decisions, RequestError, Requests, RetrainingRequest, preview
 from resources.endpoints import (
     Actor,
     ActorError,
@@ -258,7 +258,7 @@ class RetrainForm(dg.Config):
 
     name: str = NAME
     because: str = Field(default="", description="Why a retraining is wanted, in one line that is recorded; needed")
-    action: str = Field(default="full", description=f"What is made again: {', '.join(WANTED)}")
+    action: str = Field(default="full", description=f"What is made again: {', '.join(ACTIONS)}")
     despite: list[str] = Field(default=[], description=f"What does not apply to this request: any of {', '.join(DESPITE)}")
     dry_run: bool = Field(default=False, description="true: only says what would be done; nothing is kept or started")
 
