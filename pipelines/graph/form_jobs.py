@@ -20,7 +20,7 @@ from pydantic import Field
 from assets.endpoint import endpoint_moved
 from pipelines.contract import Recipe
 from resources.catalog import publish
-from resources.deciding import DESPITE, ACTIONS, Decisions, RequestError, Requests, RetrainingRequest, preview
+from resources.deciding import ACTIONS, DESPITE, Decisions, RequestError, Requests, RetrainingRequest, preview
 from resources.endpoints import (
     Actor,
     ActorError,
