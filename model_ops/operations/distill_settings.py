@@ -176,14 +176,14 @@ class StudentSettings(TrainingSettings):
         return self.top_k // 4 if self.beta == 0 else 0
 
     @property
-    def kept_layers(self) -> float:
+    def asked_layers(self) -> float:
         """`layers`, or its default."""
         return DEFAULT_LAYERS if self.layers is None else self.layers
 
     def depth(self, teacher_layers: int) -> int:
         """Number of layers of a student without a base. Raises ValueError, with the remedy after a semicolon, if the teacher
         has fewer."""
-        wanted = self.kept_layers
+        wanted = self.asked_layers
         count = max(1, round(teacher_layers * wanted)) if wanted < 1 else int(wanted)
         if count > teacher_layers:
             raise ValueError(

@@ -158,7 +158,7 @@ class SpeculatorSettings(TrainingSettings):
 class TrainedDrafterSettings(SpeculatorSettings):
     """A drafter that begins as a trained model: AdamW, at a tenth of a new drafter's learning rates."""
 
-    optimizer: OptimizerName = TrainingSettings.model_fields["optimizer"]
+    optimizer: OptimizerName = Field("adamw", description=TrainingSettings.model_fields["optimizer"].description)
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
         name: {**SpeculatorSettings.PRESETS[name], "learning_rate": rate}

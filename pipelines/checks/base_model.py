@@ -285,7 +285,7 @@ def _tried(recipe: Recipe, base: Base) -> list[CheckFinding]:
 
 def _depth(recipe: Recipe, base: Base | None) -> list[CheckFinding]:
     depth = recipe.tiny.layers if base is None else base.layers
-    wanted = recipe.student.kept_layers
+    wanted = recipe.student.asked_layers
     if not recipe.student.enabled or recipe.student.base is not None or depth is None or wanted < 1:
         return []
     try:

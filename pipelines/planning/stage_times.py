@@ -344,5 +344,5 @@ def _share_of_student(recipe: Recipe, parameters: int, layers: int) -> float:
         with suppress(BaseModelError):
             return (look_at_base(recipe.student.base).parameters or parameters) / max(1, parameters)
         return 1.0
-    layers_left = recipe.student.kept_layers
+    layers_left = recipe.student.asked_layers
     return layers_left if layers_left < 1 else min(1.0, layers_left / layers)

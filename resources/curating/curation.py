@@ -1,11 +1,5 @@
-"""The recipe's `curation` settings: which rows are dropped, and why.
-
-    CurationSettings(language={"allow": ["en", "de"]}, near_duplicates={"similarity": 0.8})
-
-Defaults apply where the recipe says nothing. `resources.curating.cleaning` reads `pii`, the layout of the signatures, and the
-rules on single rows (`status`, `tools`, `language`, `repetition`, `length`, `feedback`): it applies them in this order, and the
-first rule that a row breaks drops it. Their measures are stored in `cleaned_interactions.quality` and `language` for every row,
-kept or not: query them before choosing a threshold. `resources.curating.selection` reads the rest.
+"""The recipe's `curation` settings: which rows are dropped, and why. Measures of the rules on single rows are stored in
+`cleaned_interactions.quality` and `language` for every row, kept or not: query them before choosing a threshold.
 """
 
 from __future__ import annotations
