@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_ops.machine import cpu_speeds
-from model_ops.serving.service import ServerKind
 
 ACCELERATORS = (Path("/proc/driver/nvidia/gpus"), Path("/dev/kfd"))
 """What the drivers of NVIDIA and AMD make."""
 SERVES_FLOAT32 = "vLLM serves in float32, in which this machine's CPU is faster than in bfloat16; --dtype chooses another"
 
 
-def dtype_words(server: ServerKind, target: Path, given: Sequence[str] = ()) -> list[str]:
+def dtype_words(server: str, target: Path, given: Sequence[str] = ()) -> list[str]:
     """Words for `vllm serve` on this machine. target: the model. given: other words, which may choose a dtype."""
     if (
         server != "vllm"

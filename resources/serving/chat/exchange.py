@@ -70,7 +70,7 @@ def keep_rating(lake: LakeLayout, exchange: ChatExchange, value: str, comment: s
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": exchange.text},
-        "finish_reason": FINISHED.get(done.get("done"), "stop"),
+        "finish_reason": FINISHED.get(str(done.get("done")), "stop"),
     }
     usage = {"prompt_tokens": done.get("prompt_tokens"), "completion_tokens": done.get("tokens")}
     answer = {

@@ -41,7 +41,8 @@ class _Page:
         self.lake, self.talks, self.system, self.sampling = lake, talks, system, sampling
         self.busy = [threading.Lock() for _ in talks]
         self.exchanges: dict[str, ChatExchange] = {}
-        self.front: Front | None = None
+        self.port = 0
+        """Of the front, once it listens."""
 
     @property
     def answers(self) -> dict[str, Handler]:
@@ -56,11 +57,11 @@ class _Page:
 
     def _guarded(self, handler: Handler) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
-            hosts = {f"{host}:{self.front.port}" for host in HOSTS}
+            hosts = {f"{host}:{self.port}" for host in HOSTS}
             origin, origins = request.headers.get("Origin"), {f"http://{host}" for host in hosts}
             if (
                 request.headers.get("Host") not in hosts
-                or (origin or f"http://{HOST}:{self.front.port}") not in origins
+                or (origin or f"http://{HOST}:{self.port}") not in origins
                 or request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
             ):
                 return _refused(403, "this address answers only its own page")
@@ -155,7 +156,8 @@ class _Page:
         exchange, value, comment = self.exchanges.get(said["id"]), said["value"], said.get("comment", "")
         if exchange is None or value not in ("up", "down") or not isinstance(comment, str):
             return _refused(400, "there is no such answer any more")
-        if why := why_not_ratable(self.lake, exchange.speaker):
+        why = why_not_ratable(self.lake, exchange.speaker)
+        if why or self.lake is None:
             return _refused(409, why)
         await asyncio.to_thread(keep_rating, self.lake, exchange, value, comment)
         return web.json_response({"kept": True})
@@ -176,9 +178,9 @@ def chat_page(
     """The page, for as long as the block runs; port 0: a free one. sampling: what the page begins with, instead of what the
     model is served with. Raises ChatError if the port is taken."""
     page = _Page(lake, talks, system, sampling)
-    page.front = Front(HOST, port, 0.0, answers=page.answers, passes=())
     try:
-        with page.front as front:
+        with Front(HOST, port, 0.0, answers=page.answers, passes=()) as front:
+            page.port = front.port
             yield front
     except FrontError as error:
         raise ChatError(str(error)) from error

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model_ops.jobs import CheckFailed
-from resources.launching import child_environment, python_module
+from resources.launching import child_environment, pipe_of, python_module
 from resources.serving.chat.speaker import Speaker
 
 ENDS_WITHIN_S = 5.0
@@ -58,7 +58,7 @@ class Talking:
     def _read(self) -> None:
         """In a thread: Ctrl-C in the middle of a read would lose what was read."""
         with suppress(ValueError):
-            for line in self._process.stdout:
+            for line in pipe_of(self._process.stdout):
                 self._lines.put(line)
         self._lines.put("")
 
@@ -80,8 +80,7 @@ class Talking:
 
     def _write(self, said: dict[str, Any]) -> None:
         try:
-            self._process.stdin.write(json.dumps(said) + "\n")
-            self._process.stdin.flush()
+            print(json.dumps(said), file=pipe_of(self._process.stdin), flush=True)
         except (OSError, ValueError) as error:
             raise TalkError(self._ended()) from error
 
@@ -117,10 +116,10 @@ def talking(speaker: Speaker) -> Iterator[Talking]:
         yield Talking(speaker, process)
     finally:
         with suppress(OSError):
-            process.stdin.close()
+            pipe_of(process.stdin).close()
         try:
             process.wait(ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
+        pipe_of(process.stdout).close()
