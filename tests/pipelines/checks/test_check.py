@@ -246,7 +246,7 @@ def test_disk_by_what_needs_it(tmp_path, monkeypatch):
     recipe = load_recipe(write(tmp_path, base_model="owner/model"))
     config = {"num_hidden_layers": 32, "hidden_size": 4096, "vocab_size": 128_256, "dtype": "bfloat16"}
     parts = bytes_needed(recipe, Base("x", "directory", config, 16_000_000_000), {})
-    assert parts["sft"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
+    assert parts["sft_model"] == 16_000_000_000 and parts["checkpoints"] == 2 * 8_000_000_000 * 12
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1_000})())
     assert "free" in bad(found(tmp_path))["disk"]
 

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from pipelines.asking.why_text import STAGES, print_history
-from pipelines.planning.rate_sweep import RateResult, Report, print_sweep
 from pipelines.terminal.printing import print_lineage, print_rows
 from resources.catalog.why import STEPS, RecordHistory
 
@@ -54,12 +53,6 @@ def test_rows_and_trees_leave_missing_values_empty():
     console = Console(record=True, width=200)
     print_rows(pa.table({"a": pa.array([None, 1], pa.int64()), "b": pa.array(["x", None])}), "table", console)
     print_lineage(pa.Table.from_pylist([{"depth": 1, "child": "a@1", "parent": "b@2"}]), "table", console)
-    assert "None" not in console.export_text()
-
-
-def test_a_sweep_in_which_every_rate_broke_says_no_none(tmp_path):
-    console = Console(record=True, width=200)
-    print_sweep(Report("sft", 100, [RateResult(1e-3, None, 0.0, None, broke="the loss is not finite")], tmp_path), console)
     assert "None" not in console.export_text()
 
 
