@@ -594,7 +594,7 @@ def test_records_are_counted_of_a_version_that_is_not_current_yet(tmp_path):
     rebuild(lake)
     assert query(lake, "from decisions where stage = 'curate'").num_rows == 0
     counts = count_records(lake, "tutor", "v1")
-    assert (counts.read, counts.kept, counts.dropped) == (3, 3, {})
+    assert (counts.read, counts.rows, counts.dropped) == (3, 3, {})
     assert counts.read_text == "3 records read"
 
 

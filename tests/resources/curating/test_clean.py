@@ -60,7 +60,7 @@ def test_each_row_gets_a_status_and_one_decision(tables):
     assert decisions["i3"]["rule"] == "truncated" and decisions["i1"]["rule"] == "kept"
     assert report.days[rows[0]["dt"]] | report.dropped == report.days[rows[0]["dt"]]
     assert report.days[rows[0]["dt"]]["rows"] == 12 and report.days[rows[0]["dt"]]["kept"] == 2
-    assert report.kept == 2 and sum(report.dropped.values()) == 10
+    assert report.rows == 2 and sum(report.dropped.values()) == 10
     assert found["i3"]["signature"] == [] and len(found["i1"]["signature"]) == 29
 
 
@@ -239,7 +239,7 @@ def test_a_row_that_is_gone_from_its_day_is_gone_here_too(tables):
 
 def test_days_without_rows_are_no_mistake(tables):
     report = clean(tables, "tutor", [date(2026, 6, 1)], CurationSettings())
-    assert (report.read, report.kept) == (0, 0)
+    assert (report.read, report.rows) == (0, 0)
     assert clean(tables, "tutor", [], CurationSettings()).read == 0
 
 

@@ -64,7 +64,7 @@ def test_exact_copies_keep_the_best(tables, tmp_path):
     assert set(kept) == {"i3", "i4"} and kept["i3"]["feedback"] == 1
     assert decisions["i1"]["rule"] == "exact_duplicate" and decisions["i1"]["kept_id"] == "i3"
     assert decisions["i2"]["kept_id"] == "i3" and decisions["i2"]["version"] == "v1"
-    assert (report.read, report.kept, report.dropped) == (4, 2, {"exact_duplicate": 2})
+    assert (report.read, report.rows, report.dropped) == (4, 2, {"exact_duplicate": 2})
 
 
 @pytest.mark.parametrize("exact_duplicates", [True, False])
@@ -128,7 +128,7 @@ def test_thumbs_down_even_when_it_came_after_cleaning(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v2", CurationSettings(), None)
     assert report.dropped == {"thumbs_down": 1}
     report = curate(tables, "tutor", tmp_path / "v3", CurationSettings(feedback={"drop_thumbs_down": False}), None)
-    assert report.kept == 2
+    assert report.rows == 2
     assert {row["version"] for row in read(tables, "decisions") if row["stage"] == "curate"} == {"v1", "v2", "v3"}
 
 
@@ -166,7 +166,7 @@ def test_evaluation_items_are_found_wherever_they_stand(tables, tmp_path):
     }
     assert json.loads((tmp_path / "v1" / "decontamination.json").read_text()) == report.suites
     off = CurationSettings(decontamination={"enabled": False})
-    assert curate(tables, "tutor", tmp_path / "v2", off, items).kept == 11
+    assert curate(tables, "tutor", tmp_path / "v2", off, items).rows == 11
 
 
 def test_a_session_goes_with_the_first_user_that_its_requests_name(tables, tmp_path):
@@ -207,7 +207,7 @@ def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tm
     said = thumb(-1, **{"trace_id" if name == "trace_id" else "request_id": "b"})
     store(tables, "feedback", [said])
     before = slice_digest(tables, "interactions", "tutor")
-    assert curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None).kept == 2
+    assert curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None).rows == 2
     read_again("b")
     assert slice_digest(tables, "interactions", "tutor") != before
     assert curate(tables, "tutor", tmp_path / "v2", CurationSettings(), None).dropped == {"thumbs_down": 1}
@@ -215,7 +215,7 @@ def test_a_row_that_feedback_finds_by_another_name_changes_the_digest(tables, tm
 
 def test_nothing_to_curate_is_an_empty_dataset(tables, tmp_path):
     report = curate(tables, "tutor", tmp_path / "v1", CurationSettings(), None)
-    assert (report.read, report.kept) == (0, 0)
+    assert (report.read, report.rows) == (0, 0)
     assert pq.read_table(tmp_path / "v1" / "curated.parquet").num_rows == 0
 
 

@@ -444,7 +444,7 @@ def test_a_day_in_parts_is_the_day_whole(tmp_path, monkeypatch):
         tables = Tables(LakeLayout.open(tmp_path / name))
         store(tables, "interactions", rows)
         report = clean(tables, "tutor", days_of(rows), CurationSettings())
-        assert report.read == report.kept == 60 and report.days[days_of(rows)[0]]["rows"] == 60
+        assert report.read == report.rows == 60 and report.days[days_of(rows)[0]]["rows"] == 60
         assert len(read(tables, "decisions")) == 60 and tables.open("cleaned_interactions").version() == 0
         found[name] = sorted(read(tables, "cleaned_interactions"), key=lambda row: row["interaction_id"])
     assert found["whole"] == found["parts"]

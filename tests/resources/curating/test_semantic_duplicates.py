@@ -82,7 +82,7 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
 
     report = curate(tables, "tutor", tmp_path / "v1", MEANT, None, embed)
     decisions = {row["interaction_id"]: row for row in read(tables, "decisions") if row["stage"] == "curate"}
-    assert report.dropped == {"exact_duplicate": 1, "near_duplicate": 1, "semantic_duplicate": 1} and report.kept == 2
+    assert report.dropped == {"exact_duplicate": 1, "near_duplicate": 1, "semantic_duplicate": 1} and report.rows == 2
     assert {name for name, row in decisions.items() if row["kept"]} == {"i3", "i4"}
     assert {row["kept_id"] for name, row in decisions.items() if not row["kept"]} == {"i3"}
     assert next(row["detail"] for row in decisions.values() if row["rule"] == "semantic_duplicate") == "cosine 1.000"

@@ -75,7 +75,7 @@ def test_the_demo_is_read_to_the_last_planted_thing(demo, tables):
     seen = observe(tables, "assistant", sources)
     assert seen.new_objects == seen.unread_objects > 100 and len(seen.days) >= 3
     report = ingest(tables, "assistant", sources).total
-    assert report.kept == planted.interactions and report.repeated == planted.repeated_lines
+    assert report.rows == planted.interactions and report.repeated == planted.repeated_lines
     assert report.quarantined == planted.malformed_lines
     assert report.feedback == planted.feedback["up"] + planted.feedback["down"]
     assert report.read == planted.records + report.feedback
@@ -112,7 +112,7 @@ def test_day_by_day_is_the_same_as_all_at_once(demo, tables, tmp_path):
 def test_days_restrict_what_is_read(demo, tables):
     _, sources, _ = demo
     report = ingest(tables, "assistant", sources, days=[date(2026, 6, 2)])
-    assert report.total.kept > 0
+    assert report.total.rows > 0
     with Ledger.open(tables, "assistant") as ledger:
         assert all(date(2026, 6, 2) in entry.days for entry in ledger.entries() if entry.state == "read")
     assert observe(tables, "assistant", sources).unread_objects > 0
@@ -273,9 +273,9 @@ def test_an_unreadable_object_is_failed_and_tried_again(tables, tmp_path, monkey
 
     monkeypatch.setattr(prefetch, "open_object", shut)
     report = ingest(tables, "w", sources)
-    assert report.total.kept == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
+    assert report.total.rows == 1 and report.failed_objects == [str(tmp_path / "logs/a.jsonl")]
     monkeypatch.setattr(prefetch, "open_object", whole)
-    assert ingest(tables, "w", sources).total.kept == 1 and len(content(tables)["interactions"]) == 2
+    assert ingest(tables, "w", sources).total.rows == 1 and len(content(tables)["interactions"]) == 2
 
 
 def test_what_was_erased_does_not_come_back(tables, tmp_path):
@@ -294,7 +294,7 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     with (tmp_path / "logs/a.jsonl").open("a") as log:
         log.write("\n")
     report = ingest(tables, "w", sources)
-    assert report.total.erased == 2 and report.total.kept == 1
+    assert report.total.erased == 2 and report.total.rows == 1
     assert [row["request_id"] for row in content(tables)["interactions"]] == ["3"]
     assert {row["rule"] for row in content(tables)["decisions"]} == {"erased"}
 
@@ -383,7 +383,7 @@ def test_tau_bench_conversations(tables):
     sources = {"tau": SourceSettings(uri=str(TAU))}
     report = ingest(tables, "airline", sources)
     turns = sum(message["role"] == "assistant" for each in trajectories for message in each["traj"][1:])
-    assert report.total.kept == report.total.read == turns and report.total.attached_feedback == len(trajectories)
+    assert report.total.rows == report.total.read == turns and report.total.attached_feedback == len(trajectories)
     rows = content(tables, "interactions")["interactions"]
     assert sum(row["finish_reason"] == "tool_calls" for row in rows) == 1164
     assert len({row["session_id"] for row in rows}) == 200
@@ -434,7 +434,7 @@ def test_many_small_runs_leave_few_files_and_the_same_rows(tmp_path, monkeypatch
             "request": {"messages": [{"role": "user", "content": "q"}]},
             "response": {"id": str(number), "choices": [{"message": {"role": "assistant", "content": "a"}}]},
         }))  # fmt: skip
-        assert ingest(tables, "w", sources).total.kept == 1
+        assert ingest(tables, "w", sources).total.rows == 1
     ingest(whole, "w", sources)
     assert len(tables.files("interactions")) <= 5 and tables.rows_by_day("interactions", "w") == {date(2026, 6, 1): 11}
     found, expected = (
@@ -459,7 +459,7 @@ def test_a_changed_recipe_reads_its_objects_again(tables, tmp_path):
     digests = set()
     for settings in ({}, {"workloads": {"x": "other's"}}, {"workloads": {"y": "third"}}, {"format": "openai_pairs"}):
         total, waits = read(**settings)
-        assert total.kept == 3 and waits.objects == 1 and waits.days
+        assert total.rows == 3 and waits.objects == 1 and waits.days
         digests.add(waits.digest)
         anew = Tables(LakeLayout.open(tmp_path / f"lake{len(digests)}"))
         read(anew, **settings)
@@ -520,7 +520,7 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
     (tmp_path / "logs/c.json").write_text(json.dumps(one))  # the same record once more, without a line's end
     total = ingest(tables, "w", {"sets": SourceSettings(uri=str(tmp_path / "logs"))}).total
     rows = content(tables)["interactions"]
-    assert total.kept == len(rows) == 2 * answers and total.repeated == answers
+    assert total.rows == len(rows) == 2 * answers and total.repeated == answers
     assert len({row["session_id"] for row in rows}) == 2 and {row["rule"] for row in content(tables)["decisions"]} == {
         "repeated_record"
     }

@@ -139,7 +139,7 @@ def test_message_events_in_another_object_give_the_span_its_content(tmp_path):
     assert (row["model"], row["latency_ms"], row["prompt_tokens"], row["finish_reason"]) == ("m-1", 2000, 7, "stop")
     assert row["client"] == "shop" and row["source_uri"].endswith("traces/a.jsonl") and row["source_row"] == 1
     assert row["alias_id"] == f"{TRACE}-{2:016x}"
-    assert dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.kept) == (3, 2)
+    assert dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.rows) == (3, 2)
 
 
 @pytest.mark.parametrize("first", thorough_except(["events/b.jsonl"], ["traces/a.jsonl", "events/b.jsonl"]))
@@ -181,13 +181,13 @@ def test_a_call_that_would_exhaust_the_memory_goes_to_quarantine_alone(tmp_path,
     rows, (bad,), dropped, report = read(tmp_path)
     assert set(rows) == {"chatcmpl-2"} and not dropped
     assert bad["error_code"] == "too_long" and "more than 16 MiB" in bad["message"] and len(bad["raw"]) <= 4096
-    assert report.total.read == report.total.kept + report.total.quarantined == 2
+    assert report.total.read == report.total.rows + report.total.quarantined == 2
 
 
 def test_details_are_joined_with_their_span_and_read_without_it(tmp_path):
     put(tmp_path, "a.jsonl", logs(details(1, "one?", "1"), details(2, "two?", "2")), traces(span(1)))
     rows, bad, dropped, report = read(tmp_path)
-    assert not bad and not dropped and (report.total.read, report.total.kept) == (2, 2)
+    assert not bad and not dropped and (report.total.read, report.total.rows) == (2, 2)
     assert told(rows["chatcmpl-1"]) == ([("user", "one?")], "1") and rows["chatcmpl-1"]["latency_ms"] == 2000
     alone = rows[f"{TRACE}-{2:016x}"]
     assert told(alone) == ([("user", "two?")], "2") and (alone["model"], alone["latency_ms"]) == ("m", None)
@@ -241,7 +241,7 @@ def test_log_records_that_were_sent_twice_count_once(tmp_path):
     put(tmp_path, "b.jsonl", traces(span(1)), logs(*messages(1, "one?", "1")))
     rows, bad, dropped, report = read(tmp_path)
     assert told(rows["chatcmpl-1"]) == ([("system", "Be brief."), ("user", "one?")], "1")
-    assert not bad and dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.kept) == (2, 1)
+    assert not bad and dropped == {"otlp_call_without_content": 1} and (report.total.read, report.total.rows) == (2, 1)
 
 
 def test_a_joined_record_that_fails_a_check_is_quarantined_once(tmp_path):

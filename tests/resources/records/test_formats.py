@@ -636,7 +636,7 @@ def test_remote_listing_through_fsspec(tmp_path):
     source = SourceSettings(uri="memory://bucket/")
     assert [item.uri for item in list_objects("s", source)] == ["memory:///bucket/dt=2026-06-01/a.jsonl"]
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
-    assert ingest(tables, "shop", {"s": source}).total.kept == 1
+    assert ingest(tables, "shop", {"s": source}).total.rows == 1
     assert ingest(tables, "shop", {"s": source}).total.read == 0
     with pytest.raises(SourceError, match="nothing"):
         list_objects("s", SourceSettings(uri="nothing://x/y"))

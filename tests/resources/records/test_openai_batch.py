@@ -115,7 +115,7 @@ def test_requests_and_responses_become_pairs(tmp_path):
         ("unpaired", 3, "no request for the custom_id stranger in this folder"),
         ("unpaired", 5, "no response for the custom_id late in this folder"),
     ]
-    assert (report.total.read, report.total.kept, report.total.quarantined) == (8, 6, 2)
+    assert (report.total.read, report.total.rows, report.total.quarantined) == (8, 6, 2)
 
 
 def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
@@ -128,7 +128,7 @@ def test_pairs_are_read_page_by_page_to_the_last(tmp_path, monkeypatch):
     said = {
         (json.loads(row["messages"])[0]["content"], json.loads(row["completion"])["content"]) for row in found["interactions"]
     }
-    assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.kept == report.total.read == 10
+    assert said == {(f"ask {place}", f"say {place}") for place in places} and report.total.rows == report.total.read == 10
 
 
 @pytest.mark.parametrize("order", thorough_except(ORDERS[:1], ORDERS))

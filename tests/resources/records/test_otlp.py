@@ -26,7 +26,7 @@ def test_spans_of_calls_are_interactions_and_every_other_span_is_counted(tmp_pat
     assert not bad and decided(tmp_path) == {
         "otlp_other": 1, "otlp_execute_tool": 1, "otlp_call_without_content": 1, "otlp_no_span_or_event": 1,
     }  # fmt: skip
-    assert (report.total.read, report.total.kept, report.total.skipped) == (12, 8, 4)
+    assert (report.total.read, report.total.rows, report.total.skipped) == (12, 8, 4)
 
 
 def test_a_span_keeps_what_it_says(tmp_path):

@@ -59,7 +59,7 @@ def test_requests_and_responses_of_several_versions(tmp_path):
     }  # fmt: skip
     assert "VLLM_LOGGING_LEVEL=DEBUG" in bad[0]["message"] and "--enable-log-outputs" in bad[2]["message"]
     assert decided(tmp_path) == {"vllm_chatter": 6, "vllm_delta": 1, "vllm_params": 1}
-    assert (report.total.kept, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)
+    assert (report.total.rows, report.total.quarantined, report.total.skipped, report.total.read) == (4, 4, 8, 16)
 
 
 def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
@@ -68,7 +68,7 @@ def test_a_rotated_log_is_joined_whichever_part_arrives_first(tmp_path):
     logs.mkdir()
     source = {"engine": SourceSettings(uri=str(logs))}
     (logs / "server.log").write_text("".join(lines[8:]))
-    assert ingest(tables, "w", source).total.kept == 2
+    assert ingest(tables, "w", source).total.rows == 2
     (logs / "server.log.1").write_text("".join(lines[:8]))
     ingest(tables, "w", source)
     rows = tables.open("interactions").to_pyarrow_table().to_pylist()
