@@ -65,13 +65,9 @@ def test_of_rows_that_mean_the_same_the_best_stays(tmp_path):
     """A stand-in for the worker: the first letter of the answer is what a row means."""
     tables = Tables(LakeLayout.open(tmp_path / "lake"))
     long = "so the miller went down to the river and counted every sack of flour that the carts had brought"
-    rows = [
-        interaction(1, "What happened?", f"a {long} yesterday"),
-        interaction(2, "What happened?", f"a {long} today", minutes=1),
-        interaction(3, "Tell me", "a short one"),
-        interaction(4, "Tell me more", "b is another thing"),
-        interaction(5, "tell ME", "a SHORT one"),
-    ]
+    rows = [interaction(1, "What happened?", f"a {long} yesterday"),
+        interaction(2, "What happened?", f"a {long} today", minutes=1), interaction(3, "Tell me", "a short one"),
+        interaction(4, "Tell me more", "b is another thing"), interaction(5, "tell ME", "a SHORT one")]  # fmt: skip
     store(tables, "interactions", rows)
     store(tables, "feedback", [thumb(1, interaction_id="i3")])
     clean(tables, "tutor", days_of(rows), MEANT)

@@ -31,15 +31,11 @@ KILLS_APART = 8
 
 
 def pair(identity, text="hello", ts=1780300000, **changes):
-    return {
-        "timestamp": ts,
+    return {"timestamp": ts,
         "request": {"messages": [{"role": "user", "content": text}]},
-        "response": {
-            "id": identity,
-            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}],
-        },
-        **changes,
-    }
+        "response": {"id": identity,
+            "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": f"re: {text}"}}]},
+        **changes}  # fmt: skip
 
 
 def write(path, *records):
@@ -284,13 +280,10 @@ def test_what_was_erased_does_not_come_back(tables, tmp_path):
     ingest(tables, "w", sources)
     rows = {row["request_id"]: row for row in content(tables)["interactions"]}
     erased = [("interaction", keyed_hash(rows[each]["interaction_id"])) for each in "12"]
-    tables.append(
-        "erasures",
+    tables.append("erasures",
         pa.Table.from_pylist(
             [{"workload": "w", "kind": kind, "sha256": sha256, "ts": datetime.now(UTC)} for kind, sha256 in erased],
-            schema=SCHEMAS["erasures"],
-        ),
-    )
+            schema=SCHEMAS["erasures"]))  # fmt: skip
     with (tmp_path / "logs/a.jsonl").open("a") as log:
         log.write("\n")
     report = ingest(tables, "w", sources)
@@ -333,13 +326,9 @@ def test_feedback_finds_its_interaction_whichever_comes_first(tables, tmp_path):
     )
     thumbs = {"thumbs": SourceSettings(uri=str(tmp_path / "thumbs"))}
     ingest(tables, "w", thumbs)
-    write(
-        tmp_path / "logs/a.jsonl",
-        pair("1", session_id="s"),
-        pair("2", "b", trace_id="t", session_id="s"),
-        pair("3", "c", session_id="s"),
-        pair("4", "d", session_id="another"),
-    )
+    write(tmp_path / "logs/a.jsonl", pair("1", session_id="s"),
+        pair("2", "b", trace_id="t", session_id="s"), pair("3", "c", session_id="s"),
+        pair("4", "d", session_id="another"))  # fmt: skip
     ingest(tables, "w", {**thumbs, "gateway": SourceSettings(uri=str(tmp_path / "logs"))})
     ids = {row["interaction_id"]: row["request_id"] for row in content(tables)["interactions"]}
     assert {ids[identity]: value for identity, value in heard(tables, "w").items()} == {"1": -1.0, "2": -1.0, "3": 1.0}
@@ -399,13 +388,8 @@ def test_a_decision_names_the_copy_that_stays_now(tmp_path, order):
     """Two lines of the later object lost to each other before the earlier object, which beats both, was read."""
 
     def line(answer):
-        return json.dumps(
-            {
-                "timestamp": 1780300000,
-                "request": {"messages": [{"role": "user", "content": "q"}]},
-                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]},
-            }
-        )
+        return json.dumps({"timestamp": 1780300000, "request": {"messages": [{"role": "user", "content": "q"}]},
+                "response": {"id": SIX, "choices": [{"message": {"role": "assistant", "content": answer}}]}})  # fmt: skip
 
     files = ["\n".join([line("a"), line("b")]), "\n".join([line("b"), line("a")])]
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
@@ -531,12 +515,8 @@ def test_data_sets_whose_ids_begin_anew_in_each_file_keep_all_their_rows(tables,
 
 def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     sources = {"gateway": SourceSettings(uri=str(tmp_path / "logs"))}
-    write(
-        tmp_path / "logs/a.jsonl",
-        pair("resp_67ccd2bed1ec8190"),
-        pair("resp_67ccd2bed1ec8190"),
-        pair("resp_67ccd2bed1ec8190", "another"),
-    )
+    write(tmp_path / "logs/a.jsonl", pair("resp_67ccd2bed1ec8190"), pair("resp_67ccd2bed1ec8190"),
+        pair("resp_67ccd2bed1ec8190", "another"))  # fmt: skip
     ingest(tables, "w", sources)
     assert {(row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]} == {
         ("repeated_record", 2),
@@ -545,10 +525,7 @@ def test_one_id_with_two_contents_is_a_decision_of_its_own(tables, tmp_path):
     write(tmp_path / "logs/b.jsonl", pair("resp_67ccd2bed1ec8190", "another", ts=1780200000))  # beats them all
     ingest(tables, "w", sources)
     assert sorted((row["rule"], json.loads(row["detail"])["row"]) for row in content(tables)["decisions"]) == [
-        ("repeated_id", 1),
-        ("repeated_id", 2),
-        ("repeated_record", 3),
-    ]
+        ("repeated_id", 1), ("repeated_id", 2), ("repeated_record", 3)]  # fmt: skip
 
 
 def test_of_two_thumbs_of_one_moment_the_lower_holds_whatever_their_order(tmp_path):

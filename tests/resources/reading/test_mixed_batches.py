@@ -61,11 +61,8 @@ def answered(found):
 def test_each_response_finds_the_request_of_its_own_format(tmp_path, one_file):
     if one_file:
         for side in (0, 1):
-            put(
-                tmp_path,
-                f"{('input', 'output')[side]}.jsonl",
-                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]],
-            )
+            put(tmp_path, f"{('input', 'output')[side]}.jsonl",
+                [line for each in (OPENAI, ANTHROPIC, GEMINI) for line in each[side]])  # fmt: skip
     else:
         for name, (requests, responses) in {"o": OPENAI, "c": ANTHROPIC, "g": GEMINI}.items():
             put(tmp_path, f"{name}_input.jsonl", requests)

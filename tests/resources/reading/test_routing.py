@@ -16,11 +16,8 @@ SAID, ANSWER = [{"role": "user", "content": "hi"}], {"role": "assistant", "conte
 
 
 def pair(number):
-    return {
-        "timestamp": 1780300000,
-        "request": {"messages": SAID},
-        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]},
-    }
+    return {"timestamp": 1780300000, "request": {"messages": SAID},
+        "response": {"id": f"p{number}", "choices": [{"finish_reason": "stop", "message": ANSWER}]}}  # fmt: skip
 
 
 def thumb(number):
@@ -28,15 +25,9 @@ def thumb(number):
 
 
 def proxied(number):
-    return {
-        "id": f"l{number}",
-        "call_type": "acompletion",
-        "startTime": 1780300000.5,
-        "endTime": 1780300001.5,
-        "status": "success",
-        "messages": [*SAID, ANSWER, *SAID],
-        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]},
-    }
+    return {"id": f"l{number}", "call_type": "acompletion", "startTime": 1780300000.5, "endTime": 1780300001.5,
+        "status": "success", "messages": [*SAID, ANSWER, *SAID],
+        "response": {"id": f"l{number}", "choices": [{"message": ANSWER}]}}  # fmt: skip
 
 
 def example(number):
@@ -132,22 +123,11 @@ def test_records_that_are_not_of_the_named_format_are_counted_one_by_one(tmp_pat
 @pytest.mark.parametrize("form", ["auto", "openai_pairs", "chunks"])
 @pytest.mark.parametrize("first", thorough_except([1], [0, 1, 15]))
 def test_lines_of_streams_between_pairs_are_put_together(tmp_path, form, first):
-    chunks = [
-        {
-            "id": "s",
-            "object": "chat.completion.chunk",
-            "created": 1780300000,
-            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
-        }
-        for word, finish in (("hel", None), ("lo", "stop"))
-    ]
-    lines = [
-        *map(pair, range(first)),
-        {"request": {"messages": SAID}, "id": "s"},
-        chunks[0],
-        *map(pair, range(first, 20)),
-        chunks[1],
-    ]
+    chunks = [{"id": "s", "object": "chat.completion.chunk", "created": 1780300000,
+            "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
+        finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
+    lines = [*map(pair, range(first)), {"request": {"messages": SAID}, "id": "s"}, chunks[0], *map(pair, range(first, 20)),
+        chunks[1]]  # fmt: skip
     found, total = read(tmp_path, lines, form)
     assert not found["quarantine"] and total.rows == total.read == 21
     assert all(json.loads(row["completion"])["content"] == "hello" for row in found["interactions"])
@@ -160,15 +140,9 @@ def test_chunks_pairs_and_feedback_in_one_file_in_many_parts(tmp_path, monkeypat
     monkeypatch.setattr(decompress, "READ_BYTES", 300)
     lines = []
     for number in range(30):
-        stream = [
-            {
-                "id": f"s{number}",
-                "object": "chat.completion.chunk",
-                "created": 1780300000,
-                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}],
-            }
-            for word, finish in (("hel", None), ("lo", "stop"))
-        ]
+        stream = [{"id": f"s{number}", "object": "chat.completion.chunk", "created": 1780300000,
+                "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": finish}]} for word,
+            finish in (("hel", None), ("lo", "stop"))]  # fmt: skip
         lines += [{**stream[0], "request": {"messages": SAID}}, pair(number), thumb(number), stream[1], {"odd": number}]
     found, total = read(tmp_path, lines)
     assert (total.rows, total.feedback, total.quarantined) == (60, 30, 30)
@@ -181,15 +155,8 @@ def test_strangers_behind_a_batchs_lines(tmp_path, form):
         {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": SAID}}
         for number in range(10)
     ]
-    answered = [
-        {
-            "id": f"b{number}",
-            "custom_id": f"c{number}",
-            "error": None,
-            "response": {"status_code": 200, "body": pair(number)["response"]},
-        }
-        for number in range(10)
-    ]
+    answered = [{"id": f"b{number}", "custom_id": f"c{number}", "error": None,
+            "response": {"status_code": 200, "body": pair(number)["response"]}} for number in range(10)]  # fmt: skip
     found, total = read(tmp_path, [*asked, *answered, thumb(1), {"odd": 1}, [1]], form)
     assert total.rows == 10 and total.feedback == (form == "auto") and total.read == 13
     assert len(found["quarantine"]) == (2 if form == "auto" else 3)

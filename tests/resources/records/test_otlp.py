@@ -94,16 +94,10 @@ def test_otlp_is_recognised(name):
     assert all(detect([document]).name == "otlp" for document in documents)
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]), inner, max_size=3
-        )
-    ),
-    max_leaves=8,
-)
+values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: (st.lists(inner, max_size=3) | st.dictionaries(
+            st.sampled_from(["key", "value", "stringValue", "arrayValue", "values", "parts", "role"]), inner, max_size=3)),
+    max_leaves=8)  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(["attributes", "events", "status", "startTimeUnixNano", "eventName", "body"]), values))

@@ -115,15 +115,8 @@ def test_decisions_of_other_stages_stay_as_they_are_when_objects_move(tables, tm
     assert str(tmp_path / "here") not in str(rows)
 
 
-SPELLINGS = [
-    "../here/traffic",
-    "{}/here/./traffic//",
-    "{}/link/traffic",
-    "file://{}/here/traffic",
-    "file://localhost{}/here/%74raffic",
-    "{}/here/../link/traffic/",
-    "{}/he[r]e/traffic/",
-]
+SPELLINGS = ["../here/traffic", "{}/here/./traffic//", "{}/link/traffic", "file://{}/here/traffic",
+    "file://localhost{}/here/%74raffic", "{}/here/../link/traffic/", "{}/he[r]e/traffic/"]  # fmt: skip
 
 
 @pytest.mark.parametrize("spelled", thorough_except(SPELLINGS[-2:], SPELLINGS))
@@ -231,12 +224,8 @@ def test_many_moved_objects_take_a_look_and_no_reading(tables, monkeypatch):
     monkeypatch.setattr(moved_module, "prefetched", lambda items: (_ for item in items for _ in (1 / 0,)))
 
     def listing(bucket):
-        return (
-            LogObject(
-                "g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number, f"{number}", NOW
-            )
-            for number in range(3_000)
-        )
+        return (LogObject("g", f"s3://{bucket}/{number // 100}/part-{number % 100}.gz", 0 if number % 2 else number,
+                f"{number}", NOW) for number in range(3_000))  # fmt: skip
 
     with Ledger.open(tables, "w") as ledger:
         ledger.notice("g", listing("old"), READ_AS)
