@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringC
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from model_ops.files import LocalPath
 from model_ops.jobs import Settings
 from model_ops.rendering import RenderingSettings
 from resources.composing.eval_suite import EvalSettings
@@ -306,7 +307,7 @@ class SeedSettings(SourceSettings):
         False, description="true: a model wrote these examples. Their rows say so, and max_synthetic_share bounds them"
     )
     licence: str | None = Field(None, min_length=1, description="Licence of these examples, for the dataset's card")
-    tokenizer: str | None = Field(
+    tokenizer: Annotated[str, LocalPath("uri")] | None = Field(
         None,
         min_length=1,
         description="Directory of the tokenizer (or model) that made the token ids of these examples. "

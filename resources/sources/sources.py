@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from model_ops.files import LocalPath
 from resources.records import FieldMapping
 from resources.sources.listing import LogObject, SourceError, local_objects, remote_objects
 from resources.sources.local_paths import is_local, local_path, remote_uri
@@ -49,7 +50,7 @@ def _without_credentials(uri: str) -> str:
     return uri
 
 
-Uri = Annotated[str, AfterValidator(_without_credentials)]
+Uri = Annotated[str, AfterValidator(_without_credentials), LocalPath("uri")]
 """A uri in a recipe; credentials in it are refused."""
 
 

@@ -402,7 +402,7 @@ CHANGES = {
         "sql/reporting.sql", "coalesce(avg(old) filter (where new is not null), avg(old))", "avg(old)", (RESCORE,)
     ),
     "a function that its file lacks is found in the run": Change(
-        "pipelines/contract/places.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
+        "model_ops/files/local_paths.py", 'bound & {name, "*"}', "True", ("pipelines/graph/test_rft_stage.py",)
     ),
     "a policy's clip takes the better side": Change(
         "model_ops/reinforcement/policy_losses.py",
@@ -1507,8 +1507,8 @@ CHANGES = {
     ),
     "the middle of the pairs' interval decides": Change(
         "resources/releasing/gates.py",
-        'found.get("preference_accuracy"), "least", "low")',
-        'found.get("preference_accuracy"), "least", "value")',
+        'by_what.get("preference_accuracy"), "least", "low")',
+        'by_what.get("preference_accuracy"), "least", "value")',
         (GATES,),
     ),
 }
