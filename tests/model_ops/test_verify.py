@@ -60,14 +60,6 @@ def edit_tensors(directory, change):
     save_file(tensors, path)
 
 
-def config(file="config.json", **changes):
-    return lambda directory: edit_json(directory / file, **changes)
-
-
-def tensors(change, folder=""):
-    return lambda directory: edit_tensors(directory / folder, change)
-
-
 def sentences(directory, target=None):
     return " | ".join(problem.sentence for problem in verify(directory, target))
 
@@ -89,79 +81,87 @@ def test_torch_is_not_imported():
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
 
 
-BROKEN_MODELS = {
-    "tensor model.layers.3.mlp.up_proj.weight is missing": tensors(lambda t: t.pop("model.layers.3.mlp.up_proj.weight")),
-    "tensor model.norm.weight is [31], config.json requires [32]": tensors(
+def config(file="config.json", **changes):
+    return lambda directory: edit_json(directory / file, **changes)
+
+
+def twin(**changes):
+    return config("speculators/config.json", **changes)
+
+
+def generation(**changes):
+    return config("generation_config.json", **changes)
+
+
+def tensors(change):
+    return lambda directory: edit_tensors(directory, change)
+
+
+BROKEN = {
+    ("model", "tensor model.layers.3.mlp.up_proj.weight is missing"): tensors(
+        lambda t: t.pop("model.layers.3.mlp.up_proj.weight")
+    ),
+    ("model", "tensor model.norm.weight is [31], config.json requires [32]"): tensors(
         lambda t: t.update({"model.norm.weight": t["model.norm.weight"][:31].clone()})
     ),
-    "tensor model.layers.7.input_layernorm.weight is not described": config(num_hidden_layers=7),
-    "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]": config(vocab_size=200),
-    "tensor lm_head.weight is missing": config(tie_word_embeddings=False),
-    "lm_head.weight is stored with other values": tensors(
+    ("model", "tensor model.layers.7.input_layernorm.weight is not described"): config(num_hidden_layers=7),
+    ("model", "tensor model.embed_tokens.weight is [300, 32], config.json requires [200, 32]"): config(vocab_size=200),
+    ("model", "tensor lm_head.weight is missing"): config(tie_word_embeddings=False),
+    ("model", "lm_head.weight is stored with other values"): tensors(
         lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] + 1})
     ),
-    "is F32, config.json says bfloat16": tensors(lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})),
-    "hidden_size = None, not a positive whole number": config(hidden_size=None),
-    "config.json is not JSON": lambda d: (d / "config.json").write_text("{"),
-    "tokenizer.json is missing": lambda d: (d / "tokenizer.json").unlink(),
-    "tokenizer.json holds no valid vocabulary": lambda d: (d / "tokenizer.json").write_text("{}"),
-    "no chat template": lambda d: (d / "chat_template.jinja").unlink(),
-    "generation_config.json is missing": lambda d: (d / "generation_config.json").unlink(),
-    "eos_token_id 300 is not in the vocabulary": config("generation_config.json", eos_token_id=[300]),
-    "eos_token_id None": config("generation_config.json", eos_token_id=None),
-    "copy it again": lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
-    "is truncated or not a safetensors file": lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
-    "model.safetensors does not exist": lambda d: (d / "model.safetensors").unlink(),
-}
-
-
-BROKEN_QUANTIZED = {
-    "tensor model.layers.0.mlp.down_proj.weight_scale is missing": tensors(
+    ("model", "is F32, config.json says bfloat16"): tensors(
+        lambda t: t.update({"model.norm.weight": t["model.norm.weight"].float()})
+    ),
+    ("model", "hidden_size = None, not a positive whole number"): config(hidden_size=None),
+    ("model", "config.json is not JSON"): lambda d: (d / "config.json").write_text("{"),
+    ("model", "tokenizer.json is missing"): lambda d: (d / "tokenizer.json").unlink(),
+    ("model", "tokenizer.json holds no valid vocabulary"): lambda d: (d / "tokenizer.json").write_text("{}"),
+    ("model", "no chat template"): lambda d: (d / "chat_template.jinja").unlink(),
+    ("model", "generation_config.json is missing"): lambda d: (d / "generation_config.json").unlink(),
+    ("model", "eos_token_id 300 is not in the vocabulary"): generation(eos_token_id=[300]),
+    ("model", "eos_token_id None"): generation(eos_token_id=None),
+    ("model", "copy it again"): lambda d: (d / "model.safetensors").write_bytes((d / "model.safetensors").read_bytes()[:-1]),
+    ("model", "is truncated or not a safetensors file"): lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 100),
+    ("model", "model.safetensors does not exist"): lambda d: (d / "model.safetensors").unlink(),
+    ("quantized", "tensor model.layers.0.mlp.down_proj.weight_scale is missing"): tensors(
         lambda t: t.pop("model.layers.0.mlp.down_proj.weight_scale")
     ),
-    "weight_scale must be positive finite": tensors(lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()),
-    "is BF16, the quantized layout asks I8": tensors(
+    ("quantized", "weight_scale must be positive finite"): tensors(
+        lambda t: t["model.layers.1.mlp.up_proj.weight_scale"].zero_()
+    ),
+    ("quantized", "is BF16, the quantized layout asks I8"): tensors(
         lambda t: t.update({"model.layers.1.mlp.up_proj.weight": t["model.layers.1.mlp.up_proj.weight"].bfloat16()})
     ),
-    "which is not read here; known in compressed-tensors layout: FP8": config(
+    ("quantized", "which is not read here; known in compressed-tensors layout: FP8"): config(
         quantization_config={"quant_method": "compressed-tensors"}
     ),
-    "is not described by config.json": config(quantization_config=None),
-}
-
-
-BROKEN_DRAFTERS = {
-    "must hold offsets": tensors(lambda t: t["d2t"].add_(torch.arange(40) * 7 + 30)),
-    "ascending, distinct": tensors(lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
-    "t2d marks": tensors(lambda t: t["t2d"].logical_not_()),
-    "servers read I64 and BOOL": tensors(lambda t: t.update({"d2t": t["d2t"].int()})),
-    "tensor lm_head.weight is [40, 32], config.json requires [50, 32]": config(draft_vocab_size=50),
-    "tensor lm_head.weight is missing": tensors(lambda t: t.pop("lm_head.weight")),
-    "its ids must be distinct": config(eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
-    "outside the target's 8 layers": config(eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
-    "not three boundaries": config(eagle_aux_hidden_state_layer_ids=None),
-    "it must be one below": config(eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}),
-    "below the target's 256": config(max_position_embeddings=128),
-    "norm_before_residual must be false": config(norm_before_residual=True),
-    "config.json says float16": config(dtype="float16", torch_dtype="float16"),
-    "write both, equal": config(rope_theta=500_000.0),
-    "the target's is 300": config(vocab_size=301),
-    "norm_before_residual is not true or false": config("speculators/config.json", norm_before_residual=None),
-    "norm_before_residual is true": config("speculators/config.json", norm_before_residual=True),
-    "does not name the target": config(
-        "speculators/config.json", speculators_config={"proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}
+    ("quantized", "is not described by config.json"): config(quantization_config=None),
+    ("drafter", "must hold offsets"): tensors(lambda t: t["d2t"].add_(torch.arange(40) * 7 + 30)),
+    ("drafter", "ascending, distinct"): tensors(lambda t: t["d2t"].__setitem__(3, t["d2t"][2] - 1)),
+    ("drafter", "t2d marks"): tensors(lambda t: t["t2d"].logical_not_()),
+    ("drafter", "servers read I64 and BOOL"): tensors(lambda t: t.update({"d2t": t["d2t"].int()})),
+    ("drafter", "tensor lm_head.weight is [40, 32], config.json requires [50, 32]"): config(draft_vocab_size=50),
+    ("drafter", "tensor lm_head.weight is missing"): tensors(lambda t: t.pop("lm_head.weight")),
+    ("drafter", "its ids must be distinct"): config(eagle_aux_hidden_state_layer_ids=[2, 4, 4]),
+    ("drafter", "outside the target's 8 layers"): config(eagle_aux_hidden_state_layer_ids=[2, 4, 9]),
+    ("drafter", "not three boundaries"): config(eagle_aux_hidden_state_layer_ids=None),
+    ("drafter", "it must be one below"): config(eagle_config={"eagle_aux_hidden_state_layer_ids": [2, 4, 5]}),
+    ("drafter", "below the target's 256"): config(max_position_embeddings=128),
+    ("drafter", "norm_before_residual must be false"): config(norm_before_residual=True),
+    ("drafter", "config.json says float16"): config(dtype="float16", torch_dtype="float16"),
+    ("drafter", "write both, equal"): config(rope_theta=500_000.0),
+    ("drafter", "the target's is 300"): config(vocab_size=301),
+    ("drafter", "norm_before_residual is not true or false"): twin(norm_before_residual=None),
+    ("drafter", "norm_before_residual is true"): twin(norm_before_residual=True),
+    ("drafter", "does not name the target"): twin(
+        speculators_config={"proposal_methods": [{"speculative_tokens": 3}], "verifier": {}}
     ),
-    "names no number of speculative_tokens": config(
-        "speculators/config.json", speculators_config={"verifier": {"name_or_path": "x"}}
-    ),
-    "must be a llama or qwen3 config": config("speculators/config.json", transformer_layer_config={"model_type": "gpt2"}),
-    "differs between the two layouts": tensors(lambda t: t["fc.weight"].add_(1), "speculators"),
-}
-
-
-BROKEN_FORMS = {
+    ("drafter", "names no number of speculative_tokens"): twin(speculators_config={"verifier": {"name_or_path": "x"}}),
+    ("drafter", "must be a llama or qwen3 config"): twin(transformer_layer_config={"model_type": "gpt2"}),
+    ("drafter", "differs between the two layouts"): lambda d: edit_tensors(d / "speculators", lambda t: t["fc.weight"].add_(1)),
     ("newer", "norm_output is None, the weights were trained with True"): config(norm_output=None),
-    ("newer", "norm_output is False, the weights were trained with True"): config("speculators/config.json", norm_output=False),
+    ("newer", "norm_output is False, the weights were trained with True"): twin(norm_output=False),
     ("newer", "tensor fc_norm.0.weight is not described"): config(fc_norm=False),
     ("drafter", "norm_output is True, the weights were trained with False"): config(norm_output=True),
     ("drafter", "tensor fc_norm.2.weight is missing"): config(fc_norm=True),
@@ -185,25 +185,17 @@ BROKEN_FORMS = {
 }
 
 
+@pytest.mark.parametrize(("where", "expected"), BROKEN)
+def test_what_is_broken_is_named(copies, where, expected):
+    BROKEN[where, expected](copies / where)
+    assert expected in sentences(copies / where, None if where in ("model", "quantized") else copies / "model")
+
+
 def test_every_end_of_text_of_the_generation_config_must_be_draftable(copies):
     drafted = load_file(copies / "drafter" / "model.safetensors")["t2d"].nonzero().flatten().tolist()
     outside = next(token for token in range(300) if token not in drafted)
     edit_json(copies / "model" / "generation_config.json", eos_token_id=[2, outside])
     assert f"does not hold {outside}, an end of text" in sentences(copies / "drafter", copies / "model")
-
-
-BROKEN = {
-    **{("model", expected): harm for expected, harm in BROKEN_MODELS.items()},
-    **{("quantized", expected): harm for expected, harm in BROKEN_QUANTIZED.items()},
-    **{("drafter", expected): harm for expected, harm in BROKEN_DRAFTERS.items()},
-    **BROKEN_FORMS,
-}
-
-
-@pytest.mark.parametrize(("form", "expected"), BROKEN)
-def test_what_is_broken_is_named(copies, form, expected):
-    BROKEN[form, expected](copies / form)
-    assert expected in sentences(copies / form, None if form in ("model", "quantized") else copies / "model")
 
 
 def test_the_weights_say_what_they_were_trained_with(originals):
