@@ -6,8 +6,7 @@
         finish_reason)
 
 Uses POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer), so no text is tokenized again.
-Sampling parameters other than temperature and truncation are sent unchanged. Requests to a busy or failing server are
-repeated (model_ops.answering.openai_api).
+Sampling parameters other than temperature and truncation are sent unchanged.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from model_ops.answering.endpoint import Endpoint
 from model_ops.answering.endpoint_settings import EndpointSettings
-from model_ops.answering.openai_api import MissingKeyError, OpenAiApi
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.jobs import ModelError
+
+KEY = "answers.endpoint"
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,13 @@ class CompletionsEndpoint:
 
     def __init__(self, settings: EndpointSettings):
         self.settings = settings
-        try:
-            self._api = OpenAiApi.of(settings)
-        except MissingKeyError as error:
-            raise ModelError(f"answers.endpoint: {error}") from error
+        self._endpoint = Endpoint(settings, KEY)
 
     def __enter__(self) -> CompletionsEndpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._api.close()
+        self._endpoint.__exit__()
 
     def check(self) -> int | None:
         """Most tokens of prompt and answer together (vLLM's max_model_len); None if the server does not say.
@@ -55,7 +53,7 @@ class CompletionsEndpoint:
         names = list(served)
         if self.settings.model not in names:
             raise ModelError(
-                f"answers.endpoint: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
+                f"{KEY}: {self.settings.base_url} serves {', '.join(map(str, names)) or 'nothing'}, "
                 f"not {self.settings.model}: start it with the target's weights under that name"
             )
         longest = served[self.settings.model].get("max_model_len")
@@ -76,31 +74,25 @@ class CompletionsEndpoint:
             tokens, reason = choice.get("token_ids"), choice.get("finish_reason")
             seen = choice.get("prompt_token_ids", reply.get("prompt_token_ids"))
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ModelError(
-                f"answers.endpoint: {self.settings.base_url} did not reply with a completion; check base_url"
-            ) from error
+            raise ModelError(f"{KEY}: {self.settings.base_url} did not reply with a completion; check base_url") from error
         if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
             raise ModelError(
-                f"answers.endpoint: {self.settings.base_url} returned no token ids; serve the target with vLLM "
+                f"{KEY}: {self.settings.base_url} returned no token ids; serve the target with vLLM "
                 "0.10.2 or newer, which knows return_token_ids"
             )
         if isinstance(seen, list) and seen != prompt:
             raise ModelError(
-                f"answers.endpoint: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
+                f"{KEY}: {self.settings.base_url} changed a prompt of {len(prompt)} token ids into "
                 f"{len(seen)}: switch off whatever adds or removes tokens on that server"
             )
         return CompletionTokens(tokens, "stop" if reason == "stop" else "length")
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        where = self.settings.base_url
-        response = self._api.reply("answers.endpoint", method, path, body)
-        if response.status != 200:
-            raise ModelError(
-                f"answers.endpoint: {where}{path} refuses with HTTP {response.status}; check base_url, model, "
-                "api_key_env and the server's longest context"
-            )
+        data = self._endpoint.content(
+            method, path, body, wants="check base_url, model, api_key_env and the server's longest context"
+        )
         try:
-            content = json.loads(response.data)
+            content = json.loads(data)
         except ValueError as error:
-            raise ModelError(f"answers.endpoint: {where}{path} did not reply with JSON; check base_url") from error
+            raise ModelError(f"{KEY}: {self.settings.base_url}{path} did not reply with JSON; check base_url") from error
         return content if isinstance(content, dict) else {}

@@ -24,6 +24,15 @@ def plain_address(url: str) -> str:
     return url.rstrip("/")
 
 
+def variable_name(value: str | None) -> str | None:
+    """The name of an environment variable. Raises ValueError for any other text, which it does not show: it may be the key."""
+    if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError(
+            "this is not the name of an environment variable; give a name such as JUDGE_API_KEY, not the key itself"
+        )
+    return value
+
+
 class EndpointSettings(Settings):
     """A server that speaks the OpenAI API."""
 
@@ -36,13 +45,12 @@ class EndpointSettings(Settings):
     timeout_s: float = Field(600, gt=0, le=86_400, description="Seconds to wait for one answer")
     retries: int = Field(4, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
 
-    @field_validator("api_key_env")
-    @classmethod
-    def _name_of_a_variable(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):  # it may be the key itself: not shown
-            raise ValueError(
-                "this is not the name of an environment variable; give a name such as JUDGE_API_KEY, not the key itself"
-            )
-        return value
-
+    _variable = field_validator("api_key_env")(variable_name)
     _plain_address = field_validator("base_url")(plain_address)
+
+
+class PriceSettings(Settings):
+    """Prices of the endpoint, in one currency."""
+
+    input: float = Field(ge=0, allow_inf_nan=False, description="Price of a million prompt tokens")
+    output: float = Field(ge=0, allow_inf_nan=False, description="Price of a million answer tokens")

@@ -113,7 +113,7 @@ class ServedModel:
         except ValueError as error:
             raise ModelError(str(error)) from error
         self._api = OpenAiApi(
-            self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, retries=None, through_proxy=through_proxy
+            self.url, api_key=api_key, connections=CONNECTIONS, timeout_s=timeout_s, through_proxy=through_proxy
         )
         self._model = model
 

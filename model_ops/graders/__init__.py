@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from model_ops.graders.functions import STARTING_SECONDS, Child, heard
     from model_ops.graders.grade import AskedGroup, Failures, Grade, GradedAnswer
     from model_ops.graders.grader import Grader
+    from model_ops.graders.judge import last_object
     from model_ops.graders.pairwise_judge import PairwiseJudge
     from model_ops.graders.settings import AnswerJudgeSettings, GraderPart, GraderSettings
 

@@ -10,11 +10,12 @@ import pytest
 from judge_server import completion, judge_server
 from tiny_models import write_target
 
+from model_ops.answering.chat_reply import read_chat
 from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.task_scores import task_scores
-from model_ops.graders.judge import last_object, text_of
+from model_ops.graders.judge import last_object
 from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
@@ -134,7 +135,7 @@ def test_suites_with_a_judge(tmp_path, monkeypatch):
     ],
 )
 def test_a_reply_that_is_no_preference(reply):
-    assert last_object(text_of(reply)).get("better") not in ("A", "B", "tie")
+    assert last_object(read_chat(reply).text).get("better") not in ("A", "B", "tie")
 
 
 def test_what_the_served_model_keeps_of_its_unquantized_form(tmp_path, monkeypatch):

@@ -52,7 +52,7 @@ class SmokeClient:
 
     def __init__(self, url: str, model: str, timeout_s: float, plain: bool = False):
         self.url, self.model, self.plain = url, model, plain
-        self._api = OpenAiApi(url, api_key=None, connections=4, timeout_s=timeout_s, retries=None, through_proxy=False)
+        self._api = OpenAiApi(url, api_key=None, connections=4, timeout_s=timeout_s, through_proxy=False)
 
     def close(self) -> None:
         self._api.close()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from model_ops.answering import GENERATED_WITH, EndpointSettings, plain_address
+from model_ops.answering import GENERATED_WITH, EndpointSettings, PriceSettings, plain_address, variable_name
 from model_ops.jobs import Settings
 from model_ops.operations import TRAINED
 from model_ops.tasks import pattern_problem
@@ -43,13 +43,6 @@ OF_AN_ENDPOINT = (
     "max_cost",
 )
 """Settings that a teacher in process does not have."""
-
-
-class PriceSettings(Settings):
-    """Prices of the endpoint, in one currency."""
-
-    input: float = Field(ge=0, allow_inf_nan=False, description="Price of a million prompt tokens")
-    output: float = Field(ge=0, allow_inf_nan=False, description="Price of a million answer tokens")
 
 
 class VerifySettings(Settings):
@@ -91,13 +84,16 @@ class VerifySettings(Settings):
         return self.least_score if self.least_score is not None else 7.0 if self.kind == "judge" else 1.0
 
 
-class TeacherSettings(EndpointSettings):
+class TeacherSettings(Settings):
     """A teacher whose answers replace the logged ones in training: at an OpenAI-compatible endpoint, or in process."""
 
     base_url: str | None = Field(
         None, description="Address of the API, such as http://localhost:8000/v1, without credentials. Left out: `base` answers"
     )
     model: str | None = Field(None, min_length=1, description="Name of the model at the endpoint")
+    api_key_env: str | None = Field(
+        None, description="Name of the environment variable that holds the API key. Left out: no key is sent"
+    )
     base: str | None = Field(
         None,
         min_length=1,
@@ -158,6 +154,8 @@ class TeacherSettings(EndpointSettings):
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time")
     timeout_s: float = Field(300, gt=0, le=86_400, description="Seconds to wait for one answer")
     retries: int = Field(6, ge=0, le=20, description="How often a request that met a busy or failing server is repeated")
+
+    _variable = field_validator("api_key_env")(variable_name)
 
     @field_validator("base_url")
     @classmethod
@@ -244,6 +242,11 @@ class TeacherSettings(EndpointSettings):
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self
+
+    @property
+    def endpoint(self) -> EndpointSettings:
+        """The server that answers. Only for a teacher with a base_url."""
+        return EndpointSettings(**{name: getattr(self, name) for name in EndpointSettings.model_fields})
 
     @property
     def name(self) -> str:

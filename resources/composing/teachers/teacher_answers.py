@@ -32,8 +32,7 @@ import pyarrow.parquet as pq
 from model_ops.files import bare, renamed_when_complete
 from model_ops.jobs import counted
 from resources.composing.dataset_schemas import LOGPROBS, PREFERENCES, REQUESTS, SFT_ROWS
-from resources.composing.teachers.endpoint import TeacherError
-from resources.composing.teachers.endpoint_answers import EndpointAnswers
+from resources.composing.teachers.endpoint_answers import EndpointAnswers, TeacherError
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
 from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer

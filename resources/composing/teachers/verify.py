@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +31,7 @@ from model_ops.tasks import (
     calls_as_text,
     logged_number,
 )
-from resources.composing.teachers.endpoint import TeacherError
+from resources.composing.teachers.endpoint_answers import TeacherError
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
 from resources.composing.teachers.settings import VerifySettings
 from resources.curating import JudgeEndpoint, JudgeError, JudgeSettings
@@ -69,11 +68,10 @@ class Verifier:
             return [grades[0].value for grades in check_all(GraderPart(by="verifier"), [_to_verify(*each) for each in asked])]
         if self._judge is None:
             return [self.score(row, message) for row, message in asked]
-        with ThreadPoolExecutor(self._judge.settings.concurrency) as pool:
-            try:
-                return list(pool.map(lambda each: self.score(*each), asked))
-            except JudgeError as error:
-                raise TeacherError(f"{error}; answers and scores up to now are kept") from error
+        try:
+            return list(self._judge.endpoint.each(lambda each: self.score(*each), asked))
+        except JudgeError as error:
+            raise TeacherError(f"{error}; answers and scores up to now are kept") from error
 
     def score(self, row: Row, message: Message) -> float | None:
         """The score of an answer to a row's prompt; None if the row has nothing to verify with, or the judge gave no score."""

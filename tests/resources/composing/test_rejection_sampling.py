@@ -10,7 +10,7 @@ import pytest
 from loopback import loopback
 from pydantic import ValidationError
 
-from resources.composing.teachers import endpoint as client
+from resources.composing.teachers import endpoint_answers as client
 from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.composing.teachers.settings import TeacherSettings, VerifySettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
@@ -21,7 +21,7 @@ from tests.resources.composing.test_teacher_answers import Built, completion, da
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(client, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("model_ops.answering.endpoint.FIRST_PAUSE_S", 0.001)
 
 
 def sums(name, question, logged, **more):
