@@ -59,6 +59,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "reinforcement",
         "environments",
         "rollouts",
+        "answers",
         "pruning",
         "graders",
         "chat_apis",
