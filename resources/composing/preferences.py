@@ -43,7 +43,7 @@ from resources.composing.dataset_schemas import PREFERENCES
 from resources.composing.dataset_settings import ALL_ROWS, DatasetError, DatasetSettings, PreferenceSettings
 from resources.composing.preference_card import write_preference_card
 from resources.composing.reactions import REACTION_RATINGS, rate_reactions
-from resources.composing.teachers.kept_answers import AnswerStore
+from resources.composing.teachers.answer_store import AnswerStore
 from resources.curating import MACROS, CurationSettings, attach_row_feedback, find_contamination, find_items, read_eval_items
 from resources.lake import Tables, attach_parquet, attach_slice, rows, run, stream, workbench, write_rows
 

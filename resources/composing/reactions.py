@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import duckdb
 import pyarrow as pa
 
-from resources.composing.teachers.kept_answers import AnswerStore
+from resources.composing.teachers.answer_store import AnswerStore
 from resources.composing.teachers.verify import judged_quality
 from resources.curating import JudgeEndpoint, JudgeSettings
 from resources.lake import rows

@@ -1,4 +1,4 @@
-"""Joins what several machines keep in one file of paid answers (resources/composing/teachers/kept_answers.py), a line for each
+"""Joins what several machines keep in one file of paid answers (resources/composing/teachers/answer_store.py), a line for each
 answer.
 
     answers = PaidAnswers(bucket, known)

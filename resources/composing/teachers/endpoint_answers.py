@@ -13,7 +13,7 @@ from typing import Any
 
 from model_ops.answering import Budget, BudgetError, Endpoint, RateLimiter
 from model_ops.jobs import CheckFailed
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.requests import AnswerRequest, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import read_token_logs

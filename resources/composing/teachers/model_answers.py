@@ -1,6 +1,6 @@
 """A teacher in process as a source of answers: a worker generates all that are missing, before rows are decided on.
 
-    source = ModelAnswers(settings, kept, model=ModelTeacher(digest, run), work=output / ".work")
+    source = ModelAnswers(settings, store, model=ModelTeacher(digest, run), work=output / ".work")
     source.begin(asked)                 # one job of operation sample_answers; its answers are kept
     source.answers(asked)               # {}: none is missing afterwards
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from model_ops.files import renamed_when_complete
 from model_ops.rendering import LEARNT_REQUEST
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.requests import AnswerRequest, answer_requests
 from resources.composing.teachers.settings import TeacherSettings
 
@@ -49,8 +49,8 @@ class ModelTeacher:
 class ModelAnswers:
     """Answers of a model that a worker runs."""
 
-    def __init__(self, settings: TeacherSettings, kept: AnswerStore, model: ModelTeacher, work: Path):
-        self.settings, self.kept, self.model, self.work = settings, kept, model, work
+    def __init__(self, settings: TeacherSettings, store: AnswerStore, model: ModelTeacher, work: Path):
+        self.settings, self.store, self.model, self.work = settings, store, model, work
         self.failed: Counter[str] = Counter()
         self.without_usage = 0
 
@@ -91,7 +91,7 @@ class ModelAnswers:
         )
         with pq.ParquetFile(output / "answers.parquet") as file:
             for batch in file.iter_batches(ROWS_AT_A_TIME):
-                self.kept.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
+                self.store.keep_all((row["key"], self._answer(row)) for row in batch.to_pylist())
         return missing
 
     def answers(self, asked: Iterable[AnswerRequest]) -> dict[str, StoredAnswer]:
@@ -116,7 +116,7 @@ class ModelAnswers:
         with renamed_when_complete(path) as temporary, pq.ParquetWriter(temporary, PROMPTS, compression="zstd") as writer:
             rows: list[dict[str, Any]] = []
             for each in asked:
-                if each.key in seen or self.kept.find(each.key) is not None:
+                if each.key in seen or self.store.find(each.key) is not None:
                     continue
                 seen.add(each.key)
                 texts = {name: json.dumps(value) if value else None for name, value in each.body.items() if name != "ts"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.composing.dataset_schemas import SFT_ROWS
-from resources.composing.teachers.kept_answers import request_key
+from resources.composing.teachers.answer_store import request_key
 from resources.composing.teachers.settings import TeacherSettings
 
 SENT = ("role", "content", "name", "tool_calls", "tool_call_id")

@@ -1,8 +1,8 @@
 """Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
 arXiv 1606.07947).
 
-    report = build_teacher_answers(sft_dataset_directory, output, settings, kept)                   # at an endpoint
-    report = build_teacher_answers(sft_dataset_directory, output, settings, kept, model=teacher)    # in process
+    report = build_teacher_answers(sft_dataset_directory, output, settings, store)                   # at an endpoint
+    report = build_teacher_answers(sft_dataset_directory, output, settings, store, model=teacher)    # in process
 
 Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
 are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 from model_ops.files import bare, renamed_when_complete
 from model_ops.jobs import counted
 from resources.composing.dataset_schemas import LOGPROBS, PREFERENCES, REQUESTS, SFT_ROWS
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.endpoint_answers import EndpointAnswers, TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
 from resources.composing.teachers.model_answers import ModelAnswers, ModelTeacher
 from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer
 from resources.composing.teachers.settings import TeacherSettings
@@ -102,7 +102,7 @@ def build_teacher_answers(
     dataset: Path,
     output: Path,
     settings: TeacherSettings,
-    kept: AnswerStore,
+    store: AnswerStore,
     tell: Callable[[str], None] = lambda said: None,
     judge: JudgeSettings | None = None,
     model: ModelTeacher | None = None,
@@ -119,10 +119,10 @@ def build_teacher_answers(
     report = TeacherReport()
     asked = (prompts or dataset) / "train.parquet"
     chosen = _drawn(asked, settings.max_rows)
-    source = EndpointAnswers(settings, kept) if model is None else ModelAnswers(settings, kept, model, output / ".work")
-    with source, _verifier(settings, judge, kept) as verifier:
+    source = EndpointAnswers(settings, store) if model is None else ModelAnswers(settings, store, model, output / ".work")
+    with source, _verifier(settings, judge, store) as verifier:
         new = source.begin(lambda: _all_asked(asked, source, chosen))
-        teacher = _Teacher(source, settings, kept, new, report, verifier)
+        teacher = _Teacher(source, settings, store, new, report, verifier)
         with ExitStack() as files:
             write = {
                 name: _writer(files, output / f"{name}.parquet", schema)
@@ -157,12 +157,12 @@ class _Teacher:
         self,
         source: AnswerSource,
         settings: TeacherSettings,
-        kept: AnswerStore,
+        store: AnswerStore,
         new: set[str],
         report: TeacherReport,
         verifier: Verifier | None,
     ):
-        self.source, self.settings, self.kept, self.new = source, settings, kept, new
+        self.source, self.settings, self.store, self.new = source, settings, store, new
         self.report, self.verifier = report, verifier
         self._counted = set[str]()
 
@@ -175,7 +175,7 @@ class _Teacher:
             if (request := self.source.asked_of(row))
         }
         all_requests = [request for several in requests.values() for request in several]
-        answered = {request.key for request in all_requests if self.kept.find(request.key) is not None}
+        answered = {request.key for request in all_requests if self.store.find(request.key) is not None}
         replies = self.source.answers(request for request in all_requests if request.key not in answered)
         before = answered - self.new
         candidates = self._scored(
@@ -183,7 +183,7 @@ class _Teacher:
                 row["row_id"]: (
                     row,
                     [
-                        AnswerCandidate(number, request.key, self.kept.find(request.key) or replies[request.key])
+                        AnswerCandidate(number, request.key, self.store.find(request.key) or replies[request.key])
                         for number, request in enumerate(requests[row["row_id"]])
                     ],
                 )
@@ -215,20 +215,20 @@ class _Teacher:
             for name, (_, several) in rows.items()
         }
 
-    def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], found: dict[str, Rows]) -> None:
+    def _decide(self, row: dict[str, Any], candidates: list[AnswerCandidate], before: set[str], files: dict[str, Rows]) -> None:
         """Keeps the best of a row's answers, and records all of them."""
         report, verify = self.report, self.settings.verify
-        kept = choose(candidates, verify, self.settings.seed, row["row_id"])
+        best = choose(candidates, verify, self.settings.seed, row["row_id"])
         usable = [each for each in candidates if each.answer.message is not None]
         report.unverifiable_rows += verify is not None and bool(usable) and all(each.score is None for each in usable)
-        if kept is not None:
+        if best is not None:
             report.answered += 1
-            report.reused += candidates[kept].key in before
-            learnt = candidates[kept].answer
-            found["train"].append(with_answer(row, learnt.message))
+            report.reused += candidates[best].key in before
+            learnt = candidates[best].answer
+            files["train"].append(with_answer(row, learnt.message))
             if learnt.logprobs is not None:
                 report.answers_with_logprobs += 1
-                found["logprobs"].append(
+                files["logprobs"].append(
                     {
                         "row_id": row["row_id"],
                         "prompt_tokens": learnt.prompt_tokens,
@@ -250,14 +250,14 @@ class _Teacher:
             below = verify is not None and each.score is not None and each.score < verify.least
             report.rejected_answers += below
             why = f"score {each.score:g} is below {verify.least:g}" if below else answer.failure or None
-            found["requests"].append(
+            files["requests"].append(
                 {
                     **about,
                     "model": answer.model,
                     "request_sha256": each.key,
                     "sample": each.sample,
                     "score": each.score,
-                    "kept": place == kept,
+                    "kept": place == best,
                     "failure": why,
                     "finish_reason": answer.finish_reason,
                     "prompt_tokens": answer.prompt_tokens,
@@ -266,18 +266,18 @@ class _Teacher:
                     "answer": answer.message and json.dumps(answer.message),
                 }
             )
-        for place in pairs(candidates, kept, verify):
+        for place in pairs(candidates, best, verify):
             report.preferences += 1
-            found["preferences"].append(
+            files["preferences"].append(
                 {
                     **about,
                     "session_id": row["session_id"],
                     "prompt": json.dumps(json.loads(row["messages"])[:-1]),
                     "tools": row["tools"],
                     "request": row["request"],
-                    "chosen": json.dumps([candidates[kept].answer.message]),
+                    "chosen": json.dumps([candidates[best].answer.message]),
                     "rejected": json.dumps([candidates[place].answer.message]),
-                    "chosen_score": candidates[kept].score,
+                    "chosen_score": candidates[best].score,
                     "rejected_score": candidates[place].score,
                 }
             )
@@ -324,9 +324,9 @@ def _all_asked(path: Path, source: AnswerSource, chosen: set[str] | None) -> Ite
 
 
 def _verifier(
-    settings: TeacherSettings, judge: JudgeSettings | None, kept: AnswerStore
+    settings: TeacherSettings, judge: JudgeSettings | None, store: AnswerStore
 ) -> AbstractContextManager[Verifier | None]:
-    return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, kept)
+    return nullcontext() if settings.verify is None else Verifier(settings.verify, judge, store)
 
 
 def _writer(files: ExitStack, path: Path, schema: pa.Schema) -> pq.ParquetWriter:

@@ -31,8 +31,8 @@ from model_ops.tasks import (
     calls_as_text,
     logged_number,
 )
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer, request_key
 from resources.composing.teachers.endpoint_answers import TeacherError
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer, request_key
 from resources.composing.teachers.settings import VerifySettings
 from resources.curating import JudgeEndpoint, JudgeError, JudgeSettings
 
@@ -43,8 +43,8 @@ Message = dict[str, Any]
 class Verifier:
     """Scores answers of one recipe. A judge's scores are kept as answers are: asked for once."""
 
-    def __init__(self, settings: VerifySettings, judge: JudgeSettings | None, kept: AnswerStore):
-        self.settings, self._kept = settings, kept
+    def __init__(self, settings: VerifySettings, judge: JudgeSettings | None, store: AnswerStore):
+        self.settings, self._store = settings, store
         self._judge = None
         if settings.kind == "judge":
             if judge is None:
@@ -101,24 +101,24 @@ class Verifier:
 
     def _judged(self, row: Row, message: Message) -> float | None:
         assert self._judge is not None
-        return judged_quality(self._judge, self._kept, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
+        return judged_quality(self._judge, self._store, json.dumps(json.loads(row["messages"])[:-1]), json.dumps(message))
 
 
-def judged_quality(judge: JudgeEndpoint, kept: AnswerStore, before: str, answer: str) -> float | None:
+def judged_quality(judge: JudgeEndpoint, store: AnswerStore, before: str, answer: str) -> float | None:
     """The judge's quality of an answer (JSON text) to the messages before it, 1 to 10; None for a reply without one. A score is
     kept and asked for once. Raises JudgeError where the judge does not answer."""
     settings = judge.settings
     key = request_key(
         settings.model, [{"prompt": settings.prompt_sha256, "before": before, "answer": answer}], None, settings.request
     )
-    known = kept.find(key)
+    known = store.find(key)
     if known is not None and known.message is not None:
         return known.message["quality"]
     reply = judge.ask(before, answer)
     if reply.unreachable:
         raise JudgeError(f"the judge at {settings.base_url} does not answer ({reply.answer}): run again when it is up")
     if reply.quality is not None:
-        kept.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
+        store.keep(key, StoredAnswer(settings.model, {"quality": reply.quality}, "", "judge", 0, 0, 0.0))
     return reply.quality
 
 

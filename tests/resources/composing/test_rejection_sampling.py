@@ -11,7 +11,7 @@ from loopback import loopback
 from pydantic import ValidationError
 
 from resources.composing.teachers import endpoint_answers as client
-from resources.composing.teachers.kept_answers import AnswerStore, StoredAnswer
+from resources.composing.teachers.answer_store import AnswerStore, StoredAnswer
 from resources.composing.teachers.settings import TeacherSettings, VerifySettings
 from resources.composing.teachers.teacher_answers import build_teacher_answers
 from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
