@@ -1,9 +1,5 @@
 """What reinforcement fine-tuning changed on held-out prompts: the served model beside the model that it began with.
 
-    found = reward_change(job, settings, progress)          # of the inputs prompts, target and the parent
-    found.measurements, found.not_measured                  # rft_gain
-    found.summary                                           # of passed answers; writes passed_answers.jsonl
-
 rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with, whatever
 rewarded the training. Where the training's grader has the same verifier, an answer that only pleases it passes here too: the
 SHOWN passed answers that say least about their prompt (passed_answers.py) are kept to be read, with row_id, prompt, answer,
@@ -24,7 +20,7 @@ import pyarrow.parquet as pq
 
 from model_ops.decoding import decode, load_runner
 from model_ops.evaluation.finished_parts import finished
-from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Measurement
+from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
 from model_ops.evaluation.passed_answers import about_prompts
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.settings import EvaluateSettings
@@ -38,16 +34,13 @@ from model_ops.rollouts import AnswerReader, read_sampled_prompts
 FILE = "passed_answers.jsonl"
 SHOWN = 10
 VERIFIER = "verifier"
-NAME = "rft_gain"
 MOST_PROMPTS = 256
 
 
 @dataclass
-class RewardChange:
-    """What was measured of held-out prompts, and what was not, with the reason."""
+class RewardChange(Findings):
+    """What was measured of held-out prompts."""
 
-    measurements: list[Measurement] = field(default_factory=list)
-    not_measured: dict[str, str] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     """passed: how many of the served model's answers passed; is_trained_on: whether the training had the same verifier."""
 
@@ -60,9 +53,9 @@ def parent_of_rft(job: Job) -> str | None:
 
 def reward_change(job: Job, settings: EvaluateSettings, progress: Progress) -> RewardChange:
     """Measures nothing where the job has no training on rewards. What cannot be measured is named in `not_measured`."""
-    found, parent = RewardChange(), parent_of_rft(job)
+    result, parent = RewardChange(), parent_of_rft(job)
     if parent is None or "prompts" not in job.inputs:
-        return found
+        return result
     rows = {split: pq.read_metadata(job.inputs["prompts"] / f"{split}.parquet").num_rows for split in ("test", "validation")}
     split = next((split for split, count in rows.items() if count), None)
     answers: dict[str, dict[str, list[Any]]] = {"target": {}, parent: {}}
@@ -70,48 +63,34 @@ def reward_change(job: Job, settings: EvaluateSettings, progress: Progress) -> R
         for role in answers if split else ():
             answers[role] = finished(job, f"rewards-{role}", partial(_answers, job.inputs, role, split, settings, progress))
     except ModelError as error:
-        found.not_measured[NAME] = str(error)
-        return found
+        result.not_measured["rft_gain"] = str(error)
+        return result
     grades = {role: {name: grade for name, (grade, _, _) in by_row.items()} for role, by_row in answers.items()}
     both = [name for name in grades["target"] if None not in (grades["target"][name], grades[parent].get(name))]
     if not both:
-        found.not_measured[HELD_OUT_PROMPTS] = (
+        result.not_measured[HELD_OUT_PROMPTS] = (
             "no held-out row of rl_prompts brings what verifies an answer; give tasks with a verifier"
         )
-        return found
+        return result
     gains = [grades["target"][name] - grades[parent][name] for name in both]
-    low, high = mean_interval(gains, -1.0, 1.0) or (None, None)
-    found.measurements.append(
-        Measurement(
-            what=NAME,
-            of="target",
-            against=parent,
-            on=HELD_OUT_PROMPTS,
-            sampling=GREEDY,
-            value=float(np.mean(gains)),
-            low=low,
-            high=high,
-            n=len(gains),
-            counted="prompts",
-            unit="share",
-            method=OVER_PROMPTS,
-        )
-    )
-    _keep_passed(job, job.inputs.get("base", job.inputs[parent]), answers["target"], settings, found, progress)
-    return found
+    about = {"of": "target", "against": parent, "on": HELD_OUT_PROMPTS, "sampling": GREEDY, "method": OVER_PROMPTS}
+    value, ends = float(np.mean(gains)), mean_interval(gains, -1.0, 1.0)
+    result.measure("rft_gain", value, ends, len(gains), "prompts", "share", **about)
+    _keep_passed(job, job.inputs.get("base", job.inputs[parent]), answers["target"], settings, result, progress)
+    return result
 
 
 def _keep_passed(
-    job: Job, base: Path, answers: Mapping[str, list[Any]], settings: EvaluateSettings, found: RewardChange, progress: Progress
+    job: Job, base: Path, answers: Mapping[str, list[Any]], settings: EvaluateSettings, result: RewardChange, progress: Progress
 ) -> None:
     """Writes the passed answers that say least about their prompt, and sums them up."""
     passed = {name: (asked, said) for name, (grade, asked, said) in answers.items() if (grade or 0.0) >= 1}
     try:
         scores = finished(job, "passed-answers", partial(about_prompts, base, passed, progress))
     except ModelError as error:
-        found.not_measured["what passed answers say about their prompts"] = str(error)
+        result.not_measured["what passed answers say about their prompts"] = str(error)
         return
-    found.summary = {
+    result.summary = {
         "passed": len(passed),
         "scored": len(scores),
         "is_trained_on": VERIFIER in settings.rft_graders,

@@ -132,4 +132,4 @@ def test_without_pairs_or_preference_model_nothing_is_measured(place, tmp_path):
     assert not found.measurements and "no test pair" in found.not_measured["held-out pairs"]
     inputs = {"target": place / "target", "sft": place / "sft", "preferences": place / "preferences"}
     without = Job(operation="evaluate", output=tmp_path / "two", inputs=inputs)
-    assert preference_change(without, SETTINGS, Progress()) == module.PreferenceChange()
+    assert preference_change(without, SETTINGS, Progress()) == module.Findings()
