@@ -22,7 +22,7 @@ from model_ops.answering.completions_endpoint import CompletionsEndpoint, Comple
 from model_ops.answering.sampling_parameters import Sampling
 from model_ops.answering.settings import GenerateSettings
 from model_ops.answering.turns import Dialogue
-from model_ops.decoding import decode, load_runner
+from model_ops.decoding import Runner, decode, load_runner
 from model_ops.models import end_of_text_ids, read_config
 
 CHUNK_BATCHES = 4
@@ -79,7 +79,8 @@ class OwnGenerator:
     """The project's own decoder; loads the weights with the first request."""
 
     def __init__(self, target: Path, settings: GenerateSettings):
-        self.target, self.settings, self.runner = target, settings, None
+        self.target, self.settings = target, settings
+        self.runner: Runner | None = None
         self.positions = read_config(target)["max_position_embeddings"]
 
     def refused(self, sampling: Sampling) -> list[str]:
@@ -89,16 +90,15 @@ class OwnGenerator:
         def sampled_alike(each: PromptTurn) -> tuple:
             return each.sampling.temperature, *astuple(each.sampling.truncation), *astuple(each.sampling.penalties)
 
-        size, found = self.settings.batch_size * CHUNK_BATCHES, []
+        size, groups = self.settings.batch_size * CHUNK_BATCHES, []
         for _, alike in groupby(sorted(asked, key=lambda each: (*sampled_alike(each), len(each.ids))), sampled_alike):
             group = list(alike)
-            found += [group[start : start + size] for start in range(0, len(group), size)]
-        return found
+            groups += [group[start : start + size] for start in range(0, len(group), size)]
+        return groups
 
     def answer(self, asked: Sequence[PromptTurn]) -> list[CompletionTokens]:
         """Answers to turns with the same sampling parameters, as `chunks` groups them."""
-        if self.runner is None:
-            self.runner = load_runner(self.target)
+        self.runner = self.runner or load_runner(self.target)
         sampling = asked[0].sampling
         answers = decode(
             self.runner,

@@ -1,7 +1,4 @@
-"""Reads a chat completion: its message in the form of datasets, its usage, or what is wrong with it.
-
-reply = read_chat(content)            # ChatReply(message, text, failure, finish_reason, prompt_tokens, answer_tokens)
-"""
+"""Reads a chat completion: its message in the form of datasets, its usage, or what is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 """Answers from an OpenAI-compatible server that holds the target's weights: token ids in, token ids out.
 
-    with CompletionsEndpoint(settings) as endpoint:
-        endpoint.check()
-        reply = endpoint.answer([1, 17, 9], Sampling(temperature=0.7), max_tokens=128)      # CompletionTokens(tokens,
-        finish_reason)
-
 Uses POST /completions with the prompt as ids and `return_token_ids` (vLLM 0.10.2 or newer), so no text is tokenized again.
 Sampling parameters other than temperature and truncation are sent unchanged.
 """

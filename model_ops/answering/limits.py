@@ -1,13 +1,5 @@
 """Limits of pace and cost for the threads that ask one server.
 
-    pace = RateLimiter(requests_per_minute=60, tokens_per_minute=90_000)
-    pace.wait(tokens=2_100)          # returns when a request of at most so many tokens may be sent
-    pace.correct(tokens=-1_500)      # it took fewer
-    pace.hold(seconds=20)            # Retry-After: nobody sends before
-    budget = Budget(price, max_cost=5.0, spent=1.20)
-    with budget.reserved(prompt_bytes=900, max_tokens=2_048) as bill:      # BudgetError if it could pass the limit
-        bill.usage(prompt_tokens=310, answer_tokens=650)                   # what it was
-
 A request of t tokens moves the time of the next one by the larger of 60 / requests_per_minute and 60 t / tokens_per_minute, so
 no minute holds more than the limits and the one request that began before it. Before a request its largest cost is reserved: a
 token is at least one byte, so a prompt has at most as many tokens as its request has bytes. Reservations of requests on their

@@ -1,9 +1,5 @@
 """HTTP transport of the OpenAI API: one request at a time is sent once, over a pool of connections. No torch.
 
-    api = OpenAiApi("http://localhost:8000/v1", api_key=key_in("TUTOR_KEY"), connections=8, timeout_s=60)
-    response = api.request("POST", "/chat/completions", {"model": "tutor", "messages": [...]})
-    api.close()
-
 Proxies come from the environment. The key comes from an environment variable and is stored nowhere; redirects are not followed.
 `endpoint.py` repeats requests.
 """

@@ -1,7 +1,4 @@
-"""Finished parts of a report, saved under output/.work, so that a killed evaluation measures nothing twice.
-
-rows = finished(job, "likelihood-base", lambda: measure_it())
-"""
+"""Finished parts of a report, saved under output/.work, so that a killed evaluation measures nothing twice."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ def finished(job: Job, name: str, measure_it: Callable[[], Any]) -> Any:
     inputs = {name: str(path) for name, path in sorted(job.inputs.items())}
     key = json.loads(json.dumps([job.settings, inputs, columns]))
     if path.exists():
-        kept = json.loads(path.read_text())
-        if kept["key"] == key:
-            return kept["value"]
+        part = json.loads(path.read_text())
+        if part["key"] == key:
+            return part["value"]
     value = measure_it()
     with renamed_when_complete(path) as temporary:
         temporary.write_text(json.dumps({"key": key, "value": value}))

@@ -68,7 +68,8 @@ def in_server(job: Job, settings: EvaluateSettings, progress: Progress, lookups:
     result, asked = InServer(), settings.server
     if asked is None:
         return result
-    texts, served = held_out_texts(job, settings), {}
+    texts = held_out_texts(job, settings)
+    served: Served = {}
     every = [*forms(job, settings), *drafting_forms(job, settings, lookups or {})]
     _serve_each(result, job, settings, every, texts, served, progress)
     by_batch_size = _by_batch_size(job, settings, served)
@@ -99,7 +100,7 @@ def _serve_each(
     progress: Progress,
 ) -> None:
     """Adds what each form answered to `served`, or why it did not to `result.not_measured`."""
-    asked = settings.server
+    asked = settings.asked_server
     for form in every:
         progress.stop_if_requested()
         if form.drafting != NO_DRAFTING and TARGET not in served:
@@ -127,7 +128,7 @@ def _by_batch_size(job: Job, settings: EvaluateSettings, served: Served) -> Draf
     serving = drafter_serving(job)
     return varying(
         measured_draftings({name: each for name, each in served.items() if name != REFERENCE}),
-        lambda drafting: varies_by_batch_size(settings.server.kind, drafting, serving),
+        lambda drafting: varies_by_batch_size(settings.asked_server.kind, drafting, serving),
     )
 
 
@@ -213,7 +214,7 @@ def _compare(result: InServer, job: Job, settings: EvaluateSettings, served: Ser
             _measure(result, "served_agreement", name, rows, "share", "prompts")
         else:
             result.not_measured[f"served_agreement of {name}"] = (
-                f"{settings.server.kind} returned no token ids of its answers, so they cannot be compared"
+                f"{settings.asked_server.kind} returned no token ids of its answers, so they cannot be compared"
             )
     if TARGET in served and len(names) > 1:
         alone = _token_ids(served[TARGET])

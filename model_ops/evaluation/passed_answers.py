@@ -1,7 +1,5 @@
 """Passed answers that say least about their prompt: answers that may please their verifier and nobody else.
 
-    told = about_prompts(base, passed, progress)      # [PromptScore(row_id, gain, given), ...], least first
-
 An answer to a question makes the question likelier than the answer to another one does; an answer that fits any question does
 not. gain is (log p(prompt | answer) - log p(prompt | another prompt's answer)) per token of the prompt, under the base model,
 over plain text: the mutual information of Li et al. (2016, arXiv 1510.03055), against the answers that passed. Around 0 and

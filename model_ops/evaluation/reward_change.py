@@ -29,6 +29,7 @@ from model_ops.files import write_text
 from model_ops.graders import AskedGroup, Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.rendering import Split
 from model_ops.rollouts import AnswerReader, read_sampled_prompts
 
 FILE = "passed_answers.jsonl"
@@ -56,11 +57,12 @@ def reward_change(job: Job, settings: EvaluateSettings, progress: Progress) -> R
     result, parent = RewardChange(), parent_of_rft(job)
     if parent is None or "prompts" not in job.inputs:
         return result
-    rows = {split: pq.read_metadata(job.inputs["prompts"] / f"{split}.parquet").num_rows for split in ("test", "validation")}
-    split = next((split for split, count in rows.items() if count), None)
+    splits: tuple[Split, ...] = ("test", "validation")
+    rows = [(split, pq.read_metadata(job.inputs["prompts"] / f"{split}.parquet").num_rows) for split in splits]
+    split = next((split for split, count in rows if count), None)
     answers: dict[str, dict[str, list[Any]]] = {"target": {}, parent: {}}
     try:
-        for role in answers if split else ():
+        for role in answers if split is not None else ():
             answers[role] = finished(job, f"rewards-{role}", partial(_answers, job.inputs, role, split, settings, progress))
     except ModelError as error:
         result.not_measured["rft_gain"] = str(error)
@@ -104,7 +106,7 @@ def _keep_passed(
 
 
 def _answers(
-    inputs: Mapping[str, Path], role: str, split: str, settings: EvaluateSettings, progress: Progress
+    inputs: Mapping[str, Path], role: str, split: Split, settings: EvaluateSettings, progress: Progress
 ) -> dict[str, list[Any]]:
     """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer. Raises
     ModelError where no prompt leaves room for one."""

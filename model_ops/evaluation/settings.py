@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from model_ops.graders import AnswerJudgeSettings
-from model_ops.jobs import Seed, Settings
+from model_ops.jobs import ModelError, Seed, Settings
 from model_ops.serving import ServerKind
 
 CHOSEN_WORDS = (
@@ -36,7 +36,7 @@ class ServerDraftingSettings(Settings):
     method and number of tokens is one more start of the server."""
 
     methods: list[Literal["ngram", "suffix", "drafter"]] = Field(
-        default_factory=lambda: ["ngram", "suffix", "drafter"],
+        default=["ngram", "suffix", "drafter"],
         description="Methods to measure besides no drafting. suffix "
         "needs the package arctic-inference where vLLM is. []: only the drafter as the recipe trains it is measured",
     )
@@ -113,3 +113,10 @@ class EvaluateSettings(EvaluationSettings):
 
     num_speculative_tokens: int = Field(3, ge=1, le=16, description="Tokens drafted per verification (K)")
     rft_graders: list[str] = Field(default_factory=list, description="What graded the answers of the training on rewards")
+
+    @property
+    def asked_server(self) -> ServerSettings:
+        """The server to measure. Raises ModelError where the settings ask for none."""
+        if self.server is None:
+            raise ModelError("the settings ask for no server: give evaluation.server")
+        return self.server

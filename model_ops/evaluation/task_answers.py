@@ -1,7 +1,5 @@
 """One model's answers to evaluation items, by the project's own decoder.
 
-    answers = answer_items(directory, items, settings, batch_size=64, seed=0, progress)     # {item key: {"greedy": ["..."]}}
-
 A thought before `</think>` is no part of an answer. An item has no answer if its prompt does not fit or the template refuses
 it.
 """
@@ -54,7 +52,7 @@ def answer_items(
             prompts[key_of(item)] = ids
     if not prompts:
         raise ModelError(refusal)
-    found: Answers = {key: {} for key in prompts}
+    answers_of: Answers = {key: {} for key in prompts}
     greedy = replace(server_defaults(directory), temperature=0.0)
     sampled = server_defaults(directory)
     ways = [(GREEDY, greedy, 1), *([(SAMPLED, sampled, settings.samples)] if settings.samples else [])]
@@ -79,9 +77,9 @@ def answer_items(
                 ),
                 strict=True,
             ):
-                found[key].setdefault(way, []).append(text)
+                answers_of[key].setdefault(way, []).append(text)
     progress.report(phase, total, total, "answers")
-    return found
+    return answers_of
 
 
 def _texts(

@@ -137,6 +137,8 @@ def _judged(
 ) -> list[dict[str, Any]]:
     """One row for each item that the judge compared: 1 for a win of the target over `against`, -1 for a loss, 0 for a tie."""
     rows = []
+    if settings.judge is None:
+        raise ModelError("its items need a judge; set evaluation.tasks.judge")
     with PairwiseJudge(settings.judge) as judge:
         for against in (role for role in answers if role != "target"):
             pairs = [

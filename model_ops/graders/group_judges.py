@@ -1,8 +1,5 @@
 """Graders `rubric` and `ranking`: a judge says which criteria an answer meets, or puts the answers to a prompt into an order.
 
-    graded_by_rubric(judge, criteria, groups)        # for each answer the share of criteria that it meets, 0 to 1
-    ranked(judge, groups)                            # 1 for the best answer of a group, -1 for the worst, by places between
-
 Judges prefer places (arXiv 2306.05685), of criteria too (arXiv 2602.02219). So criteria stand in an order that differs from
 answer to answer. Answers to be ranked stand in a random order and in its reverse, and the mean of both places counts: two
 requests for a group, where comparing pairs takes n (n - 1). A group of one answer has no rank.
@@ -33,10 +30,14 @@ def graded_by_rubric(judge: Judge, criteria: Sequence[str], groups: Sequence[Ask
         order = random.Random(f"{group.row_id} {text}").sample(range(len(criteria)), len(criteria))
         listed = "\n".join(f"{place}. {criteria[number]}" for place, number in enumerate(order, start=1))
         said = last_object(judge.reply(RUBRIC, shown({"question": _question(group), "criteria": listed, "answer": text})))
-        met = {number: said.get(str(place)) for place, number in enumerate(order, start=1)}
-        if not all(isinstance(each, bool) for each in met.values()):
+        met = {
+            number: float(said[str(place)])
+            for place, number in enumerate(order, start=1)
+            if isinstance(said.get(str(place)), bool)
+        }
+        if len(met) < len(criteria):
             return None
-        return Grade(sum(met.values()) / len(met), {str(number + 1): float(met[number]) for number in sorted(met)})
+        return Grade(sum(met.values()) / len(met), {str(number + 1): met[number] for number in sorted(met)})
 
     asked = [(group, answer.content) for group in groups for answer in group.answers]
     grades = iter(judge.each(ask, asked))
@@ -51,7 +52,7 @@ def ranked(judge: Judge, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
         if not 1 <= last < len(LETTERS):
             return []
         order = random.Random(f"{group.row_id} {texts}").sample(range(last + 1), last + 1)
-        found = [0.0] * (last + 1)
+        ranks = [0.0] * (last + 1)
         for shuffled in (order, order[::-1]):
             letters = dict(zip(LETTERS, shuffled, strict=False))
             parts = {"question": _question(group), **{letter: texts[number] for letter, number in letters.items()}}
@@ -59,16 +60,18 @@ def ranked(judge: Judge, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
             if not isinstance(said, list) or sorted(map(str, said)) != sorted(letters):
                 return None
             for place, letter in enumerate(said):
-                found[letters[letter]] += (last - 2 * place) / last / 2
-        alike = [[each for each, other in zip(found, texts, strict=True) if other == text] for text in texts]
+                ranks[letters[letter]] += (last - 2 * place) / last / 2
+        alike = [[each for each, other in zip(ranks, texts, strict=True) if other == text] for text in texts]
         return [sum(each) / len(each) for each in alike]
 
-    found = judge.each(ask, groups)
+    replies = judge.each(ask, groups)
     return [
         [Grade(problem=NO_REPLY)] * len(group.answers)
         if said is None
-        else [Grade(each) for each in said or [None] * len(group.answers)]
-        for group, said in zip(groups, found, strict=True)
+        else [Grade(each) for each in said]
+        if said
+        else [Grade()] * len(group.answers)
+        for group, said in zip(groups, replies, strict=True)
     ]
 
 

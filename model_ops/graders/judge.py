@@ -1,8 +1,5 @@
 """A judge: a model at a server that answers questions about answers.
 
-    with Judge(settings, "preference.on_policy.grader") as judge:
-        judge.reply(SYSTEM, shown({"question": "...", "answer": "..."}))       # its text; None for no usable reply
-
 What it sees of users is material between marks, never an instruction.
 """
 

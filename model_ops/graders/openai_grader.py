@@ -1,7 +1,5 @@
 """Grades answers by a grader in OpenAI's JSON form, read from a file: grader: grader.json in a recipe.
 
-    OpenAiGrader(Path("grader.json"), part, key).grade(groups)       # a list of Grade for each group; of `multi` with its parts
-
 string_check (eq, ne, like, ilike), text_similarity, python (in the sandbox), score_model (asked at the part's `judge`) and
 multi are known. `item` is the row's columns, `sample` the answer: output_text, output_json, output_tools. A row that lacks
 what a template names has no grade; an answer that lacks it, as one that is no JSON, has 0. What cannot be had here is refused
@@ -17,7 +15,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -112,7 +110,7 @@ class OpenAiGrader:
         if problem:
             raise ModelError(f"the grader {name} {problem}")
 
-    def grade(self, groups: list[AskedGroup]) -> list[list[Grade]]:
+    def grade(self, groups: Sequence[AskedGroup]) -> list[list[Grade]]:
         asked = [(group, answer) for group in groups for answer in group.answers]
         with ThreadPoolExecutor(self._judge.settings.concurrency if self._judge else os.cpu_count() or 1) as pool:
             grades = iter(list(pool.map(lambda each: self._grade(self.grader, *namespace(*each)), asked)))
@@ -160,12 +158,14 @@ class OpenAiGrader:
             for name, each in (grader.get("sampling_params") or {}).items()
             if name in ("temperature", "top_p", "seed")
         }
+        if self._judge is None:
+            raise FunctionFailure("asks a model, and none is named")
         said = self._judge.chat([*messages, {"role": "user", "content": SCORE}], sampling)
-        found = Grade.of(last_object(said).get("result"))
+        grade = Grade.of(last_object(said).get("result"))
         low, high = grader.get("range") or (0, 1)
-        if found.value is None or not low <= found.value <= high:
+        if grade.value is None or not low <= grade.value <= high:
             return Grade(problem="the judge gave no score in its range")
-        return found
+        return grade
 
 
 GRADERS = {
@@ -188,13 +188,13 @@ def namespace(group: AskedGroup, answer: GradedAnswer) -> tuple[dict[str, Any], 
 def filled(template: str, item: dict[str, Any], sample: dict[str, Any]) -> str:
     """The text with its templates' values. Raises MissingValue."""
 
-    def value(found: re.Match[str]) -> str:
+    def value(template_match: re.Match[str]) -> str:
         said: Any = {"item": item, "sample": sample}
-        for name, place in STEP.findall(found[1]):
+        for name, place in STEP.findall(template_match[1]):
             try:
                 said = said[int(place)] if place else said[name]
             except (KeyError, IndexError, TypeError) as error:
-                raise MissingValue(found[1][:60]) from error
+                raise MissingValue(template_match[1][:60]) from error
         return said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
 
     return TEMPLATE.sub(value, template)

@@ -1,8 +1,5 @@
 """A judge model compares two answers to an item, asked twice with the answers in either order.
 
-    with PairwiseJudge(settings) as judge:
-        judge.compare(item, own, other)        # 1.0 own is better, -1.0 other is better, 0.0 neither, None: no usable reply
-
 An answer wins only if it is preferred in both orders, because judges prefer a position (Zheng et al. 2023, arXiv 2306.05685).
 A judge that looks at little else is refused.
 """
@@ -40,9 +37,9 @@ class PairwiseJudge(Judge):
 
         Raises ModelError if the server refuses, or replies usably to too few items.
         """
-        found = self.each(lambda pair: self.compare(*pair), pairs)
+        preferred = self.each(lambda pair: self.compare(*pair), pairs)
         self._refuse_a_place()
-        return found
+        return preferred
 
     def _refuse_a_place(self) -> None:
         """Raises ModelError for a judge that prefers the same place, whichever answer stands there."""

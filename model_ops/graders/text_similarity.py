@@ -34,8 +34,8 @@ def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
     whole = (1 << len(first)) - 1
     row = whole
     for each in second:
-        kept = row & places.get(each, 0)
-        row = ((row + kept) | (row - kept)) & whole
+        common = row & places.get(each, 0)
+        row = ((row + common) | (row - common)) & whole
     return len(first) - row.bit_count()
 
 

@@ -1,11 +1,5 @@
 """Command lines and programs of inference servers: what serves a target, with its drafter if the server runs that kind.
 
-    words_of("vllm", "models/tutor", "tutor", drafter="models/drafter", serving=DrafterServing(...), num_speculative_tokens=3)
-    words_of("vllm", "models/tutor", "tutor", None, None, 0, Drafting(method="ngram", num_speculative_tokens=5))
-    speculative_config(VllmOptions("eagle3"), "<directory>", 3)      # vLLM's --speculative-config
-    program_of("vllm", python=None)                        # [sys.executable, "-m", "vllm...", "serve"], or the command vllm
-    program_of("vllm", python="./venvs/vllm/bin/python")   # of another environment
-
 A release's scripts and the evaluation's server are started with the same words. Importing this file imports no torch.
 """
 
@@ -58,9 +52,9 @@ def words_of(
             options = replace(options, options={**options.options, "suffix_decoding_max_cached_requests": 0})
         words = [target, "--served-model-name", name, *_vllm(directory, options, chosen)]
     else:
-        options = used and used.sglang
-        words = ["--model", target, "--served-model-name", name, *_sglang(directory, options, chosen)]
-    return words + (service_words(server, service, drafts=options is not None) if service is not None else [])
+        words = ["--model", target, "--served-model-name", name, *_sglang(directory, used.sglang if used else None, chosen)]
+    drafts = used is not None and runs_drafter(server, used)
+    return words + (service_words(server, service, drafts) if service is not None else [])
 
 
 def serving_of(drafting: Drafting, drafter: DrafterServing | None) -> DrafterServing | None:
@@ -167,8 +161,8 @@ def server_environment() -> dict[str, str]:
     """This process's environment for a server: weights are on this machine, so nothing is fetched or reported."""
     meshed = "TORCHELASTIC_RUN_ID" in os.environ
     left_out = [name for name in os.environ if name in NOT_PASSED_ON or (meshed and OF_TORCHRUN.fullmatch(name))]
-    found = {name: value for name, value in os.environ.items() if name not in left_out}
-    return {**found, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    passed_on = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**passed_on, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def has_package(python: str, package: str) -> bool:

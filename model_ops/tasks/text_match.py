@@ -1,10 +1,5 @@
 """Tasks that look for a text in the answer: `exact`, `regex` and `number`.
 
-    score_exact(item, " Paris ")         # white space at the ends is no difference
-    score_number(item, "... so 18 eggs. #### 18")       # 1.0
-    pattern_problem(r"(a+")          # "missing ), unterminated subpattern": why it is no pattern; None if it is one
-    matches(r"(a+)+$", text)         # False after SECONDS
-
 `number` compares what the answer comes to with what the item's answer comes to; number_value.py reads both. Searches are
 bounded in time, because a pattern of a file may backtrack without end.
 """

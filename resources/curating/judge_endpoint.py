@@ -1,9 +1,5 @@
 """Asks a judge model, behind any OpenAI-compatible endpoint, how good and how difficult an example is.
 
-    judge = JudgeSettings(base_url="http://localhost:8000/v1", model="Qwen/Qwen3-32B")
-    with JudgeEndpoint(judge) as endpoint:
-        reply = endpoint.ask("[{...}]", "{...}")      # JudgeReply(quality=7, difficulty=3, answer="{...}")
-
 Requests are repeated, limited and given up as `model_ops.answering.endpoint` says.
 """
 

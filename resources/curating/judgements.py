@@ -1,7 +1,5 @@
 """Scores cleaned rows for quality and difficulty with a judge model: the table `judgements`.
 
-    report = judge(tables, "math-tutor", settings.judge)
-
 The judge sees cleaned text only, with personal data replaced. A text is judged once per model and prompt, whatever the number
 of its copies; a scored text is not sent again. Replies are committed every few hundred rows, so a killed run loses no more
 than those. A row that got no score is recorded without one (`answer` says why) and sent again next time.

@@ -1,10 +1,5 @@
 """Asks a server that is being tried: chats, streamed chats and completions as JSON.
 
-    asking = SmokeClient("http://127.0.0.1:8001", "tutor", timeout_s=120)
-    asking.chat(prompt, max_tokens=64)                  # the choice, with "prompt_token_ids" where the server gives them
-    asking.stream(prompt, max_tokens=64)                # (text, finish_reason, whether it ended with [DONE])
-    asking.status("/v1/completions", {...})             # only the HTTP status
-
 Messages of errors hold no content of an answer: it may repeat text of users.
 """
 

@@ -53,22 +53,22 @@ def run_smoke_set(
     """
     asking = SmokeClient(server.url, server.model, server.timeout_s, plain=server.kind == "transformers")
     try:
-        found, answers = ask_prompts(asking, [BUILT_IN, *prompts])
-        if not found[0].passed:
-            return found
+        findings, answers = ask_prompts(asking, [BUILT_IN, *prompts])
+        if not findings[0].passed:
+            return findings
         check()
-        found.append(check_stop(asking, answers))
+        findings.append(check_stop(asking, answers))
         for finding in check_constraints(asking, schema_rows, is_vllm=server.kind == "vllm"):
-            found.append(finding)
+            findings.append(finding)
             check()
         with ServedModel(server.url, server.model, timeout_s=server.timeout_s, through_proxy=False) as client:
-            found.append(check_long_prompt(asking, _longest(client), answers))
+            findings.append(check_long_prompt(asking, _longest(client), answers))
             if server.drafts:
-                found.append(check_drafting(client))
+                findings.append(check_drafting(client))
         check()
         if scores is not None:
-            found += compare_text(asking, answers, scores)
-        return found
+            findings += compare_text(asking, answers, scores)
+        return findings
     finally:
         asking.close()
 

@@ -1,8 +1,5 @@
 """Compares a server's greedy answers with the target's own layers, or with the server's own reading of them.
 
-    compare_text(asking, answers, scores)  # scores: of model_ops.evaluation.smoke.own_layers, run by the caller
-    read_scores(asking, answers)         # {"tokens", "agreed", "nll"}; raises NoAnswerError
-
 A server may be fast, answer every request, and say nonsense: a wrong kernel, a drafter whose tokens are not verified, another
 model's weights. Greedy tokens of the right model are ranked first by its own layers, up to ties of 16-bit arithmetic.
 
@@ -34,7 +31,7 @@ Scores = Callable[[list[dict[str, Any]]], dict[str, Any]]
 def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Scores) -> Iterator[SmokeResult]:
     """Findings on the chat template and on the text."""
     try:
-        found = scores(
+        compared = scores(
             [
                 {
                     "row_id": answer.prompt.row_id,
@@ -52,11 +49,11 @@ def compare_text(asking: SmokeClient, answers: Sequence[SmokeAnswer], scores: Sc
         yield SmokeResult("own layers", None, str(error))
         yield _of_own_reading(asking, answers)
         return
-    prompts, same = found["prompts"], found["same_prompts"]
+    prompts, same = compared["prompts"], compared["same_prompts"]
     if prompts:
         said = f"{same} of {prompts} prompts have the tokens that the target was trained with"
         yield SmokeResult("template", same == prompts, said)
-    yield _agreement(found, OWN_LAYERS)
+    yield _agreement(compared, OWN_LAYERS)
 
 
 def _of_own_reading(asking: SmokeClient, answers: Sequence[SmokeAnswer]) -> SmokeResult:

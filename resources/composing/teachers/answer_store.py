@@ -1,11 +1,7 @@
 """Answers that were paid for, in the lake by the hash of their request: a later run asks for none of them again.
 
-    with AnswerStore(lake.root / "answers" / "tutor.jsonl") as store:
-        store.find(key)                      # StoredAnswer or None
-        store.keep(key, answer)              # on the disk when this returns
-
-key = request_key(...): sha256 over model, messages, tools and sampling, but not the address. The file is an AnswerLog, which
-machines join (stores/mirror/paid_answers.py) and an erasure reads.
+A key names model, messages, tools and sampling, but not the address. The file is an AnswerLog, which machines join
+(stores/mirror/paid_answers.py) and an erasure reads.
 """
 
 from __future__ import annotations

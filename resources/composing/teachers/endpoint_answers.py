@@ -1,9 +1,4 @@
-"""A teacher at an endpoint as a source of answers: within the budget, many requests at a time, each reply kept at once.
-
-with EndpointAnswers(settings, store) as source:
-    source.begin(asked)                 # every request of the dataset, for what earlier answers have cost
-    source.answers({asked.key: asked})  # {key: StoredAnswer}
-"""
+"""A teacher at an endpoint as a source of answers: within the budget, many requests at a time, each reply kept at once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A teacher in process as a source of answers: a worker generates all that are missing, before rows are decided on.
 
-    source = ModelAnswers(settings, store, model=ModelTeacher(digest, run), work=output / ".work")
-    source.begin(asked)                 # one job of operation sample_answers; its answers are kept
-    source.answers(asked)               # {}: none is missing afterwards
-
 Answers are kept in the lake under the model's digest, like those of an endpoint. Finished chunks of a killed job are under
 `work` and taken up by the next one.
 """
@@ -131,5 +127,5 @@ class ModelAnswers:
 def _request_of(row: dict[str, Any]) -> dict[str, Any]:
     """What the request of the row's last answer gave the chat template."""
     own = json.loads(row["messages"])[-1].get(LEARNT_REQUEST) if row["messages"] else None
-    found = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
-    return found if isinstance(found, dict) else {}
+    request = own if isinstance(own, dict) else json.loads(row["request"]) if row.get("request") else {}
+    return request if isinstance(request, dict) else {}

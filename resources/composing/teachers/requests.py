@@ -1,8 +1,4 @@
-"""What a training row asks a teacher for, and the row with the teacher's answer.
-
-for asked in answer_requests(row, settings, endpoint.body): ...      # AnswerRequest(body, key), one for each answer that is
-wanted with_answer(row, reply.message)
-"""
+"""What a training row asks a teacher for, and the row with the teacher's answer."""
 
 from __future__ import annotations
 

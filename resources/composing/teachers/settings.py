@@ -262,8 +262,8 @@ class TeacherSettings(Settings):
     @property
     def sampling(self) -> dict[str, Any]:
         """The fields of a request that say how answers are drawn, and what comes with them."""
-        told = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
-        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **told}
+        logs = {} if self.logprobs is None else {"logprobs": True, "top_logprobs": self.logprobs}
+        return {**self.request, "temperature": self.temperature, "top_p": self.top_p, "max_tokens": self.max_tokens, **logs}
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""

@@ -1,9 +1,6 @@
 """Builds a dataset whose training rows end with a teacher's answers: sequence-level distillation (Kim and Rush, 2016,
 arXiv 1606.07947).
 
-    report = build_teacher_answers(sft_dataset_directory, output, settings, store)                   # at an endpoint
-    report = build_teacher_answers(sft_dataset_directory, output, settings, store, model=teacher)    # in process
-
 Of each training row the teacher answers what the last answer of the log answered; that answer alone is learnt (earlier ones
 are context). Rows without a conversation (plain text, token ids) stay as they are. Validation and test rows stay the log's, so
 losses compare with those of other runs. A row without a usable answer is left out, counted by reason. `requests.parquet` says
@@ -38,7 +35,7 @@ from resources.composing.teachers.model_answers import ModelAnswers, ModelTeache
 from resources.composing.teachers.requests import AnswerRequest, prompt_of, to_be_answered, with_answer
 from resources.composing.teachers.settings import TeacherSettings
 from resources.composing.teachers.token_logs import TokenLogs
-from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, pairs
+from resources.composing.teachers.verify import AnswerCandidate, Verifier, choose, rejected
 from resources.curating import JudgeSettings
 
 Rows = list[dict[str, Any]]
@@ -83,10 +80,13 @@ class TeacherReport:
 class AnswerSource(Protocol):
     """Where answers come from."""
 
-    failed: Counter[str]
-    """Failed attempts by kind."""
-    without_usage: int
-    """Answers whose tokens are not known."""
+    @property
+    def failed(self) -> Counter[str]:
+        """Failed attempts by kind."""
+
+    @property
+    def without_usage(self) -> int:
+        """Answers whose tokens are not known."""
 
     def asked_of(self, row: dict[str, Any]) -> list[AnswerRequest]:
         """The requests of a row, one for each answer; [] for a row without a conversation."""
@@ -221,11 +221,11 @@ class _Teacher:
         best = choose(candidates, verify, self.settings.seed, row["row_id"])
         usable = [each for each in candidates if each.answer.message is not None]
         report.unverifiable_rows += verify is not None and bool(usable) and all(each.score is None for each in usable)
-        if best is not None:
+        if best is not None and best.answer.message is not None:
             report.answered += 1
-            report.reused += candidates[best].key in before
-            learnt = candidates[best].answer
-            files["train"].append(with_answer(row, learnt.message))
+            report.reused += best.key in before
+            learnt = best.answer
+            files["train"].append(with_answer(row, best.answer.message))
             if learnt.logprobs is not None:
                 report.answers_with_logprobs += 1
                 files["logprobs"].append(
@@ -240,16 +240,17 @@ class _Teacher:
         else:
             report.failed_rows[candidates[0].answer.failure] += 1
         about = {name: row[name] for name in ("row_id", "interaction_ids", "source")}
-        for place, each in enumerate(candidates):
+        for each in candidates:
             answer = each.answer
             if each.key not in self._counted:
                 self._counted.add(each.key)
                 report.prompt_tokens += answer.prompt_tokens
                 report.answer_tokens += answer.answer_tokens
                 report.cost += answer.cost
-            below = verify is not None and each.score is not None and each.score < verify.least
-            report.rejected_answers += below
-            why = f"score {each.score:g} is below {verify.least:g}" if below else answer.failure or None
+            why = answer.failure or None
+            if verify is not None and each.score is not None and each.score < verify.least:
+                report.rejected_answers += 1
+                why = f"score {each.score:g} is below {verify.least:g}"
             files["requests"].append(
                 {
                     **about,
@@ -257,7 +258,7 @@ class _Teacher:
                     "request_sha256": each.key,
                     "sample": each.sample,
                     "score": each.score,
-                    "kept": place == best,
+                    "kept": each is best,
                     "failure": why,
                     "finish_reason": answer.finish_reason,
                     "prompt_tokens": answer.prompt_tokens,
@@ -266,7 +267,7 @@ class _Teacher:
                     "answer": answer.message and json.dumps(answer.message),
                 }
             )
-        for place in pairs(candidates, best, verify):
+        for each in rejected(candidates, best, verify) if best else ():
             report.preferences += 1
             files["preferences"].append(
                 {
@@ -275,10 +276,10 @@ class _Teacher:
                     "prompt": json.dumps(json.loads(row["messages"])[:-1]),
                     "tools": row["tools"],
                     "request": row["request"],
-                    "chosen": json.dumps([candidates[best].answer.message]),
-                    "rejected": json.dumps([candidates[place].answer.message]),
-                    "chosen_score": candidates[best].score,
-                    "rejected_score": candidates[place].score,
+                    "chosen": json.dumps([best.answer.message]),
+                    "rejected": json.dumps([each.answer.message]),
+                    "chosen_score": best.score,
+                    "rejected_score": each.score,
                 }
             )
 
@@ -302,7 +303,7 @@ class _Teacher:
                 f"teacher: none of {counted(asked, 'row')} has a usable answer ({said}); answers are kept: "
                 "raise teacher.max_tokens where they were cut, or ask another model"
             )
-        if self.report.rejected_rows and not self.report.answered:
+        if self.settings.verify is not None and self.report.rejected_rows and not self.report.answered:
             raise TeacherError(
                 f"teacher: no answer to any of {counted(asked, 'row')} reached the least score "
                 f"{self.settings.verify.least:g}; answers are kept: look at them with another verify.kind or "

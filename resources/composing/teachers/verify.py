@@ -1,10 +1,5 @@
 """Scores answers, to reject what is wrong and to keep the best of several (rejection sampling).
 
-    verifier = Verifier(settings.verify, judge)          # judge: JudgeSettings, for kind judge
-    verifier.score(row, message)                         # 0 to 1; of a judge 1 to 10; None: this row has nothing to verify with
-    chosen = choose(candidates, settings, seed=0, row_id="row-7")    # place of the best, ties by seed; None: all too low
-    pairs(candidates, chosen, settings)                  # places of rejected answers to learn preferences from
-
 The checks are those of evaluation suites (model_ops/tasks/). What is right comes from the row: the logged answer (number,
 exact, function_call), the schema that its request asked for (json_schema), or what a row of rl_prompts brings (verifier).
 """
@@ -151,33 +146,35 @@ class AnswerCandidate:
     """None if it was not, or could not be, verified."""
 
 
-def choose(candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str) -> int | None:
-    """The place of the answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the
-    settings drop such rows."""
+def choose(
+    candidates: Sequence[AnswerCandidate], settings: VerifySettings | None, seed: int, row_id: str
+) -> AnswerCandidate | None:
+    """The answer that is kept. Without a verifier, or where it cannot score the row: the first by seed, unless the settings
+    drop such rows."""
 
-    def drawn(place: int) -> str:
-        return hashlib.sha256(f"{seed} {row_id} {candidates[place].sample}".encode()).hexdigest()
+    def drawn(candidate: AnswerCandidate) -> str:
+        return hashlib.sha256(f"{seed} {row_id} {candidate.sample}".encode()).hexdigest()
 
-    usable = [place for place, found in enumerate(candidates) if found.answer.message is not None]
-    scored = [place for place in usable if candidates[place].score is not None]
+    usable = [each for each in candidates if each.answer.message is not None]
+    scored = [(score, each) for each in usable if (score := each.score) is not None]
     if settings is None or not scored:
         keeps = settings is None or settings.keeps_unverifiable
         return min(usable, key=drawn, default=None) if keeps else None
-    best = max(candidates[place].score for place in scored)
-    if best < settings.least:
-        return None
-    return min((place for place in scored if candidates[place].score == best), key=drawn)
+    best = max(score for score, _ in scored)
+    return None if best < settings.least else min((each for score, each in scored if score == best), key=drawn)
 
 
-def pairs(candidates: Sequence[AnswerCandidate], chosen: int | None, settings: VerifySettings | None) -> list[int]:
-    """Places of the answers that scored below the least score where another one was kept for its score: each is the rejected
-    half of a preference."""
-    if settings is None or chosen is None or candidates[chosen].score is None:
+def rejected(
+    candidates: Sequence[AnswerCandidate], chosen: AnswerCandidate | None, settings: VerifySettings | None
+) -> list[AnswerCandidate]:
+    """Answers that scored below the least score where another one was kept for its score: each is the rejected half of a
+    preference."""
+    if settings is None or chosen is None or chosen.score is None:
         return []
-    seen = {candidates[chosen].answer.message_text}
-    found = []
-    for place, each in enumerate(candidates):
-        if each.score is not None and each.score < settings.least and each.answer.message_text not in seen:
-            seen.add(each.answer.message_text)
-            found.append(place)
-    return found
+    texts = {chosen.answer.message_text}
+    wrong = []
+    for each in candidates:
+        if each.score is not None and each.score < settings.least and each.answer.message_text not in texts:
+            texts.add(each.answer.message_text)
+            wrong.append(each)
+    return wrong
