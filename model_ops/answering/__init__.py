@@ -14,14 +14,20 @@ if TYPE_CHECKING:
     from model_ops.answering.chat_reply import ChatReply
     from model_ops.answering.completions_endpoint import CompletionTokens
     from model_ops.answering.endpoint import Endpoint
-    from model_ops.answering.endpoint_settings import EndpointSettings, PriceSettings, plain_address, variable_name
     from model_ops.answering.limits import Budget, BudgetError, RateLimiter
     from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
-    from model_ops.answering.sample_settings import GENERATED_WITH, SampleSettings
     from model_ops.answering.sampling_parameters import GREEDY_BELOW, PENALTIES, Sampling, sampling_of, server_defaults
     from model_ops.answering.served import NEUTRAL, ServedMeasure, ServedModel, measure_served
     from model_ops.answering.served_answers import EarlierAnswers, LoggedTokenIds, ServedAnswers
-    from model_ops.answering.settings import GenerateSettings
+    from model_ops.answering.settings import (
+        GENERATED_WITH,
+        EndpointSettings,
+        GenerateSettings,
+        PriceSettings,
+        SampleSettings,
+        plain_address,
+        variable_name,
+    )
     from model_ops.answering.turns import Dialogue, choose_conversations, read_conversations
 
 __getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from model_ops.answering.endpoint import Endpoint
-from model_ops.answering.endpoint_settings import EndpointSettings
 from model_ops.answering.sampling_parameters import Sampling
+from model_ops.answering.settings import EndpointSettings
 from model_ops.jobs import ModelError
 
 KEY = "answers.endpoint"

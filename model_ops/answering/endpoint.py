@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import urllib3
 
 from model_ops.answering.chat_reply import BUSY, NO_REPLY, ChatReply, Reply, read_chat
-from model_ops.answering.endpoint_settings import EndpointSettings
 from model_ops.answering.limits import Bill, Budget, RateLimiter
 from model_ops.answering.openai_api import MissingKeyError, OpenAiApi, key_in
+from model_ops.answering.settings import EndpointSettings
 from model_ops.jobs import ModelError
 from model_ops.machine import pause_after
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from model_ops.answering.endpoint_settings import PriceSettings
+from model_ops.answering.settings import PriceSettings
 
 MILLION = 1_000_000
 

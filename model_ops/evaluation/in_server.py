@@ -33,6 +33,7 @@ from model_ops.evaluation.measurement import (
     PAIRED,
     REFERENCE,
     TARGET,
+    TIE_NATS,
     WITH_DRAFTER,
     Findings,
     What,
@@ -41,7 +42,6 @@ from model_ops.evaluation.measurement import (
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.served_forms import Form, drafter_serving, drafting_form, drafting_forms, forms, held_out_texts, serve
 from model_ops.evaluation.settings import EvaluateSettings
-from model_ops.evaluation.tie import TIE_NATS
 from model_ops.evaluation.token_scores import Answers, TokenScores, first_differences, scored_model, token_scores
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.machine import give_back_memory

@@ -14,6 +14,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+TIE_NATS = 0.25
+"""Up to this distance, a server's greedy token ties with the likeliest one of own layers: the bfloat16 next to a logit between
+16 and 32 is 0.125 away, and both logits may be rounded."""
+
+
 What = Literal[
     "loss",
     "loss_increase",

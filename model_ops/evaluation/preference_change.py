@@ -82,9 +82,9 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
     gains = _gains(*(asked.log_probs(role, {key: read[role][key] for key in read[role] if key[0] in shared}) for role in read))
     rows = _rows(job.inputs["preferences"])
     sessions = [str(rows[name].get("session_id") or name) for name in gains]
-    share = _share_of_gains(list(gains.values()), sessions)
+    value, ends, count = _share_of_gains(list(gains.values()), sessions)
     about = {"of": "target", "against": parent, "on": HELD_OUT_PAIRS}
-    result.measure("preference_accuracy", *share, "pairs", "share", method=OVER.format("sessions"), **about)
+    result.measure("preference_accuracy", value, ends, count, "pairs", "share", method=OVER.format("sessions"), **about)
     about["method"] = OVER.format("prompts")
     drawn = random.Random(settings.seed).sample(shared, min(len(shared), MOST_PROMPTS, settings.prompts))
     prompts = {role: {name: _prompt(read[role][name, CHOSEN]) for name in drawn} for role in read}
@@ -94,7 +94,8 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
         result.not_measured["length_ratio"] = result.not_measured["win_rate"] = "no prompt leaves room for an answer"
         return result
     lengths = [np.array([max(1, len(answers[role][name]["tokens"])) for name in both], float) for role in read]
-    result.measure("length_ratio", *_ratio(*lengths), "prompts", "ratio", sampling=GREEDY, **about)
+    value, ends, count = _ratio(*lengths)
+    result.measure("length_ratio", value, ends, count, "prompts", "ratio", sampling=GREEDY, **about)
     try:
         if settings.tasks.judge is None:
             raise ModelError(NO_JUDGE)
@@ -102,7 +103,8 @@ def preference_change(job: Job, settings: EvaluateSettings, progress: Progress) 
             items = [JudgedItem(suite=HELD_OUT_PAIRS, item_id=name, messages=json.loads(rows[name]["prompt"])) for name in both]
             texts = [[answers[role][name]["text"] for name in both] for role in read]
             wins = [won for won in judge.compare_all(list(zip(items, *texts, strict=True))) if won is not None]
-        result.measure("win_rate", *_win_rate(wins), "prompts", "share", sampling=GREEDY, **about)
+        value, ends, count = _win_rate(wins)
+        result.measure("win_rate", value, ends, count, "prompts", "share", sampling=GREEDY, **about)
     except ModelError as error:
         result.not_measured["win_rate"] = str(error)
     if load_tokenizer(job.inputs["target"]).get_vocab() != load_tokenizer(job.inputs[parent]).get_vocab():

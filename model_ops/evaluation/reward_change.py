@@ -2,7 +2,7 @@
 
 rft_gain is the difference of the shares of prompts whose greedy answer passes what its row verifies itself with, whatever
 rewarded the training. Where the training's grader has the same verifier, an answer that only pleases it passes here too: the
-SHOWN passed answers that say least about their prompt (passed_answers.py) are kept to be read, with row_id, prompt, answer,
+SHOWN passed answers that say least about their prompt are kept to be read, with row_id, prompt, answer,
 gain and given. Prompts are those of the test split, or of the validation split where that has none.
 """
 
@@ -13,24 +13,71 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from model_ops.decoding import decode, load_runner
+from model_ops.documents import Document, held_out_loss
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
-from model_ops.evaluation.passed_answers import about_prompts
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import text_of
+from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import write_text
 from model_ops.graders import AskedGroup, Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
 from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.rendering import Split
 from model_ops.rollouts import AnswerReader, read_sampled_prompts
+
+MOST_PASSED = 64
+"""Most answers that are scored."""
+MOST_TOKENS = 256
+"""Most tokens that are read of a prompt's last message (its end) and of an answer (its beginning)."""
+OTHERS = 2
+BETWEEN = "\n\n"
+
+
+class PromptScore(NamedTuple):
+    """In nats per token of the prompt; given: log p(prompt | answer)."""
+
+    row_id: str
+    gain: float
+    given: float
+
+
+def about_prompts(base: Path, passed: dict[str, tuple[str, str]], progress: Progress) -> list[PromptScore]:
+    """The passed answers that say least about their prompt, least first: they may please their verifier and nobody else.
+
+    passed: (last message of the prompt, answer) by row; the first MOST_PASSED are scored. An answer to a question makes the
+    question likelier than the answer to another one does; an answer that fits any question does not. gain is
+    (log p(prompt | answer) - log p(prompt | another prompt's answer)) per token of the prompt, under the base model, over plain
+    text: the mutual information of Li et al. (2016, arXiv 1510.03055), against the OTHERS answers after it."""
+    tokenizer = load_tokenizer(base)
+
+    def ids(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    chosen, documents = list(passed.items())[:MOST_PASSED], []
+    for place, (row_id, (prompt, _)) in enumerate(chosen):
+        asked = ids(prompt)[-MOST_TOKENS:]
+        for other in range(min(OTHERS + 1, len(chosen))):
+            answer = chosen[(place + other) % len(chosen)][1][1]
+            before = [*ids(answer)[:MOST_TOKENS], *ids(BETWEEN)]
+            tokens = np.array([*before, *asked], np.int32)
+            documents.append(Document(f"{other}:{row_id}", tokens, np.arange(len(tokens)) >= len(before)))
+    losses = held_out_loss(scored_model(base), documents, progress=progress, phase="prompts of passed answers")
+    given: dict[str, list[float]] = {}
+    for row in losses:
+        if row.tokens:
+            given.setdefault(row.row_id.partition(":")[2], []).append(-row.nll_sum / row.tokens)
+    scores = [PromptScore(name, own - fmean(others), own) for name, (own, *others) in given.items() if others]
+    return sorted(scores, key=lambda each: (each.gain, each.row_id))
+
 
 FILE = "passed_answers.jsonl"
 SHOWN = 10
@@ -62,8 +109,9 @@ def reward_change(job: Job, settings: EvaluateSettings, progress: Progress) -> R
     split = next((split for split, count in rows if count), None)
     answers: dict[str, dict[str, list[Any]]] = {"target": {}, parent: {}}
     try:
-        for role in answers if split is not None else ():
-            answers[role] = finished(job, f"rewards-{role}", partial(_answers, job.inputs, role, split, settings, progress))
+        if split is not None:
+            for role in answers:
+                answers[role] = finished(job, f"rewards-{role}", partial(_answers, job.inputs, role, split, settings, progress))
     except ModelError as error:
         result.not_measured["rft_gain"] = str(error)
         return result

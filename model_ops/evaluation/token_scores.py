@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,7 +47,8 @@ def token_scores(model: nn.Module, documents: Sequence[Document]) -> dict[str, T
     model.eval()
     scores: dict[str, TokenScores] = defaultdict(TokenScores)
     device = next(model.parameters()).device
-    for batch in (each.to(device) for each in to_batches(documents)):
+    batches: Iterable[Batch] = to_batches(documents)
+    for batch in (each.to(device) for each in batches):
         scored = (batch.labels != IGNORED).nonzero()[:, 0]
         lengths = torch.tensor(batch.document_lengths, device=scored.device)
         owner = torch.repeat_interleave(torch.arange(len(lengths), device=scored.device), lengths)[scored]

@@ -21,10 +21,8 @@ from typing import Any, Protocol
 from model_ops.graders.built_in import check_all, truth
 from model_ops.graders.functions import FunctionWorkers
 from model_ops.graders.grade import AskedGroup, Failures, Grade, combined_group
-from model_ops.graders.group_judges import graded_by_rubric, ranked
-from model_ops.graders.judge import Judge
+from model_ops.graders.judge import Judge, PairwiseJudge, graded_by_rubric, ranked
 from model_ops.graders.openai_grader import OpenAiGrader
-from model_ops.graders.pairwise_judge import PairwiseJudge
 from model_ops.graders.settings import GraderPart, GraderSettings
 from model_ops.jobs import ModelError
 from model_ops.rendering import Row

@@ -17,8 +17,17 @@ from model_ops.tasks.function_call import FunctionCallItem, score_call
 from model_ops.tasks.instructions import InstructionsItem, score_instructions
 from model_ops.tasks.item import JudgedItem, RecordItem
 from model_ops.tasks.json_answer import JsonItem, score_json
-from model_ops.tasks.refusal import CompliesItem, RefusesItem, score_refusal
-from model_ops.tasks.text_match import ExactItem, NumberItem, RegexItem, score_exact, score_number, score_regex
+from model_ops.tasks.text_match import (
+    CompliesItem,
+    ExactItem,
+    NumberItem,
+    RefusesItem,
+    RegexItem,
+    score_exact,
+    score_number,
+    score_refusal,
+    score_regex,
+)
 from model_ops.tasks.unit_tests import UnitTestsItem
 
 AnyItem = (

@@ -15,8 +15,7 @@ from model_ops.evaluation import task_scores as scores
 from model_ops.evaluation.measurement import find
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.task_scores import task_scores
-from model_ops.graders.judge import last_object
-from model_ops.graders.pairwise_judge import PairwiseJudge
+from model_ops.graders.judge import PairwiseJudge, last_object
 from model_ops.jobs.job import Job
 from model_ops.jobs.progress import Progress
 from model_ops.tasks.item import JudgedItem

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from model_ops.decoding import render_prompt
 from model_ops.documents import Document
-from model_ops.evaluation.tie import TIE_NATS
+from model_ops.evaluation.measurement import TIE_NATS
 from model_ops.evaluation.token_scores import scored_model, token_scores
 from model_ops.models import load_tokenizer
 from model_ops.rendering import Row

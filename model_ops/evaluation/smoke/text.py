@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from model_ops.evaluation.measurement import TIE_NATS
 from model_ops.evaluation.smoke.answers import SmokeAnswer, SmokeResult
 from model_ops.evaluation.smoke.asking import NoAnswerError, SmokeClient
-from model_ops.evaluation.tie import TIE_NATS
 from model_ops.jobs import ModelError
 
 LEAST_AGREEMENT = 0.8

@@ -267,7 +267,9 @@ class _Teacher:
                     "answer": answer.message and json.dumps(answer.message),
                 }
             )
-        for each in rejected(candidates, best, verify) if best else ():
+        if best is None:
+            return
+        for each in rejected(candidates, best, verify):
             report.preferences += 1
             files["preferences"].append(
                 {
