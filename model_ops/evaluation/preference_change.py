@@ -25,12 +25,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from jaxtyping import Float
 
-from model_ops.decoding import decode, load_runner
+from model_ops.answering import Sampling
 from model_ops.documents import Document, RowLoss, held_out_loss, mean_loss
 from model_ops.drafting import moves, student, variance
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.likelihoods import NATS
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PAIRS, NO_JUDGE, Ends, Findings, at_temperature
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.recovery_interval import loss_increase_interval, mean_interval
 from model_ops.evaluation.scored_pairs import mean_and_reach
 from model_ops.evaluation.settings import EvaluateSettings
@@ -39,7 +40,7 @@ from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import write_text
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.models import load_tokenizer
 from model_ops.preferences import read_preferences
 from model_ops.tasks import JudgedItem
 
@@ -173,27 +174,18 @@ class _Asked:
         )
 
     def _decoded(self, directory: Path, role: str, prompts: Mapping[str, list[int]], temperature: float) -> dict[str, Any]:
-        tokenizer, runner, eos_ids = load_tokenizer(directory), load_runner(directory), end_of_text_ids(directory)
-        names = [name for name, prompt in prompts.items() if 0 < len(prompt) < runner.max_positions]
+        model = OwnModel(directory)
+        fitting = {name: prompt for name, prompt in prompts.items() if 0 < len(prompt) <= model.room}
         self.progress.stop_if_requested()
-        answers = decode(
-            runner,
-            [prompts[name] for name in names],
-            names,
-            eos_ids=eos_ids,
-            temperature=temperature,
-            max_new_tokens=self.settings.max_new_tokens,
-            batch_size=self.settings.batch_size,
-            seed=self.settings.seed,
-            on_batch=lambda done: self.progress.report(f"answers to held-out pairs: {role}", done, len(names), "answers"),
+        answers = model.answers(
+            fitting,
+            Sampling(temperature=temperature),
+            self.settings.max_new_tokens,
+            self.settings.batch_size,
+            self.settings.seed,
+            lambda done: self.progress.report(f"answers to held-out pairs: {role}", done, len(fitting), "answers"),
         )
-        return {
-            name: {
-                "tokens": answer.tokens,
-                "text": tokenizer.decode([token for token in answer.tokens if token not in eos_ids]),
-            }
-            for name, answer in zip(names, answers, strict=True)
-        }
+        return {name: {"tokens": answer.tokens, "text": model.text(answer)} for name, answer in answers.items()}
 
 
 def _gains(target: Mapping[Key, float], parent: Mapping[Key, float]) -> dict[str, float]:

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from model_ops.decoding import decode, load_runner
+from model_ops.answering import Sampling
 from model_ops.documents import Document, held_out_loss
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import GREEDY, HELD_OUT_PROMPTS, OVER_PROMPTS, Findings
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.evaluation.side_by_side import text_of
@@ -30,7 +31,7 @@ from model_ops.evaluation.token_scores import scored_model
 from model_ops.files import write_text
 from model_ops.graders import AskedGroup, Grader, GraderSettings
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
+from model_ops.models import load_tokenizer
 from model_ops.rendering import Split
 from model_ops.rollouts import AnswerReader, read_sampled_prompts
 
@@ -158,22 +159,19 @@ def _answers(
 ) -> dict[str, list[Any]]:
     """By prompt: the grade of the model's greedy answer (None without one), the prompt's last message, the answer. Raises
     ModelError where no prompt leaves room for one."""
-    directory, dataset = inputs[role], inputs["prompts"]
-    tokenizer, runner, ends = load_tokenizer(directory), load_runner(directory), end_of_text_ids(directory)
-    room = runner.max_positions - settings.max_new_tokens
-    prompts = read_sampled_prompts(dataset, tokenizer, room, split)[0][:MOST_PROMPTS]
-    answers = decode(
-        runner,
-        [prompt.ids for prompt in prompts],
-        [prompt.row_id for prompt in prompts],
-        eos_ids=ends,
-        temperature=0.0,
-        max_new_tokens=settings.max_new_tokens,
-        batch_size=settings.batch_size,
+    model = OwnModel(inputs[role])
+    room = model.runner.max_positions - settings.max_new_tokens
+    prompts = read_sampled_prompts(inputs["prompts"], model.tokenizer, room, split)[0][:MOST_PROMPTS]
+    answers = model.answers(
+        {prompt.row_id: prompt.ids for prompt in prompts},
+        Sampling(temperature=0.0),
+        settings.max_new_tokens,
+        settings.batch_size,
         on_batch=lambda done: progress.report(f"answers to held-out prompts: {role}", done, len(prompts), "answers"),
     )
-    reader, groups = AnswerReader(tokenizer), []
-    for prompt, answer in zip(prompts, answers, strict=True):
+    reader, groups = AnswerReader(model.tokenizer), []
+    for prompt in prompts:
+        answer = answers[prompt.row_id]
         said, _ = reader.read(prompt, np.array(answer.tokens, np.int32), answer.finish_reason == "stop")
         groups.append(AskedGroup(prompt.row_id, prompt.messages, prompt.tools, prompt.columns, [said]))
     with Grader(GraderSettings.model_validate(VERIFIER), "rft.held_out_grader") as grader:

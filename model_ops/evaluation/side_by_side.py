@@ -19,16 +19,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from model_ops.decoding import Completion, decode, load_runner, read_prompts
+from model_ops.answering import Sampling
+from model_ops.decoding import Completion, read_prompts
 from model_ops.documents import RowLoss, mean_loss
 from model_ops.drafting import is_looping
 from model_ops.evaluation.finished_parts import finished
 from model_ops.evaluation.measurement import CHAMPION, LEAST_GAIN, Findings
+from model_ops.evaluation.own_answers import OwnModel
 from model_ops.evaluation.recovery_interval import loss_increase_interval
 from model_ops.evaluation.settings import EvaluateSettings
 from model_ops.files import write_text
 from model_ops.jobs import Job, ModelError, Progress
-from model_ops.models import end_of_text_ids, load_tokenizer
 from model_ops.rendering import read_rows
 
 FILE = "side_by_side.jsonl"
@@ -159,32 +160,23 @@ def _answers(
     job: Job, settings: EvaluateSettings, role: str, row_ids: list[str], progress: Progress
 ) -> dict[str, dict[str, str]]:
     """Greedy answers by row, of those whose prompt fits: text and mark."""
-    directory = job.inputs[role]
-    tokenizer, runner = load_tokenizer(directory), load_runner(directory)
-    eos_ids, wanted = end_of_text_ids(directory), set(row_ids)
-    room = runner.max_positions - 1
-    prompts = [
-        prompt
-        for prompt in read_prompts(job.inputs["dataset"], "test", tokenizer)
-        if prompt.row_id in wanted and 0 < len(prompt.ids) <= room
-    ]
+    model, wanted = OwnModel(job.inputs[role]), set(row_ids)
+    prompts = {
+        prompt.row_id: prompt.ids
+        for prompt in read_prompts(job.inputs["dataset"], "test", model.tokenizer)
+        if prompt.row_id in wanted and 0 < len(prompt.ids) <= model.room
+    }
     progress.stop_if_requested()
-    answers = decode(
-        runner,
-        [prompt.ids for prompt in prompts],
-        [prompt.row_id for prompt in prompts],
-        eos_ids=eos_ids,
-        temperature=0.0,
-        max_new_tokens=settings.max_new_tokens,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        on_batch=lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
+    answers = model.answers(
+        prompts,
+        Sampling(temperature=0.0),
+        settings.max_new_tokens,
+        settings.batch_size,
+        settings.seed,
+        lambda done: progress.report(f"answers side by side: {role}", done, len(prompts), "answers"),
     )
-    texts = {}
-    for prompt, answer in zip(prompts, answers, strict=True):
-        text = tokenizer.decode([token for token in answer.tokens if token not in eos_ids])
-        texts[prompt.row_id] = {"text": text, "mark": _mark(answer, text)}
-    return texts
+    texts = {name: model.text(answer) for name, answer in answers.items()}
+    return {name: {"text": texts[name], "mark": _mark(answer, texts[name])} for name, answer in answers.items()}
 
 
 def _mark(answer: Completion, text: str) -> str:

@@ -8,6 +8,8 @@ interval is Student's t over pairs of scores. If no item differs, the rule of th
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,13 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from model_ops.answers import AnswerLog
 from model_ops.drafting import error_of, moves, student, variance
-from model_ops.evaluation.finished_parts import finished
+from model_ops.evaluation.finished_parts import finished, part_key
 from model_ops.evaluation.measurement import ALL_SUITES, Findings, What
+from model_ops.evaluation.own_answers import Answers, answer_items, key_of
 from model_ops.evaluation.recovery_interval import mean_interval
 from model_ops.evaluation.row_tables import TASK_ROWS
 from model_ops.evaluation.settings import EvaluateSettings, TaskSettings
-from model_ops.evaluation.task_answers import Answers, answer_items, key_of
 from model_ops.files import bare
 from model_ops.graders import PairwiseJudge
 from model_ops.jobs import Job, ModelError, Progress
@@ -62,7 +65,9 @@ def task_scores(job: Job, settings: EvaluateSettings, progress: Progress) -> Tas
     for suite, items in chosen.items():
         if items[0].kind == "unit_tests":
             result.suites[suite]["isolation"] = _isolation()
-    answers = _all_answers(job, settings, [item for items in chosen.values() for item in items], result, progress)
+    with AnswerLog(job.output / ".work" / "task-answers.jsonl") as log:
+        asked = [item for items in chosen.values() for item in items]
+        answers = _all_answers(job, settings, asked, result, progress, log)
     rows: list[dict[str, Any]] = []
     for suite, items in chosen.items():
         try:
@@ -89,9 +94,10 @@ def _choice(items: list[AnyItem], settings: EvaluateSettings) -> list[AnyItem]:
 
 
 def _all_answers(
-    job: Job, settings: EvaluateSettings, items: list[AnyItem], result: TaskScores, progress: Progress
+    job: Job, settings: EvaluateSettings, items: list[AnyItem], result: TaskScores, progress: Progress, log: AnswerLog
 ) -> dict[str, Answers]:
-    """Answers by role. A role with the directory of another one has the same answers."""
+    """Answers by role. A role with the directory of another one has the same answers. log: keeps them across a kill."""
+    key = hashlib.sha256(json.dumps(part_key(job)).encode()).hexdigest()
     by_directory: dict[Any, str] = {}
     answers: dict[str, Answers] = {}
     for role in (role for role in ASKED if role in job.inputs and items):
@@ -100,12 +106,16 @@ def _all_answers(
             answers[role] = answers[first]
         elif first == role:
             try:
-                answers[role] = finished(
-                    job,
-                    f"answers-{role}",
-                    lambda role=role: answer_items(
-                        job.inputs[role], items, settings.tasks, settings.batch_size, settings.seed, progress, f"tasks: {role}"
-                    ),
+                answers[role] = answer_items(
+                    job.inputs[role],
+                    items,
+                    settings.tasks,
+                    settings.batch_size,
+                    settings.seed,
+                    progress,
+                    f"tasks: {role}",
+                    log,
+                    f"{key} {role}",
                 )
             except ModelError as error:
                 result.not_measured[f"tasks of {role}"] = str(error)
