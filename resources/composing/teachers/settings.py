@@ -12,37 +12,14 @@ from model_ops.jobs import Settings
 from model_ops.operations import TRAINED
 from model_ops.tasks import pattern_problem
 
-OF_THE_RESULT = (
-    "base_url",
-    "model",
-    "base",
-    "prompts",
-    "logprobs",
-    "licence",
-    "max_rows",
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "request",
-    "most_failed",
-    "answers",
-    "verify",
-    "seed",
+PACE_AND_COST = frozenset(
+    "api_key_env concurrency timeout_s retries requests_per_minute tokens_per_minute price max_cost".split()
 )
-"""Settings that can change the answers. The others say how fast and for how much they are asked for."""
-
-OF_AN_ENDPOINT = (
-    "model",
-    "api_key_env",
-    "concurrency",
-    "timeout_s",
-    "retries",
-    "requests_per_minute",
-    "tokens_per_minute",
-    "price",
-    "max_cost",
-)
-"""Settings that a teacher in process does not have."""
+"""Settings that say how fast and for how much answers are asked for. A teacher in process does not have them."""
+ASIDE = PACE_AND_COST | {"trains", "batch_size"}
+"""Settings that change no answer."""
+SET_HERE = frozenset("model messages tools temperature top_p max_tokens n stream logprobs top_logprobs".split())
+"""Fields of a request that other settings say."""
 
 
 class VerifySettings(Settings):
@@ -184,7 +161,7 @@ class TeacherSettings(Settings):
             )
         if self.base_url is not None:
             raise ValueError("base_url and base are both given, and one teacher answers: leave one of them out")
-        for name in OF_AN_ENDPOINT:
+        for name in ("model", *sorted(PACE_AND_COST)):
             if self._differs(name):
                 raise ValueError(
                     f"{name} and base are both given, and {name} is for a teacher at an endpoint: leave one of them out"
@@ -227,18 +204,7 @@ class TeacherSettings(Settings):
             )
         if self.answers > 1 and self.verify is None:
             raise ValueError(f"answers is {self.answers} and nothing chooses among them: give verify, or leave answers out")
-        taken = {
-            "model",
-            "messages",
-            "tools",
-            "temperature",
-            "top_p",
-            "max_tokens",
-            "n",
-            "stream",
-            "logprobs",
-            "top_logprobs",
-        } & self.request.keys()
+        taken = SET_HERE & self.request.keys()
         if taken:
             raise ValueError(f"request holds {min(taken)}, which millrace sets itself: take it out of request")
         return self
@@ -267,4 +233,4 @@ class TeacherSettings(Settings):
 
     def counted(self) -> dict[str, Any]:
         """The settings that are part of the dataset's version."""
-        return self.model_dump(mode="json", include=set(OF_THE_RESULT))
+        return self.model_dump(mode="json", exclude=set(ASIDE))
